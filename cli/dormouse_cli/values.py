@@ -143,8 +143,11 @@ def parse_units(given: Sequence[str]) -> dict[str, str]:
     return units
 
 
-def read_file(path: Path) -> bytes:
-    """Return what a small file holds.
+_SCHEMA_HINT = "a schema is a file of JSON, or text such as 'id: long, name: string?'"
+
+
+def read_file(path: Path, hint: str = "") -> bytes:
+    """Return what a small file holds; `hint` says what could be given instead.
 
     Raises:
         NotFoundError: it cannot be read.
@@ -152,7 +155,7 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise NotFoundError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise NotFoundError(f"cannot read {str(path)!r}: {error.strerror}", hint=hint) from error
 
 
 def _json(text: str) -> object:
@@ -242,7 +245,7 @@ def written_schema(
         )
     # a path that is too long for the file system is text, and may not even be looked for
     is_text = ":" in text and (len(text) > MAX_PATH_CHARACTERS or not Path(text).is_file())
-    content = text if is_text else _decoded(read_file(Path(text)), Path(text))
+    content = text if is_text else _decoded(read_file(Path(text), _SCHEMA_HINT), Path(text))
     return parse_schema(content, _names(row_keys), _names(sort_keys))
 
 

@@ -66,6 +66,9 @@ def purge(
         note(f"the rows were removed from table {name}")
     proof = _proof(handle, where, keys)
     _show(proof, form)
+    now_ms = handle.services.clock.now_ms()
+    if any(found.until_ms and found.until_ms < now_ms for found in proof.remains):
+        note(f"some of it can be deleted now: `dormouse gc {name}` does that at once")
     if proof.rows or (prove and not proof.is_complete):
         raise typer.Exit(1)
 

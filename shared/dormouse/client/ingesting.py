@@ -105,7 +105,11 @@ def _copy(url: str | Path, folder: Path) -> Path:
         if is_there:
             fs.copy_files(at, str(local), source_filesystem=remote)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidRequestError(f"{str(url)!r} cannot be read: {error}") from error
+        raise InvalidRequestError(
+            f"{str(url)!r} cannot be read: {error}",
+            hint="s3://, gs:// and file:// are read, with the credentials and network of this "
+            "process; download a file from elsewhere first",
+        ) from error
     if not is_there:
         raise NotFoundError(f"there is nothing at {str(url)!r}")
     return local

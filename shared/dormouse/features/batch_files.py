@@ -100,7 +100,8 @@ def due_batches(
         return [], ()
     *before, last = jobs
     is_full = len(last) >= properties.ingest_job_max_files
-    size_bytes = sum(source.size_bytes for source in last)
+    # an empty file counts as a byte: it is refused at once, not when it has waited for others
+    size_bytes = sum(max(1, source.size_bytes) for source in last)
     is_large = size_bytes >= min(properties.ingest_batch_min_bytes, properties.ingest_job_max_bytes)
     if is_full or (is_large and len(last) >= properties.ingest_batch_min_files):
         return jobs, ()

@@ -217,8 +217,8 @@ def _refuse(services: Services, table: Table) -> None:
 
 def _name_taken(table: Table) -> AlreadyExistsError:
     return AlreadyExistsError(
-        f"there was a table {table.name!r} already when this was asked for",
-        hint="choose another name, or delete that table first; a message then has another id",
+        f"there is a table {table.name!r} already",
+        hint="choose another name, or delete that table first, and send another request_id with it",
     )
 
 

@@ -320,7 +320,10 @@ def strip_bom(start: bytes) -> bytes:
         RefusedSourceError: the byte order mark is that of UTF-16.
     """
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise RefusedSourceError("the file is in UTF-16", hint="write it in UTF-8")
+        raise RefusedSourceError(
+            "the file is in UTF-16",
+            hint="write it in UTF-8; or, if it is CSV, set the table's csv_encoding=utf-16",
+        )
     return start.removeprefix(UTF8_BOM)
 
 

@@ -33,7 +33,8 @@ def files(*sizes_bytes: int) -> list[Source]:
 
 
 def test_by_default_nothing_waits() -> None:
-    assert due_batches(files(1), DEFAULTS) == ([tuple(files(1))], ())
+    for size in (1, 0):
+        assert due_batches(files(size), DEFAULTS) == ([tuple(files(size))], ())
     assert due_batches([], DEFAULTS) == ([], ())
 
 
