@@ -126,6 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refusal(self) -> HttpResponse | None:
         """Return why this request is not answered by what this server serves."""
+        if any(len(self.headers.get_all(name, ())) > 1 for name in ("Host", "Content-Length")):
+            return self._ended(400, "a Host or Content-Length is given twice")  # RFC 9112, 3.2, 6.3
         if not _is_here(self.headers.get("Host", ""), self.server.server_port):
             return self._ended(403, f"ask by {self.server.url}")
         if "Transfer-Encoding" in self.headers:

@@ -116,6 +116,8 @@ def test_the_own_names_are_answered(server: LoopbackServer, host: str) -> None:
         (f"POST / HTTP/1.1\r\n{HERE}Content-Length: -1\r\n\r\n", 400),
         (f"POST / HTTP/1.1\r\n{HERE}Content-Length: ten\r\n\r\n", 400),
         (f"POST / HTTP/1.1\r\n{HERE}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+        (f"GET / HTTP/1.1\r\n{HERE}Host: evil.example\r\n\r\n", 400),
+        (f"POST / HTTP/1.1\r\n{HERE}Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
         (f"GET / HTTP/1.1\r\n{HERE}X: {'x' * 70_000}\r\n\r\n", 431),
         (f"GET / HTTP/1.1\r\n{HERE}" + "X: y\r\n" * 5000 + "\r\n", 431),
     ],
