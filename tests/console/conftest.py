@@ -170,6 +170,7 @@ def console(tmp_path: Path, driver: Any) -> Iterator[Console]:
         answer = with_console(api)
         with LoopbackServer(guarded(answer, TOKEN, is_open=is_console)) as server:
             driver.get("about:blank")
+            driver.get_log("browser")  # what the page of another test was refused
             found = Console(instance, driver, server.url)
             found.size(*WIDE)
             found.prefers("light")

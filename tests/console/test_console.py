@@ -58,7 +58,6 @@ def test_a_wrong_token_is_explained(console: Console) -> None:
     console.driver.get(console_uri(console.url, "wrong"))
     console.sees("Open the address again that the server printed")
     assert "flights" not in console.text()
-    complaints(console)  # the refusals, which the browser shows, too
 
 
 def test_tables_are_shown_with_their_numbers_and_filtered(console: Console) -> None:
@@ -159,7 +158,6 @@ def test_a_wrong_statement_says_what_is_wrong(console: Console) -> None:
     console.sees("flihgts", "flights")  # the nearest name
     console.press("Explain")
     console.sees("flihgts")
-    complaints(console)
 
 
 def test_explain_shows_what_is_read(console: Console) -> None:
@@ -358,7 +356,7 @@ def test_an_answer_that_is_too_large_for_one_response_comes_in_pages(
 
 
 NUMBERS = (
-    "0.0004, 1e-9, 52.52885339772246, 0.1 + 0.2, -0.0, 9007199254740993, -9223372036854775808, "
+    "4e-4, 1e-9, 52.52885339772246e0, 1e-1 + 2e-1, -0e0, 9007199254740993, -9223372036854775808, "
     "2026, 1000001, CAST('12345678901234567890.50' AS decimal(38,2)), '1,000.0'"
 )
 
@@ -398,7 +396,7 @@ def test_numbers_are_shown_with_all_their_digits_and_no_others(
     ready(console, "#/query")
     console.fill(
         "textarea",
-        "SELECT DISTINCT flight, nullif(flight, 1) * 0.0005 AS n FROM flights WHERE flight < 4",
+        "SELECT DISTINCT flight, nullif(flight, 1) * 5e-4 AS n FROM flights WHERE flight < 4",
     )
     console.press("Run")
     console.press("Chart")
