@@ -82,7 +82,7 @@ def view_names(services: Services, principal: str) -> list[str]:
 def _listed(services: Services, principal: str) -> list[Table]:
     seen = visible_tables(services, principal)
     readable = (each.table for each in seen if each.is_whole and "read" in each.permission.verbs)
-    return [table for table in readable if _is_listed(table)]
+    return [table for table in readable if is_published(table.properties)]
 
 
 def _readable(services: Services, principal: str, name: str) -> Table | None:
@@ -110,7 +110,7 @@ def find_view(services: Services, principal: str, name: str) -> tuple[Table, Vie
         CorruptDataError: the entry of the table is damaged.
     """
     table = _readable(services, principal, name)
-    if table is None or not _is_listed(table):
+    if table is None or not is_published(table.properties):
         raise CatalogError(404, "NoSuchViewException", f"there is no view {shown(name)}")
     view = view_of(table)
     if view is None:
@@ -128,7 +128,7 @@ def find_metadata(services: Services, principal: str, name: str) -> tuple[Table,
         CorruptDataError: its entry, or the record of what is published, is damaged.
     """
     table = _readable(services, principal, name) or _with_parts(services, principal, name)
-    if table is None or table.deleting:
+    if table is None:
         raise _no_such_table(f"there is no table {shown(name)}")
     if is_published(table.properties) and name != (parts := published_name(table)):
         hint = f"its stored rows, before its filters and aggregations, are the table {parts!r}"
@@ -150,12 +150,9 @@ def _with_parts(services: Services, principal: str, name: str) -> Table | None:
     """Return the table whose stored rows have a name."""
     own = name.removesuffix(PARTS)
     found = _readable(services, principal, own) if own != name else None
-    is_named = found is not None and _is_listed(found) and published_name(found) == name
-    return found if is_named else None
-
-
-def _is_listed(table: Table) -> bool:
-    return is_published(table.properties) and not table.deleting
+    if found is None or not is_published(found.properties) or published_name(found) != name:
+        return None
+    return found
 
 
 def load_metadata(services: Services, principal: str, name: str) -> Loaded:

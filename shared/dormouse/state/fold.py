@@ -78,7 +78,7 @@ def apply(
     There is a verdict for every entry that can be written or read, whatever it contains.
     """
     same_generation = entry.generation == state.generation
-    judged = same_generation or isinstance(entry.transaction, ResetTable | RestoreVersion)
+    judged = same_generation or isinstance(entry.transaction, ResetTable)
     # Keys of another generation may have other types; `violations` reports the generation.
     if broken := entry_violations(entry, state.key_types if judged else ()):
         return state, Verdict(broken)

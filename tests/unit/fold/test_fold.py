@@ -202,8 +202,12 @@ def test_a_reset_after_a_reset_is_judged_by_the_current_key_types() -> None:
     reset, _ = apply(state_after(ADDED), Entry(ResetTable(1, SPLIT_AT_M.splits), 0, 0))
     next_one, verdict = apply(reset, Entry(ResetTable(2, SPLIT_AT_M.splits), 0, 0))
     assert (next_one.generation, verdict.violations) == (2, ())
-    broken = apply(reset, Entry(ResetTable(2, SPLIT_AT_M.splits * 2), 0, 0))[1].violations
-    assert [v.rule for v in broken] == [Rule.SPLITS_NOT_ASCENDING]
+    for splits, rule in (
+        (SPLIT_AT_M.splits * 2, Rule.SPLITS_NOT_ASCENDING),
+        ((encode_key((5,)),), Rule.KEY_UNFIT),
+    ):
+        broken = apply(reset, Entry(ResetTable(2, splits), 0, 0))[1].violations
+        assert [v.rule for v in broken] == [rule]
 
 
 def test_a_shard_over_two_leaves_is_referenced_in_both_and_its_rows_are_shared() -> None:
