@@ -191,6 +191,19 @@ def test_files_of_one_name_in_different_folders_are_all_ingested(
     assert table.count() == 2
 
 
+def test_files_of_one_name_in_folders_that_give_no_value_are_named_by_the_paths_given(
+    memory: InMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = memory.instance.create_table("letters", LETTERS)
+    for name in ("monday", "tuesday"):
+        (tmp_path / name).mkdir()
+        write_letters(tmp_path / name / "1.parquet", name[0])
+    dropped = table.ingest(["monday/1.parquet", "tuesday/1.parquet"])
+    dropped.wait(60)
+    assert table.count() == 2
+
+
 def test_one_star_means_one_folder(memory: InMemory, hive: Path) -> None:
     table = memory.instance.create_table("letters", LETTERS)
     (source,) = table.ingest("hive/*/*.parquet").sources

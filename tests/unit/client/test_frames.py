@@ -523,9 +523,11 @@ def test_a_frame_without_rows_adds_none(table: TableHandle) -> None:
 def test_a_frame_with_an_idempotency_key_is_ingested_once_whatever_it_holds(
     table: TableHandle,
 ) -> None:
-    for frame in (ARROW, ARROW, ARROW.slice(0, 1), pl.DataFrame(ARROW)):
+    first = table.ingest(ARROW, idempotency_key="load 1/ü")
+    for frame in (ARROW.slice(0, 1), ARROW, ARROW.slice(0, 1), pl.DataFrame(ARROW)):
         table.ingest(frame, idempotency_key="load 1/ü").wait()
         assert table.count() == 2
+    first.wait()
     table.ingest(ARROW, idempotency_key="load 2").wait()
     assert table.count() == 4
     table.ingest(ARROW).wait()

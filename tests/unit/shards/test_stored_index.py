@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
@@ -36,6 +36,7 @@ def ends_of(groups: Sequence[Sequence[Key]]) -> list[tuple[Key, Key]]:
     return [(group[0], group[-1]) for group in groups]
 
 
+@example([("", 0), ("a", 0), ("a", 0), ("a", 0), ("a", 0), ("b", 0)], 2, (), ("a", 0))
 @given(
     st.lists(KEYS, min_size=1, max_size=14).map(sorted),
     st.integers(1, 4),

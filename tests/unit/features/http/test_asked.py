@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dormouse.access import LOCAL, NOBODY, AccessRule, granted
@@ -263,7 +264,7 @@ def test_a_column_that_is_hidden_later_is_not_read_under_another_name(people: Ap
     assert eve.ask("GET", file).status == 200
 
 
-def test_a_hidden_column_of_a_deleted_table_stays_hidden(people: Api) -> None:
+def test_what_is_hidden_or_forbidden_of_a_deleted_table_stays_so(people: Api) -> None:
     grant(people, EVE)
     eve = Api(people.instance, EVE)
     location = ask(eve, "/sql", {"text": "SELECT name AS n FROM people"})
@@ -272,6 +273,10 @@ def test_a_hidden_column_of_a_deleted_table_stays_hidden(people: Api) -> None:
     people.instance.delete_table("people")
     people.instance.wait()
     assert eve.problem("GET", location)["status"] == 403
+    grant(people, EVE)
+    assert eve.get(location)["files"]
+    people.instance.services.tables.change_access_rules(lambda _: ())
+    assert eve.problem("GET", location)["status"] == 403
 
 
 def test_a_query_that_failed_says_why_and_faults_of_this_side_are_not_explained(
@@ -279,13 +284,15 @@ def test_a_query_that_failed_says_why_and_faults_of_this_side_are_not_explained(
 ) -> None:
     found = answered(people, ask(people, "/sql", {"text": "SELECT * FROM nothing"}))
     assert (found["state"], "nothing" in found["reason"]) == ("failed", True)
-    location = ask(people)
     table = people.instance.table("people")
+    table.ingest(pa.table({"age": [1], "name": ["new"]}))
+    locations = [ask(people), ask(people, body={**ROWS, "as_of": 2})]
     storage = people.instance.services.storage
     storage.delete([each.path for each in storage.list(f"{table.table.id}/data/")])
-    found = answered(people, location)
-    assert found["state"] == "failed"
-    assert table.table.id not in json.dumps(found)
+    for location in locations:
+        found = answered(people, location)
+        assert found["state"] == "failed"
+        assert table.table.id not in json.dumps(found)
     problem = people.problem("POST", QUERY, ROWS)
     assert problem["status"] == 500
     assert table.table.id not in json.dumps(problem)

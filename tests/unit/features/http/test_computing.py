@@ -15,7 +15,7 @@ from dormouse.client.instance import Instance
 from dormouse.errors import LimitExceededError
 from dormouse.features.http import computing
 from tests.unit.features.http.conftest import Api
-from tests.unit.features.http.test_asked import QUERY, ROWS, answered, ask
+from tests.unit.features.http.test_asked import EVE, QUERY, ROWS, answered, ask, grant
 
 
 class Computing(ComputingProcess):
@@ -76,3 +76,12 @@ def test_queries_and_rows_are_computed_and_read_in_another_process(
     assert people.problem("POST", "/sql", statement)["status"] == 413
     apart.deadly = "infer"
     assert people.problem("POST", "/tables", {**table, "name": "u"})["status"] == 413
+
+
+def test_who_asks_has_the_same_rights_in_the_other_process(people: Api, apart: Computing) -> None:
+    grant(people, EVE, "name")
+    eve = Api(people.instance, EVE)
+    statement = {"text": "SELECT count(*) AS n FROM people"}
+    assert eve.found("POST", "/sql", statement)["rows"] == [{"n": 30}]
+    assert eve.problem("POST", "/sql", {"text": "SELECT name FROM people"})["status"] == 422
+    assert apart.done == ["answer"] * 2

@@ -141,6 +141,15 @@ def test_before_the_table_began_there_is_nothing_to_restore(
     assert_sound(world, table, "abcmnoqxyz")
 
 
+def test_a_table_that_begins_while_its_restore_is_registered_is_not_emptied(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "read_as_of", lambda *_: (table, TableState()))
+    with pytest.raises(NotFoundError, match="had not begun"):
+        restore(world, table, "before")
+    assert_sound(world, table, "abcmnoxyz")
+
+
 def test_of_two_restores_at_once_one_is_done_and_then_the_other(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
