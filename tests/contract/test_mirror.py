@@ -34,8 +34,10 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture(params=["memory", "glue"])
-def mirror(request: pytest.FixtureRequest, client: Any) -> Mirror:
-    return MemoryMirror() if request.param == "memory" else GlueMirror(client, "lake")
+def mirror(request: pytest.FixtureRequest) -> Mirror:
+    if request.param == "memory":
+        return MemoryMirror()
+    return GlueMirror(request.getfixturevalue("client"), "lake")
 
 
 def test_an_entry_is_read_as_it_was_put(mirror: Mirror) -> None:

@@ -78,7 +78,7 @@ class ShardTable:
         is_plain = is_published(self.properties)
         job = make_run_id(f"{number:032x}", plain=True) if is_plain else f"job{number}"
         ordered = sort_rows(
-            batches_of(rows, self.schema),
+            batches_of(rows, self.schema, max(7, len(rows) // 20)),
             self.schema,
             memory_bytes=memory_bytes,
             scratch=self.folder,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Template:
     names: ResourceNames
 
     @staticmethod
+    @cache
     def read(**parameters: str) -> Template:
         given = {
             "Instance": NAMES.instance,

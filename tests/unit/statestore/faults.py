@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from functools import cache, lru_cache, wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 from unittest.mock import patch
 
 from dormouse.aws.state_store import S3StateStore
@@ -31,6 +31,7 @@ from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_storage import MemoryStorage
 
 T = TypeVar("T")
+OptionsOfRig = ParamSpec("OptionsOfRig")
 Hook = Callable[[str], None]
 Home = Literal["objects", "items"]
 """Where a state store keeps its blobs."""
@@ -112,6 +113,19 @@ class Rig:
         )
         self.pages.ever_in_log = {}
         self._silent = False
+
+    def copy(self) -> Rig:
+        """Return another table with all that this one has, of which no place was passed yet."""
+        made = Rig(retry_policy=self.retry_policy, options=self.options, home=self.home)
+        made.clock.ms, made.ids.count = self.clock.ms, self.ids.count
+        made.storage._objects = dict(self.storage._objects)
+        made.storage.ever_put = dict(self.storage.ever_put)
+        made.dynamodb.kept = dict(self.dynamodb.kept)
+        made.dynamodb.ever_put = dict(self.dynamodb.ever_put)
+        made.dynamodb._newest = self.dynamodb._newest
+        made.pages._items.kept = dict(self.pages._items.kept)  # pins are among them
+        made.pages.ever_in_log = dict(self.pages.ever_in_log)
+        return made
 
     def store(self, **changes: Any) -> LogStateStore:
         """A store with a cold cache, as another process has; `changes` to the rig's options."""
@@ -227,6 +241,20 @@ class Rig:
                 self._watch(call)
         finally:
             self._silent = False
+
+
+def made_once(make: Callable[OptionsOfRig, Rig]) -> Callable[OptionsOfRig, Rig]:
+    """Let `make` run once for the same arguments; who calls it gets a copy.
+
+    All that call it must have the same patches; ``make.__wrapped__`` is for those with others.
+    """
+    kept = cache(make)
+
+    @wraps(make)
+    def made(*args: OptionsOfRig.args, **options: OptionsOfRig.kwargs) -> Rig:
+        return kept(*args, **options).copy()
+
+    return made
 
 
 @lru_cache(1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 import pytest
@@ -19,6 +20,7 @@ ROUNDS = 3
 """The head; where blocks lie, the segments and the open page; the blocks and the deltas."""
 
 
+@cache
 def snapshot() -> bytes:
     return encode_snapshot(TABLE, built(REFERENCES), has_key_index=True)
 

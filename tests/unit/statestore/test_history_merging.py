@@ -15,12 +15,13 @@ from dormouse.log.engine import Options
 from dormouse.state.state import without_expired
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
-from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
+from tests.unit.statestore.faults import Crash, Home, Rig, fail, made_once, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
 KEPT = Options(keep_seconds=3600, upload_seconds=1)
 
 
+@made_once
 def made(home: Home, *, merged: bool = True, restored: bool = False, additions: int = 24) -> Rig:
     """A table of some additions, whose every version is kept; after the ninth one is restored."""
     rig = Rig(home=home, options=KEPT)
@@ -87,8 +88,7 @@ def test_a_maintainer_that_dies_or_meets_another_while_it_merges_history_loses_n
         another,
     ]
     with small_pages(2):
-        with patch.object(pages, "MOST_SEGMENTS", 10**6):
-            before = made("objects", additions=15)
+        before = made("objects", merged=False, additions=15)
         manifest = before.head().manifest
         places = len(merging(before, -1, actions[0]).calls)
         assert places > 4
@@ -102,12 +102,7 @@ def test_a_maintainer_that_dies_or_meets_another_while_it_merges_history_loses_n
 
 def merging(before: Rig, number: int, action: Callable[[Rig], None]) -> Rig:
     """Merge history of a copy of a table, and do something at one place of that."""
-    rig = Rig(home=before.home, options=KEPT)
-    rig.clock.ms, rig.ids.count = before.clock.ms, before.ids.count
-    rig.storage._objects = dict(before.storage._objects)
-    rig.storage.ever_put = before.storage.ever_put
-    rig.pages._items.kept = dict(before.pages._items.kept)
-    rig.pages.ever_in_log = before.pages.ever_in_log
+    rig = before.copy()
     rig.at = {number: lambda: action(rig)}
     with suppress(Crash, OutcomeUnknownError):
         rig.store()._compaction.merge_history(rig.head().manifest)
@@ -116,8 +111,7 @@ def merging(before: Rig, number: int, action: Callable[[Rig], None]) -> Rig:
 
 def test_a_reader_that_holds_the_head_of_before_reads_the_merged_segment(home: Home) -> None:
     with small_pages(2):
-        with patch.object(pages, "MOST_SEGMENTS", 10**6):
-            rig = made(home)
+        rig = made(home, merged=False)
 
         def merged_and_collected() -> None:
             maintainer = rig.store()
@@ -135,8 +129,7 @@ def test_a_reader_that_holds_the_head_of_before_reads_the_merged_segment(home: H
 
 def test_a_segment_that_is_damaged_or_lost_is_not_merged_but_named(home: Home) -> None:
     with small_pages(2):
-        with patch.object(pages, "MOST_SEGMENTS", 10**6):
-            rig = made(home)
+        rig = made(home, merged=False)
         manifest = rig.head().manifest
         (first, *_) = pages.history_to_merge(manifest)
         body = rig.blob("segments", first.id)
@@ -151,8 +144,7 @@ def test_a_segment_that_is_damaged_or_lost_is_not_merged_but_named(home: Home) -
 
 def test_a_table_that_was_destroyed_meanwhile_is_not_written_to(home: Home) -> None:
     with small_pages(2):
-        with patch.object(pages, "MOST_SEGMENTS", 10**6):
-            rig = made(home)
+        rig = made(home, merged=False)
         manifest = rig.head().manifest
         rig.on("before set_manifest", lambda: rig.pages.close("t") and None)
         with pytest.raises(NotFoundError):

@@ -19,7 +19,7 @@ from dormouse.log.tail import with_increment, with_snapshot
 from dormouse.state.state import ResetTable, without_expired
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
-from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
+from tests.unit.statestore.faults import Crash, Home, Rig, fail, made_once, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
 
 BRIEFLY = Options(keep_seconds=2, upload_seconds=1)
@@ -40,6 +40,7 @@ def often(commits: int = 4) -> Iterator[None]:
         yield
 
 
+@made_once
 def begun(home: Home) -> Rig:
     """A table with a snapshot."""
     rig = Rig(home=home, options=BRIEFLY)

@@ -24,7 +24,7 @@ from dormouse.state.store import accepted
 from dormouse.state.versions import OwnerKind, PinOwner
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
-from tests.unit.statestore.faults import Crash, Home, Rig, fail
+from tests.unit.statestore.faults import Crash, Home, Rig, fail, made_once
 from tests.unit.statestore.histories import ONE_LEAF, addition, merge_of, shard_of
 
 KEEP_SECONDS = 600
@@ -38,12 +38,22 @@ def rig(home: Home) -> Rig:
     return table_of_two(home)
 
 
+@made_once
 def table_of_two(home: Home) -> Rig:
     rig = Rig(home=home, options=OPTIONS)
     store = rig.store()
     store.commit(initialise(ONE_LEAF), generation=0)
     for number in range(2):
         store.commit(addition(number), generation=0)
+    return rig
+
+
+@made_once
+def merged_table(home: Home) -> Rig:
+    """The same after `merge`."""
+    rig = table_of_two(home)
+    merge(rig)
+    rig.quiet()
     return rig
 
 
@@ -165,10 +175,9 @@ def test_whatever_is_collected_while_a_version_is_pinned_it_is_whole_or_refused(
 
     outcomes = set()
     for late_seconds in (1, KEEP_SECONDS):
-        for step in range(steps_of(home, add)):
-            rig = table_of_two(home)
-            merge(rig)
-            rig.quiet()
+        steps = range(steps_of(home, add))
+        for step in sorted({0, *in_turn(steps, parts=4), steps[-1]}):
+            rig = merged_table(home)
             rig.at = {step: partial(collect, rig, late_seconds)}
             with suppress(NotFoundError, ContendedError):
                 add(rig)
@@ -186,9 +195,8 @@ def test_whenever_a_version_is_pinned_while_others_are_collected_it_is_whole_or_
 ) -> None:
     """A version is pinned at every step of a collector, for which its shards are due."""
     for step in in_turn(range(steps_of(home, collect, age_seconds=KEEP_SECONDS))):
-        rig = table_of_two(home)
+        rig = merged_table(home)
         state = rig.store().at(version=3)
-        merge(rig)
         rig.clock.advance(seconds=KEEP_SECONDS)
 
         def pin(rig: Rig = rig, state: TableState = state) -> None:
@@ -206,9 +214,7 @@ def test_wherever_the_process_dies_no_part_of_a_version_is_pinned(home: Home) ->
     """After the crash, collectors run, and the next attempt pins the version."""
     for error in (Crash(), OutcomeUnknownError("not answered")):
         for step in in_turn(range(steps_of(home, add))):
-            rig = table_of_two(home)
-            merge(rig)
-            rig.quiet()
+            rig = merged_table(home)
             rig.at = {step: fail(error)}
             with suppress(Crash, DormouseError):
                 add(rig)
@@ -303,8 +309,7 @@ def test_the_history_names_changes_jobs_and_rows(rig: Rig) -> None:
 
 def steps_of(home: Home, act: Callable[[Rig], object], *, age_seconds: int = 0) -> int:
     """Count the places that an action on the table passes, so long after it was merged."""
-    rig = table_of_two(home)
-    merge(rig)
+    rig = merged_table(home)
     rig.clock.advance(seconds=age_seconds)
     rig.quiet()
     act(rig)

@@ -21,7 +21,7 @@ from dormouse.state.store import AlreadyCommitted, Committed, Rejected
 from dormouse.state.versions import OwnerKind, PinOwner
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
-from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages
+from tests.unit.statestore.faults import Crash, Home, Rig, fail, made_once, small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition, shard_of
 
 OWNER = PinOwner(OwnerKind.RESTORE, "r")
@@ -29,6 +29,7 @@ KEPT_VERSION = 3
 RESTORED = 5
 
 
+@made_once
 def rig_of(home: Home) -> Rig:
     """A table at version 4, which added a shard each from version 2 on; version 3 is pinned."""
     options = Options(keep_seconds=600, upload_seconds=1)
@@ -101,7 +102,7 @@ def turn_pages(rig: Rig, start: int = 0, count: int = 30) -> None:
 def test_the_snapshot_stays_as_long_as_the_delta_can_be_replayed(home: Home) -> None:
     """In pages, then in segments; when both are out of reach, it is collected."""
     with small_pages(3):
-        rig = rig_of(home)
+        rig = rig_of.__wrapped__(home)
         restore(rig)
         (restoring,) = rig.ids_in_log()[RESTORED - 1 :]
         rig.store().pins.remove(OWNER)
@@ -143,7 +144,7 @@ def test_the_snapshot_stays_while_the_delta_is_in_a_page(home: Home) -> None:
 def test_a_reader_from_before_goes_on_over_the_restore(home: Home) -> None:
     """It folds the delta from a segment, or begins with a snapshot from after it."""
     with small_pages(3):
-        rig = rig_of(home)
+        rig = rig_of.__wrapped__(home)
         warm = rig.store()
         warm.current()
         restore(rig)

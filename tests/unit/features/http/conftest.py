@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -69,11 +70,21 @@ def api(tmp_path: Path) -> Iterator[Api]:
         yield Api(instance)
 
 
+@pytest.fixture(scope="session")
+def folder_of_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an instance with a table of thirty people; tests have a copy each."""
+    folder = tmp_path_factory.mktemp("people") / "mice"
+    with Instance.open(folder, background=False) as instance:
+        instance.create_table("people", "age: long, name: string, note: string?", row_keys=["age"])
+        rows = [{"age": n // 3, "name": f"n{n:02}", "note": None} for n in range(30)]
+        Api(instance).found("POST", "/tables/people/rows", rows)
+        instance.wait()
+    return folder
+
+
 @pytest.fixture
-def people(api: Api) -> Api:
+def people(folder_of_people: Path, tmp_path: Path) -> Iterator[Api]:
     """An instance with a table of thirty people, three of each age."""
-    api.instance.create_table("people", "age: long, name: string, note: string?", row_keys=["age"])
-    rows = [{"age": n // 3, "name": f"n{n:02}", "note": None} for n in range(30)]
-    api.found("POST", "/tables/people/rows", rows)
-    api.instance.wait()
-    return api
+    copytree(folder_of_people, tmp_path / "mice")
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        yield Api(instance)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
@@ -102,14 +103,23 @@ class Client:
         return found
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[Instance]:
-    """An instance with a table of thirty people, three of each age."""
-    with Instance.open(tmp_path / "mice", background=False) as opened:
+@pytest.fixture(scope="session")
+def folder_of_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an instance with a table of thirty people; tests have a copy each."""
+    folder = tmp_path_factory.mktemp("people") / "mice"
+    with Instance.open(folder, background=False) as made:
         columns = "age: long, name: string, note: string?"
-        opened.create_table("people", columns, row_keys=["age"], split_points=[5])
+        made.create_table("people", columns, row_keys=["age"], split_points=[5])
         rows = [{"age": n // 3, "name": f"n{n:02}", "note": None} for n in range(30)]
-        opened.table("people").ingest(pa.Table.from_pylist(rows)).wait()
+        made.table("people").ingest(pa.Table.from_pylist(rows)).wait()
+    return folder
+
+
+@pytest.fixture
+def instance(folder_of_people: Path, tmp_path: Path) -> Iterator[Instance]:
+    """An instance with a table of thirty people, three of each age."""
+    copytree(folder_of_people, tmp_path / "mice")
+    with Instance.open(tmp_path / "mice", background=False) as opened:
         yield opened
 
 
