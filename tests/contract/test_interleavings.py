@@ -35,6 +35,7 @@ from dormouse.state.state import (
 from dormouse.state.store import Committed, Outcome
 from dormouse.state.validation import broken_invariants
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.depth import in_turn
 from tests.support.hooked_pages import HookedPages
 from tests.support.machine import shard_of, verdict_of
 from tests.support.memory_storage import MemoryStorage
@@ -87,7 +88,7 @@ def test_every_kind_of_transaction_is_interleaved() -> None:
 
 @pytest.mark.parametrize("mine", KINDS)
 def test_the_writer_learns_what_became_of_its_commit_after_any_other(mine: str) -> None:
-    for other in KINDS:
+    for other in in_turn(list(KINDS), parts=2):
         interleave(mine, other)
 
 

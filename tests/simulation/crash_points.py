@@ -13,7 +13,7 @@ leaves, such as a call that is refused and made again: `distinct` tells which re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -127,10 +127,10 @@ class Ground:
         if self.calls:
             yield Point(len(self.calls) - 1, self.calls[-1], Fate.DIES_AFTER.value)
 
-    def distinct(self) -> Iterator[Point]:
-        """Return those of all points that leave what none before them does, nor the whole run."""
+    def distinct(self, points: Iterable[Point] | None = None) -> Iterator[Point]:
+        """Return the points, all or those given, that leave what none before does nor all calls."""
         known = {(self.done, False)}
-        for point in self.points():
+        for point in self.points() if points is None else points:
             with self._cut_off(point) as (instance, wrong):
                 left = (held(instance), bool(wrong))
             if left not in known:

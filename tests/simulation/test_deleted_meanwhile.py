@@ -18,7 +18,7 @@ from tests.simulation.crash_recovery import recover
 from tests.simulation.instance import Instance
 from tests.simulation.leftovers import left_of_gone
 from tests.simulation.processes import Call, Fate
-from tests.support.depth import in_turn
+from tests.support.depth import in_long_turn, in_turn
 
 MOST_MOMENTS = 12
 """Of operations with more calls, so many are looked at, evenly spread."""
@@ -57,7 +57,7 @@ def left_after(cut: Ground, number: int) -> list[str]:
     return [f"{table_id}: {left}" for table_id in gone for left in left_of_gone(instance, table_id)]
 
 
-@pytest.mark.parametrize("store", ["s3", "dynamodb"])
+@pytest.mark.parametrize("store", in_long_turn(["s3", "dynamodb"]))
 @pytest.mark.parametrize("operation", in_turn(OPERATIONS), ids=lambda operation: operation.name)
 def test_nothing_is_left_of_a_table_that_is_deleted_meanwhile(
     operation: Operation, store: str, tmp_path: Path

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tests.support.depth import in_turn
+
 Item = Mapping[str, Any]
 
 
@@ -19,9 +21,10 @@ def damages(item: Item, keys: tuple[str, ...]) -> Iterator[tuple[str, Item]]:
 
 
 def some_damages(item: Item, keys: tuple[str, ...]) -> list[tuple[str, Item]]:
-    """Return a few of them, of several attributes, the loss of all among them."""
+    """Return a few of them by turns, of several attributes, the loss of all among them."""
     every = list(damages(item, keys))
-    return [*every[: -2 : len(every) // 3], every[-1]]
+    few = every[: -2 : len(every) // 3]
+    return [*in_turn(few, parts=len(few)), every[-1]]
 
 
 def _others(value: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """How deep a run of the tests goes: quickly for each change, or all there is.
 
 `make test` tries a part of what can be tried at length, `make test-all` all of it. The part is
-chosen by the number of the commit (`turn`), so that twelve commits in a row try every crash point,
+chosen by the number of the commit (`turn`), so that 24 commits in a row try every crash point,
 and ten run every slice of all tests.
 """
 
@@ -70,3 +70,8 @@ def calls_in_turn(first: int, parts: int = PARTS) -> Iterator[int]:
 def in_turn(choices: Sequence[Choice], parts: int = PARTS) -> Sequence[Choice]:
     """Return those whose turn it is, one in `parts`; all of them where everything is tried."""
     return choices if is_whole() else choices[turn() % parts :: parts]
+
+
+def in_long_turn(choices: Sequence[Choice]) -> Sequence[Choice]:
+    """Return the one whose turn it is for `PARTS` commits, in which `in_turn` tries all with it."""
+    return choices if is_whole() else [choices[turn() // PARTS % len(choices)]]

@@ -139,7 +139,9 @@ def empty_folder(folder: Path) -> Path:
             raise InvalidRequestError(f"{str(folder)!r} is not an empty folder", hint=hint)
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
-        raise InvalidRequestError(f"{str(folder)!r} cannot be used: {error.strerror or error}", hint=hint) from error
+        raise InvalidRequestError(
+            f"{str(folder)!r} cannot be used: {error.strerror or error}", hint=hint
+        ) from error
     return folder
 
 

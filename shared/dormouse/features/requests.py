@@ -215,8 +215,6 @@ def key_of_request(request_id: str, name: str) -> str:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
-
-
 # The paths of objects stored for requests.
 
 

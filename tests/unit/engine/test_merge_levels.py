@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
@@ -85,28 +86,28 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+MERGES = list(
+    product([ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], [2, 3, INPUTS], [decoding.MOST_DESCRIBED, 0])
+)
+"""Whether rows are wide, how many inputs are merged at once, and how footers are read."""
+
+
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-@pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
-@pytest.mark.parametrize("most", [2, 3, INPUTS])
-@pytest.mark.parametrize("chunks", [decoding.MOST_DESCRIBED, 0], ids=["whole", "short"])
 def test_the_same_rows_come_in_key_order_however_they_are_merged(
-    table: ShardTable,
-    asked: dict[str, Any],
-    wide: int,
-    most: int,
-    chunks: int,
-    monkeypatch: pytest.MonkeyPatch,
+    table: ShardTable, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
     expected = merged(table, **asked)
-    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
-    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
-    monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: most)
     assert len(expected) > ROWS // 3
-    found = merged(table, **asked)
-    assert [_keys(row) for row in found] == [_keys(row) for row in expected]
-    assert sorted(map(repr, found)) == sorted(map(repr, expected))
-    assert not list(table.folder.iterdir())
+    for how in in_turn(MERGES, parts=3):
+        wide, most, chunks = how
+        monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
+        monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+        monkeypatch.setattr(merging, "inputs_at_once", lambda *_, most=most: most)
+        found = merged(table, **asked)
+        assert [_keys(row) for row in found] == [_keys(row) for row in expected], how
+        assert sorted(map(repr, found)) == sorted(map(repr, expected)), how
+        assert not list(table.folder.iterdir()), how
 
 
 @pytest.mark.parametrize("span", [KeyRange(), HALF], ids=["all", "half"])

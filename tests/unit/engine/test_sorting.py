@@ -120,14 +120,14 @@ def test_files_are_merged_before_there_are_too_many_to_read_at_once(
 ) -> None:
     monkeypatch.setattr(sorting, "MAX_FILES", 4)
     sorter = Sorter(SCHEMA, tmp_path, memory_bytes=1 << 20)
-    for batch in scrambled(2**14, 10):
+    for batch in scrambled(2**13, 10):
         sorter.add(batch)
         sorter.spill()
-    assert len(list(tmp_path.iterdir())) == 17
+    assert len(list(tmp_path.iterdir())) == 9
     rows = sorter.sorted_rows()
     next(rows)
     assert len(list(tmp_path.iterdir())) <= 4
-    assert keys_of(rows)[-1] == 2**14 - 1
+    assert keys_of(rows)[-1] == 2**13 - 1
     assert not list(tmp_path.iterdir())
 
 
@@ -174,13 +174,13 @@ def test_wide_rows_that_meet_among_narrow_ones_are_sorted_a_few_at_a_time(tmp_pa
 
 def test_a_failing_source_or_a_reader_that_stops_leaves_scratch_clean(tmp_path: Path) -> None:
     sorter = Sorter(SCHEMA, tmp_path, memory_bytes=1 << 18)
-    for batch in scrambled(2**12, 100):
+    for batch in scrambled(2**11, 100):
         sorter.add(batch)
         sorter.spill()
     assert list(tmp_path.iterdir())
     sorter.discard()
     assert not list(tmp_path.iterdir())
-    stopped = sort_rows(scrambled(2**12, 100), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path)
+    stopped = sort_rows(scrambled(2**11, 100), SCHEMA, memory_bytes=1 << 18, scratch=tmp_path)
     next(stopped)
     assert isinstance(stopped, Generator)
     stopped.close()

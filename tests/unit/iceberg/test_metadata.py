@@ -121,7 +121,7 @@ def test_expired_snapshots_go_though_nothing_changed(table: PublishedTable) -> N
 def test_at_most_a_hundred_snapshots_are_listed(table: PublishedTable) -> None:
     table.properties = Properties(gc_delay_seconds=24 * 60 * 60)
     table.ingest(rows(0, 1))
-    for number in range(150):
+    for number in range(115):
         table.state = replace(
             table.state, version=number + 2, time_ms=table.now_ms + number * 10 * MINUTE_MS
         )

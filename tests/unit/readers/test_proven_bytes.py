@@ -25,7 +25,7 @@ from dormouse.storage import FolderStorage
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
 from tests.support.damage import flipped, footer_length, last_row_group, regions, rewrite
-from tests.support.depth import examples
+from tests.support.depth import examples, in_long_turn
 from tests.support.distant_folder import DistantFolder
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.memory_storage import MemoryStorage
@@ -41,7 +41,7 @@ def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_blocks(monkeypatch, 32)
 
 
-@pytest.fixture(params=[FolderStorage, DistantFolder])
+@pytest.fixture(params=in_long_turn([FolderStorage, DistantFolder]))
 def shard(tmp_path: Path, request: pytest.FixtureRequest) -> Shard:
     return Shard(tmp_path, storage=request.param)
 

@@ -16,6 +16,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_footer
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
+from tests.support.depth import in_turn
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.tables import ShardTable
 
@@ -58,7 +59,7 @@ def damaged(tmp_path: Path) -> Damaged:
 
 def test_a_look_up_never_returns_rows_of_a_damaged_page(damaged: Damaged) -> None:
     """Without checksums of pages most of these flips gave other values."""
-    for place in (place for places in damaged.data() for place in places):
+    for place in in_turn([place for places in damaged.data() for place in places], parts=4):
         damaged.flip(place)
         with pytest.raises(CorruptDataError, match=damaged.path):
             damaged.table.rows()
@@ -67,7 +68,7 @@ def test_a_look_up_never_returns_rows_of_a_damaged_page(damaged: Damaged) -> Non
 def test_no_flipped_bit_of_a_footer_passes_its_checksum(damaged: Damaged) -> None:
     """It has the bounds by which row groups are left out, and the samples splits go by."""
     storage, size_bytes = damaged.table.storage, len(damaged.body)
-    for place in range(damaged.footer, size_bytes, 3):
+    for place in in_turn(range(damaged.footer, size_bytes, 3), parts=4):
         damaged.flip(place)
         with pytest.raises(CorruptDataError, match=damaged.path):
             read_footer(storage, damaged.path, size_bytes)
@@ -77,7 +78,7 @@ def test_the_engine_breaks_off_over_no_damaged_page(damaged: Damaged) -> None:
     """It panics over some, which as an error of its own ended the whole process of a function."""
     places = random.Random(2).sample(range(4, damaged.footer), 300)
     found = 0
-    for place in places:
+    for place in in_turn(places, parts=4):
         damaged.flip(place)
         try:
             damaged.table.rows(look_up_bytes=0)

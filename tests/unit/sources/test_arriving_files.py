@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from dormouse.files.loader import SourceLoader, load_sources
 from dormouse.ports import Arrivals, Arrived, StoppedError
 from dormouse.schema.schema import Schema
 from dormouse.state.sources import Source
+from tests.support.depth import in_turn
 
 PATIENCE_SECONDS = 20
 """How long a test waits for rows before it fails; none waits for them otherwise."""
@@ -83,6 +85,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "t/x.csv.zst": lambda: zstd(text()),
     "t/x.parquet.gz": lambda: gzip.compress(parquet(), 1),
 }
+FILES = {key: cache(made) for key, made in FILES.items()}
 STREAMED = [key for key in FILES if "arrow" not in key and key != "t/x.parquet.gz"]
 
 
@@ -208,8 +211,10 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, low: int, high: int) -> threading
 @pytest.mark.parametrize("key", FILES)
 @pytest.mark.parametrize(
     "error",
-    [UnavailableError("no answer"), OSError(errno.ENOSPC, "no space"), MemoryError()],
-    ids=["no answer", "full disk", "no memory"],
+    in_turn(
+        [UnavailableError("no answer"), OSError(errno.ENOSPC, "no space"), MemoryError()], parts=3
+    ),
+    ids=repr,
 )
 @pytest.mark.parametrize("at", ["begin", "middle", "end"])
 def test_a_file_that_does_not_arrive_is_neither_loaded_nor_refused(

@@ -421,6 +421,6 @@ def cpu_seconds(body: bytes) -> float:
 def test_a_header_of_ten_times_the_names_costs_about_ten_times(names: str) -> None:
     few, many = (
         (",".join(names.format(i) for i in range(count)) + "\nx\n").encode()
-        for count in (20_000, 200_000)
+        for count in (10_000, 100_000)
     )
     assert cpu_seconds(many) < 30 * cpu_seconds(few)  # a hundred times, were it quadratic

@@ -8,12 +8,13 @@ import pytest
 
 from dormouse.items import blobs
 from dormouse.log.compaction import CompactionPolicy
+from tests.support.depth import in_long_turn
 from tests.unit.statestore.faults import Home, small_items
 
 
-@pytest.fixture(params=["objects", "items"])
+@pytest.fixture(params=in_long_turn(("objects", "items")))
 def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """Where a state store keeps its blobs: a promise of the engine is kept in either.
+    """Where a state store keeps its blobs, by turns: a promise of the engine is kept in either.
 
     Pages are compacted as soon as they are full, in either.
     """
