@@ -27,7 +27,7 @@ from tests.support.depth import PARTS, ROOT, SLICES, TURN, is_whole, turn
 
 gc.disable()  # until all is collected: it would pass over the same modules again and again
 
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=15)
 settings.register_profile("whole", deadline=None, derandomize=True, max_examples=400)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("whole" if is_whole() else "quick")

@@ -22,7 +22,6 @@ from dormouse.client.instance import Instance
 from dormouse.schema.schema import parse_schema
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
-from dormouse_spark.datasource import DormouseSource
 from tests.unit.features.http.conftest import Api
 
 INF, NAN = math.inf, math.nan
@@ -106,6 +105,8 @@ def by_later_answers(instance: Instance, where: str) -> list[int]:
 
 def by_spark(instance: Instance, where: str) -> list[int]:
     """Read as the tasks of Spark do, without Spark."""
+    from dormouse_spark.datasource import DormouseSource
+
     assert instance.folder is not None
     root = str(instance.folder.layout.root)
     source = DormouseSource({"instance": root, "table": "t", "where": where})

@@ -39,6 +39,7 @@ from dormouse.items.store import (
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws
 from tests.support.damaged_items import damages
+from tests.support.depth import examples
 from tests.support.memory_items import MemoryItems
 
 NAMES: Any = {name: name for name in ("tables", "jobs", "state", "deltas")}
@@ -124,7 +125,7 @@ def change_of(items: MemoryItems, key: Key, drawn: tuple[Any, ...]) -> Any:
 @settings(
     suppress_health_check=list(HealthCheck),
     deadline=None,
-    max_examples=10,
+    max_examples=examples(40),
     phases=[Phase.generate],  # a smaller example takes minutes to find
 )
 @given(STEPS)

@@ -18,7 +18,6 @@ from dormouse.query.result import SHOWN_ROWS, PeekableBatches, QueryResult
 from dormouse.shards.read_counters import ReadCounters
 
 duckdb = pytest.importorskip("duckdb")
-pl = pytest.importorskip("polars")
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 BATCHES = [
@@ -45,6 +44,8 @@ def result_of(batches: Any = BATCHES) -> QueryResult:
 
 
 def test_every_library_reads_a_result() -> None:
+    import polars as pl
+
     assert result_of().to_arrow().column("id").to_pylist() == IDS
     assert [batch.num_rows for batch in result_of().to_batches()] == [4] * 10
     assert result_of().to_pandas()["id"].tolist() == IDS
@@ -88,6 +89,8 @@ def addresses(column: pa.Array[Any]) -> set[int]:
 
 
 def read_by_polars(column: pa.Array[Any]) -> set[int]:
+    import polars as pl
+
     read = result_of_column(column).to_polars()["c"]
     return addresses(read.to_arrow(compat_level=pl.CompatLevel.newest()))
 
