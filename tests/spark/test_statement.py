@@ -146,7 +146,7 @@ def test_statements_see_the_views_of_who_asks_and_reach_nothing_else(
     for sql, columns in USED.items():
         assert found(sql)[1] == columns, sql
         narrow = open_views(spark, WorldAccess(tables), tables.services, query, columns)
-        asked = replace(
+        asked = structs.replace(
             query, asked=structs.replace(query.asked, parameters={}), text=spark_text(sql).text
         )
         rows = [
