@@ -70,7 +70,7 @@ def is_folder(name: str) -> bool:
 def folder_hint(name: str) -> str:
     """Return what to do if a name that was taken for a deployment's was to be that of a folder."""
     if Path(name).is_dir():
-        return f"did you mean the folder ./{name}?"
+        return f"if you mean the folder, name it ./{name}"
     return "an instance in a folder is named by its path, such as ./mice"
 
 

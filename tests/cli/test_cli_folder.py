@@ -157,7 +157,7 @@ def test_a_name_that_is_no_deployments_is_taken_for_a_folders(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(here / "none"))
     assert "named by its path, such as ./mice" in run("table", "list", instance="mice").output
     Path("mice").mkdir()
-    assert "did you mean the folder ./mice?" in run("table", "list", instance="mice").output
+    assert "if you mean the folder, name it ./mice" in run("table", "list", instance="mice").output
 
 
 def test_completion_makes_no_folder(here: Path) -> None:

@@ -448,7 +448,9 @@ class Instance(Shown):
         """
         if run != "here" or spark is not None:
             if principal is not None:
-                raise InvalidRequestError("who asks a remote query is who sends its message")
+                raise InvalidRequestError(
+                    "a remote query is asked by the sender of its message, so `who` cannot be given"
+                )
             asked = self._ask(text, parameters, timeout_seconds, run, spark=spark)
             return asked.answer(timeout_seconds)
         with needs_extra("sql", "a statement in SQL"):

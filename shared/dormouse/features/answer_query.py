@@ -437,7 +437,7 @@ def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | N
 def _not_yours(query_id: str) -> NotFoundError:
     return NotFoundError(
         f"you have no query {query_id!r}",
-        hint="who asked a query or administers the instance can cancel it, and the sweep "
+        hint="whoever asked a query, or administers the instance, can cancel it, and the sweep "
         "continues it",
     )
 

@@ -434,7 +434,8 @@ def check_nulls(column: Array, field: Field, place: Place) -> None:
     """
     if field.nullable or not column.null_count:
         return
-    raise null_refusal(pc.indices_nonzero(column.is_null()).to_pylist(), field, place)
+    empty: list[Any] = pc.indices_nonzero(column.is_null()).to_pylist()
+    raise null_refusal(empty, field, place)
 
 
 def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:

@@ -520,7 +520,8 @@ def with_fitting_keys(
         for size in sizes[1:]:
             total = pc.add(total, size)
         if batch.num_rows and pc.max(total).as_py() > MAX_KEY_BYTES:
-            check = partial(_check_key, schema, sizes, total.to_pylist(), before)
+            totals: list[Any] = total.to_pylist()
+            check = partial(_check_key, schema, sizes, totals, before)
             refuse_each(range(batch.num_rows), check)
         before += batch.num_rows
         yield batch

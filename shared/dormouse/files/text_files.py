@@ -321,8 +321,7 @@ def strip_bom(start: bytes) -> bytes:
     """
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise RefusedSourceError(
-            "the file is in UTF-16",
-            hint="write it in UTF-8; or, if it is CSV, set the table's csv_encoding=utf-16",
+            "the file is in UTF-16", hint="write it in UTF-8, or set csv_encoding"
         )
     return start.removeprefix(UTF8_BOM)
 
@@ -453,8 +452,7 @@ class _Recoded:
                 text = self._decoder.decode(data, final=not data)
             except UnicodeError as error:
                 raise RefusedSourceError(
-                    f"the CSV file is not {self._encoding}",
-                    hint=_ENCODING_HINT,
+                    f"the CSV file is not {self._encoding}", hint=_ENCODING_HINT
                 ) from error
             if text or not data:
                 return text.encode()
@@ -489,9 +487,7 @@ def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[s
 
 
 def _other_separator(names: Sequence[str], schema: Schema) -> str:
-    """Return the separator, as the property has it, by which the header names columns of the table;
-    empty if there is none.
-    """
+    """Return the separator by which the header names columns of the table; empty if none does."""
     wanted = {field.name.lower() for field in schema.fields}
     for each in _SEPARATORS if len(names) == 1 else ():
         parts = {part.strip(" \"'").lower() for part in names[0].split(each)}
@@ -658,17 +654,15 @@ def read_json_lines(
         RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
             table.
     """
+
+    def convert(lines: Sequence[tuple[int, bytes]], some: Sequence[int]) -> pa.RecordBatch:
+        return finish(_batch(_rows([lines[row] for row in some]), schema))
+
     for lines in _pieces(_lines(file)):
-
-        def convert(
-            some: Sequence[int], lines: Sequence[tuple[int, bytes]] = lines
-        ) -> pa.RecordBatch:
-            return finish(_batch(_rows([lines[row] for row in some]), schema))
-
         if rejects is None:
-            yield finish(_batch(_rows(lines), schema))
+            yield convert(lines, range(len(lines)))
         else:
-            yield from without_rejected(lines, convert, rejects)
+            yield from without_rejected(lines, partial(convert, lines), rejects)
 
 
 def _pieces(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
@@ -766,19 +760,23 @@ def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
 def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
     names = {f.name for f in schema.fields}
     if not all(values.keys() <= names for values in rows.objects):
-        refuse_each(list(zip(rows.numbers, rows.objects, strict=True)), partial(_known, schema))
+        check = partial(check_file_columns, schema=schema, of="the line")
+        _refuse_lines(rows, [[*values] for values in rows.objects], check)
     cells = {field.name: rows.cells(field.name) for field in schema.fields}
     columns = [_column(cells[field.name], rows, field) for field in schema.fields]
     _check_twice(rows, cells)
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
-def _known(schema: Schema, line: tuple[int, dict[str, msgspec.Raw]]) -> None:
-    number, values = line
-    try:
-        check_file_columns([*values], schema, of="the line")
-    except RefusedSourceError as error:
-        raise RefusedSourceError(f"line {number}: {error}", hint=error.hint) from error
+def _refuse_lines(rows: Rows, items: Sequence[_T], check: Callable[[_T], object]) -> None:
+    def of_line(line: tuple[int, _T]) -> None:
+        try:
+            check(line[1])
+        except (RefusedSourceError, ValueError) as error:
+            hint = error.hint if isinstance(error, RefusedSourceError) else ""
+            raise RefusedSourceError(f"line {line[0]}: {error}", hint=hint) from error
+
+    refuse_each([*zip(rows.numbers, items, strict=True)], of_line)
 
 
 def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
@@ -798,12 +796,4 @@ def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
     within = sum(b"".join(filter(None, column)).count(b":") for column in cells.values())
     if b"".join(rows.lines).count(b":") == names + within:
         return
-    refuse_each(list(zip(rows.numbers, rows.lines, strict=True)), _named_once)
-
-
-def _named_once(line: tuple[int, bytes]) -> None:
-    number, text = line
-    try:
-        check_names(text)
-    except ValueError as error:
-        raise RefusedSourceError(f"line {number}: {error}") from error
+    _refuse_lines(rows, rows.lines, check_names)
