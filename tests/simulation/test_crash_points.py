@@ -77,7 +77,7 @@ merge_in_process = compact_stage.merge_in_process
             "for good",
         ),
         ("compact", "features.compaction.finalise", lambda *_: None, "recorded as running"),
-        ("export: task", "features.export.list_exports", lambda *_: ({}, []), "left over"),
+        ("export: task", "features.export.list_jobs", lambda *_: ({}, []), "left over"),
         ("ingest", "features.sweep._delete_orphans", lambda *_: None, "no commit"),
     ],
 )
