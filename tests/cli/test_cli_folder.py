@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dormouse.errors import DiskFullError
+from dormouse.client.instance import Instance
+from dormouse.errors import DiskFullError, InvalidRequestError
 from dormouse.folder.worker import Worker
 from dormouse_cli import session
 from dormouse_cli.commands import work
@@ -219,3 +220,9 @@ def test_work_until_idle_ends_beside_a_dead_letter_and_names_it(
     done("dlq", "redrive", "files", "--all")
     assert "nothing is left to do" in done("work", "--until-idle")
     assert "1545" in done("query", "flights")
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidRequestError, match="file/mice cannot be made: Not a directory"):
+        Instance.open(tmp_path / "file" / "mice")

@@ -107,7 +107,13 @@ def open_folder(
         scratch = scratch or Path(tempfile.gettempdir())
         return _wired(layout, database, None, scratch, memory_bytes, background=False)
     with writing_files(layout.root):
-        layout.root.mkdir(parents=True, exist_ok=True)
+        try:
+            layout.root.mkdir(parents=True, exist_ok=True)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise InvalidRequestError(
+                f"the folder {layout.root} cannot be made: {error.strerror}",
+                hint="name one below a folder that you may write to",
+            ) from error
     database = Database(layout.database)
     with locked(layout.root):
         was_made = database.is_empty()
