@@ -39,6 +39,7 @@ LAYERS = [
     {"iceberg"},
     {"jobs"},
     {"items"},
+    {"features.kinds"},
     {"features.long_jobs", "features.requests"},
     {"features.reset"},
     {"features.access"},

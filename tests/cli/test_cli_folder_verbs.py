@@ -52,7 +52,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "jobs": ("t", "ingest"),
     "metrics": ("t", "references"),
     "versions": ("t", "add shards"),
-    "tag": ("t 2999-01-01T00:00:00Z kept", "is kept as 'kept'"),
+    "tag": ("t 1 kept", "is kept as 'kept'"),
     "tags": ("t", "kept"),
     "changes": ("t --since 1", "note 3"),
     "table alter": ("t --add-field more:long --rename-field note=text", ""),

@@ -184,4 +184,4 @@ def test_a_query_of_a_version_is_explained_instead_of_shown(flights: Dormouse) -
         3,
         "",
     ) and "its first is version 1" in before.stderr
-    assert flights("query", "flights", "--as-of", "2999-01-01", "--count").stdout == "5\n"
+    assert flights("query", "flights", "--as-of", "2999-01-01", "--count").exit_code == 3

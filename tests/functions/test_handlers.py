@@ -115,7 +115,7 @@ def test_test_events_removals_and_strays_harm_no_neighbour(functions: Functions)
 
 
 def test_notified_objects_that_are_no_files_are_nowhere_refused(functions: Functions) -> None:
-    """The events of S3 while Spark writes a table's folder; markers have no content."""
+    """The events of S3 while Spark writes a table's folder."""
     bodies = [
         json.dumps(
             {
@@ -125,7 +125,7 @@ def test_notified_objects_that_are_no_files_are_nowhere_refused(functions: Funct
                         "eventName": "ObjectCreated:Copy",
                         "s3": {
                             "bucket": {"name": functions.world.sources.bucket},
-                            "object": {"key": quote_plus(key, safe="/"), "size": 0, "eTag": "e"},
+                            "object": {"key": quote_plus(key, safe="/"), "size": 9, "eTag": "e"},
                         },
                     }
                 ]
@@ -135,7 +135,7 @@ def test_notified_objects_that_are_no_files_are_nowhere_refused(functions: Funct
     ]
     assert functions.deliver("batch_files", *bodies) == []
     (sent,) = functions.sent()
-    assert isinstance(sent.message, FilesWaiting)
+    assert isinstance(sent.message, IngestJob)
     assert [s.key for s in sent.message.sources] == [f"letters/{name}" for name in FILES]
     assert (functions.outbox.dead, functions.world.tracker.kept) == ([], {})
 

@@ -20,7 +20,8 @@ from dormouse.features.export import (
     load_manifest,
     manifest_path,
 )
-from dormouse.features.long_jobs import Kind, ReadTable
+from dormouse.features.kinds import Kind
+from dormouse.features.long_jobs import ReadTable
 from dormouse.features.purge import MATCHES, REQUEST, ShardMatches
 from dormouse.features.queries import (
     END,

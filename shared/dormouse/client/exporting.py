@@ -140,7 +140,8 @@ def empty_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
         raise InvalidRequestError(
-            f"{str(folder)!r} cannot be used: {error.strerror or error}", hint=hint
+            f"{str(folder)!r} cannot be used: {getattr(error, 'strerror', None) or error}",
+            hint=hint,
         ) from error
     return folder
 

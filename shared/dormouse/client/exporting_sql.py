@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
-from dormouse.features.long_jobs import ManifestKind
+from dormouse.features.kinds import ManifestKind
 from dormouse.files.results import ResultFormat, RowFile
 from dormouse.storage import check_path
 from dormouse.stored.paths import MANIFEST

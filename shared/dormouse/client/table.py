@@ -524,7 +524,7 @@ class TableHandle(Shown):
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
         from dormouse.client.contents import files_that_wait
-        from dormouse.features.long_jobs import list_jobs
+        from dormouse.features.kinds import list_jobs
         from dormouse.stored.paths import spark_prefix
 
         known, files = files_that_wait(self.services, table)

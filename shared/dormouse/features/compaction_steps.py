@@ -21,7 +21,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from dormouse.features.long_jobs import Kind
+from dormouse.features.kinds import Kind
 from dormouse.keys import Key, KeyHistogram, KeyRange
 from dormouse.state.partitions import NewShard, Partition
 

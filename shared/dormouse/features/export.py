@@ -19,14 +19,8 @@ from msgspec.structs import replace as replace_fields
 
 from dormouse.access import EVERYTHING
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
-from dormouse.features.long_jobs import (
-    Kind,
-    ManifestKind,
-    Parts,
-    ReadTable,
-    delete_below,
-    list_jobs,
-)
+from dormouse.features.kinds import Kind, ManifestKind, delete_below, list_jobs
+from dormouse.features.long_jobs import Parts, ReadTable
 from dormouse.features.pins import pin_export
 from dormouse.features.requests import (
     UNKNOWN_OUTCOME,

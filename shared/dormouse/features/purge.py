@@ -16,7 +16,8 @@ from msgspec import structs
 
 from dormouse.access import EVERYTHING
 from dormouse.errors import CorruptDataError, InvalidRequestError
-from dormouse.features.long_jobs import Kind, SelectedRows, delete_below, list_jobs
+from dormouse.features.kinds import Kind, delete_below, list_jobs
+from dormouse.features.long_jobs import SelectedRows
 from dormouse.features.pins import read_version, refuse_tagged, release_tags
 from dormouse.features.publishing import list_replaced
 from dormouse.features.requests import (

@@ -19,7 +19,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.errors import LimitExceededError
-from dormouse.features.long_jobs import Kind, ManifestKind, Parts, ReadTable
+from dormouse.features.kinds import Kind, ManifestKind
+from dormouse.features.long_jobs import Parts, ReadTable
 from dormouse.features.pins import query_of
 from dormouse.jobs import SweepCheck
 from dormouse.messages.stages import (

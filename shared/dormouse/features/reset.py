@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.features.long_jobs import Kind
+from dormouse.features.kinds import Kind
 from dormouse.keys import Key, decode_key, encode_key
 from dormouse.ports import Services, Storage
 from dormouse.schema.schema import Schema, key_problem

@@ -21,7 +21,7 @@ from dormouse.features.garbage import (
     unpinned,
     unpublished,
 )
-from dormouse.features.long_jobs import list_jobs
+from dormouse.features.kinds import list_jobs
 from dormouse.features.pins import unpin_ended
 from dormouse.features.publishing import collect_iceberg
 from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restored

@@ -18,7 +18,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.keys import KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
-from dormouse.shards import decoding, parquet, read_counters, reading
+from dormouse.shards import decoding, parquet, read_counters
 from dormouse.shards.read_counters import READS_AT_ONCE, in_threads
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
@@ -235,8 +235,8 @@ def test_the_error_of_a_task_reaches_who_waits() -> None:
 def test_only_reads_that_wait_for_a_network_have_threads(
     is_remote: bool, pools: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three footers, four row groups of each of three shards; two threads decode."""
-    monkeypatch.setattr(reading, "MAX_GAP_BYTES", 0)
+    """Three footers, four blocks of each of three shards; two threads decode."""
+    monkeypatch.setattr(decoding, "LOOK_UP_GAP_BYTES", 0)
     monkeypatch.setattr(FolderStorage, "is_remote", is_remote)
     schema = Schema.from_json(
         {
@@ -264,8 +264,8 @@ def test_only_reads_that_wait_for_a_network_have_threads(
 def test_112_keys_of_16_shards_wait_for_two_rounds_of_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All footers, and then all row groups; as far apart as those of long shards."""
-    monkeypatch.setattr(reading, "MAX_GAP_BYTES", 0)
+    """All footers, and then all blocks; as far apart as those of long shards."""
+    monkeypatch.setattr(decoding, "LOOK_UP_GAP_BYTES", 0)
     schema = Schema.from_json(
         {
             "rowKeyFields": [{"name": "k", "type": "LongType"}],

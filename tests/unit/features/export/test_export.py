@@ -193,7 +193,7 @@ def test_a_version_and_a_time_before_can_be_exported(world: World) -> None:
         ({"to": "s3://bucket/x"}, "no prefix"),
         ({"columns": ("nothing",)}, "nothing"),
         ({"where": "nothing = 1"}, "nothing"),
-        ({"where": "letter = 'a' OR"}, "OR"),
+        ({"where": "letter = 'a' OR"}, "ends too early"),
         ({"keys": ((1,),)}, "key 1"),
         ({"ranges": ((("b",), ("a",)),)}, "range 1 ends"),
         ({"ranges": (((), None),)}, "range 1 has 0 parts"),

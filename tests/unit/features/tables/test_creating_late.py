@@ -65,7 +65,7 @@ def test_one_that_finds_its_name_taken_leaves_no_state_and_is_refused_for_good(
     world.administer(DeleteTable("delete", "letters"))
     with pytest.raises(AlreadyExistsError) as refused:
         world.administer(REQUEST)
-    assert "another id" in refused.value.explanation
+    assert "another request_id" in refused.value.explanation
 
 
 def test_one_refused_that_died_before_its_state_was_gone_is_ended_by_an_audit(

@@ -88,10 +88,10 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[FollowQuery]:
     found: list[FollowQuery] = []
     real = SqliteQueues.send
 
-    def send(queues: SqliteQueues, messages: Iterable[OutboundMessage]) -> None:
+    def send(queues: SqliteQueues, messages: Iterable[OutboundMessage], **done: Any) -> None:
         sent = list(messages)
         found.extend(each.message for each in sent if isinstance(each.message, FollowQuery))
-        real(queues, sent)
+        real(queues, sent, **done)
 
     monkeypatch.setattr(SqliteQueues, "send", send)
     return found
