@@ -661,9 +661,12 @@ class _Running:
                     return self._ended(future)
                 self._check_limits()
         except BaseException:
-            if not future.done():  # else the next step would be interrupted
+            # A step that is done is not interrupted, or the next one would be. One that begins just
+            # now forgets that it was: DuckDB looks between chunks of rows, from then on.
+            while not future.done():
                 self._interrupt()
-                future.exception()  # it ends soon: DuckDB looks between chunks of rows
+                with suppress(TimeoutError):
+                    future.exception(_LOOK_SECONDS)
             raise
 
     def _ended(self, future: Future[_T]) -> _T:
