@@ -104,9 +104,9 @@ class Flow:
         records = [{"messageId": b, "body": b, "attributes": sent} for b in bodies]
         self.invoke(STAGE_OF[queue], {"Records": records})
 
-    def drop(self, key: str, text: str) -> Source:
-        """Drop a file of letters; its notification waits."""
-        body = letters_file(letters(text))
+    def drop(self, key: str, text: str | bytes) -> Source:
+        """Drop a file of letters, or of these bytes; its notification waits."""
+        body = text if isinstance(text, bytes) else letters_file(letters(text))
         answer = self.s3.put_object(Bucket=NAMES.ingest_bucket, Key=key, Body=body)
         etag, version = answer["ETag"].strip('"'), answer["VersionId"]
         return Source(NAMES.ingest_bucket, key, etag, len(body), version)

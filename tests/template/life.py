@@ -58,6 +58,7 @@ from dormouse.stored.paths import (
     iceberg_metadata_path,
     purge_matches_path,
     purge_path,
+    rejected_prefix,
     set_aside_path,
     shard_path,
 )
@@ -67,7 +68,7 @@ from tests.support.trees import initialise
 from tests.support.world import LETTERS
 from tests.template.conftest import NAMES, TEMPLATE
 from tests.template.flow import Flow, half_of
-from tests.template.spark_jobs import use_spark
+from tests.template.spark_jobs import ONE_BAD_ROW, outlive, use_spark
 
 EVENTS = TEMPLATE.parent / "events"
 READER = "reader of "
@@ -89,6 +90,8 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     table = services.tables.named(name)
     assert table is not None
     assert len(services.store(table).current().partitions) == 3
+    flow.drop(f"{name}/on-error=skip/3.csv", ONE_BAD_ROW)
+    flow.settle()
     fill_a_page(flow, table)
     flow.send("admin", encode(SetOnline(f"2 {name}", name, True)))  # the planner writes a segment
     flow.send("admin", encode(SetOnline(f"3 {name}", name, False)))
@@ -117,7 +120,8 @@ def live(flow: Flow, name: str, state_store: str) -> None:
         assert ask_the_api(flow, "GET", f"/queues/{queue}/dead-letters")["dead_letters"]
     for queue in QUEUES:  # the messages fail again, and the request is done
         flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
-    flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
+    with outlive(flow, table):
+        flow.send("admin", encode(DeleteTable(f"4 {name}", name)))
     assert not services.tables.all()
 
 
@@ -162,6 +166,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     services.store(half).commit(initialise([Partition(ROOT)], table.schema.key_types), generation=0)
     services.tables.create(half)
     services.storage.put(iceberg_metadata_path(half.id, "00001.metadata.json"), b"")
+    services.storage.put(f"{rejected_prefix(half.id)}1.jsonl", b"")
 
 
 def ask_for_all_else(flow: Flow, table: Table) -> Table:

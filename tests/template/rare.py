@@ -49,6 +49,12 @@ RARE = (
         ("/data/*",),
     ),
     Rare(
+        f"{UPLOADS}test_an_upload_that_always_conflicts_with_others_raises_and_leaves_nothing",
+        ("ingest", SPARK_JOB),
+        ("s3:AbortMultipartUpload",),
+        ("/rejected/*",),
+    ),
+    Rare(
         f"{FEATURES}queries/test_sinks.py::test_what_is_not_ended_leaves_neither_file_nor_parts",
         ("answer_query",),
         ("s3:AbortMultipartUpload",),
@@ -136,7 +142,7 @@ RARE = (
     Rare(
         f"{FEATURES}export/test_export_faults.py::"
         "test_a_death_at_any_call_of_a_storage_is_made_good_by_the_redelivery",
-        (SPARK_JOB, "export_rows"),
+        ("export_rows",),
         ("s3:GetObject",),
         (f"{NAMES.results_bucket}/*",),
     ),

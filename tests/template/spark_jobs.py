@@ -6,9 +6,10 @@ same code do it, one task after another, without a JVM.
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -18,23 +19,42 @@ from unittest.mock import patch
 import boto3
 
 from dormouse.features.export import export_id_of, load_export
+from dormouse.features.queries import (
+    Query,
+    ResultFile,
+    TaskEnd,
+    load_end,
+    load_query,
+    spark_job,
+)
 from dormouse.features.spark import load_spark_request
 from dormouse.jobs import tracked_job
 from dormouse.messages.requests import ExportRows
-from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, SparkJob, encode
+from dormouse.messages.stages import (
+    AnswerQuery,
+    CompactionJob,
+    ExportJob,
+    IngestJob,
+    SparkJob,
+    StatementJob,
+    encode,
+)
 from dormouse.ports import Services
 from dormouse.state.sources import job_id_of
 from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.stored.paths import make_shard_id, shard_path, spark_request_path
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
-from dormouse_spark import entry
-from dormouse_spark.access import InstanceAccess
+from dormouse_spark import entry, statement
+from dormouse_spark.access import AccessFactory, InstanceAccess
+from dormouse_spark.datasource import TableReader
 from tests.template.conftest import NAMES
 from tests.template.flow import Flow, half_of
 
 APPLICATION = "dormouse-test"
 SPARK_JOB = "spark_job"
+ONE_BAD_ROW = b"letter,at,note\nz,1,x\nz,one,x\n"
+"""A file of letters in CSV."""
 
 
 def use_spark(flow: Flow, table: Table) -> None:
@@ -68,6 +88,7 @@ def use_spark(flow: Flow, table: Table) -> None:
     assert not services.store(table).current().jobs.keys() & {"begun-here", "begun-there"}
     flow.send("spark-jobs", encode(assigned(flow, table, "lost")))
     export_by_spark(flow, table)
+    ask_spark(flow, table)
     half_deleted = spark_request_path(half_of(table), "any")
     services.storage.put(half_deleted, b"of a table that is being deleted")
 
@@ -85,6 +106,61 @@ def export_by_spark(flow: Flow, table: Table) -> None:
         flow.send("spark-jobs", encode(job))
         assert load_export(services, table.id, job.job_id) is None
         assert load_spark_request(services, table.id, job.job_id) is None
+
+
+def ask_spark(flow: Flow, table: Table) -> None:
+    """Have Spark compute a statement that fails, and one that is done."""
+    for outcome in ("failed", "finished"):
+        job = asked(flow, table, outcome)
+        if outcome == "finished":
+            run(flow, job)
+        cancel_newest_run(flow)
+        flow.send("spark-jobs", encode(job))
+        assert ended(flow, job) == outcome
+
+
+@contextmanager
+def outlive(flow: Flow, table: Table) -> Iterator[None]:
+    """Have a run compute a statement while its table is deleted in the block."""
+    job = asked(flow, table, "outlived")
+    yield
+    cancel_newest_run(flow)
+    assert ended(flow, job) == "failed"
+
+
+def asked(flow: Flow, table: Table, name: str) -> StatementJob:
+    """Ask a statement of Spark; return the job of its run."""
+    query_id, sql = f"spark-{name}-{table.name}", f"SELECT * FROM {table.name}"
+    flow.send("queries", encode(AnswerQuery(query_id=query_id, sql=sql, spark=SparkOptions())))
+    query = load_query(flow.wiring().services.results, query_id)
+    assert query is not None
+    job = spark_job(query).message
+    assert isinstance(job, StatementJob)
+    return job
+
+
+def ended(flow: Flow, job: StatementJob) -> str:
+    """Return how the query of a statement has ended."""
+    end = load_end(flow.wiring().services.results, job.query_id)
+    return end.state if end is not None else ""
+
+
+def all_rows(_: object, open_access: AccessFactory, services: Services, query: Query) -> TaskEnd:
+    """Write the rows of a table as a statement that selects all of them does."""
+    (read,) = query.views.values()
+    snapshot, _ = statement._snapshot(services, open_access, read)
+    reader = TableReader(snapshot)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    schema, asked = batches[0].schema, query.asked
+    write = statement._writer(open_access, query.id, asked.format, schema, asked.limits)
+    files = [ResultFile(**row) for written in write(batches) for row in written.to_pylist()]
+    return TaskEnd(
+        tuple(files),
+        sum(file.rows for file in files),
+        base64.b64encode(schema.serialize().to_pybytes()).decode(),
+        columns={read.id: read.selection.columns},
+        versions={read.name: (read.selection.version,)},
+    )
 
 
 def assigned(flow: Flow, table: Table, job_id: str, *, freeing: bool = False) -> CompactionJob:
@@ -118,9 +194,10 @@ def cancel_newest_run(flow: Flow) -> None:
 
 
 def dropped(flow: Flow, table: Table) -> IngestJob:
-    """Drop files for a heavy ingest, one of them bad, of which no notification comes."""
+    """Drop files for a heavy ingest, one bad, one with a bad row; no notification of them comes."""
     names = ("1.parquet", "2.parquet", "bad.csv")
     first, *others = [flow.drop(f"{table.name}/heavy/{name}", "xyz") for name in names]
+    others.append(flow.drop(f"{table.name}/on-error=skip/heavy.csv", ONE_BAD_ROW))
     sources = (replace(first, version=""), *others)  # as the sweep finds one
     flow.lose("files")
     services = flow.wiring().services
@@ -142,6 +219,7 @@ def run(flow: Flow, message: SparkJob) -> None:
         flow.acting_as(SPARK_JOB),
         patch.object(entry, "opened", lambda _: nullcontext(opened(flow))),
         patch.object(entry, "SparkContext", SimpleNamespace(getOrCreate=Here)),
+        patch.object(entry, "write_statement", all_rows),
     ):
         assert entry.main(tracked_job(message).kind, [f"--{k}={v}" for k, v in given.items()]) == 0
 

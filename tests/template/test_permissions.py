@@ -276,6 +276,7 @@ def test_no_object_of_a_table_or_an_export_can_be_overwritten_by_any_role(
         "jobs",
         "spark",
         "iceberg",
+        "rejected",
         SPARK_CODE,
     }
     for need in puts:
@@ -332,6 +333,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             "DORMOUSE_WEBSOCKET_ROLE_ID": SENDER_ID,
             "DORMOUSE_QUERY_ROLE_IDS": SENDER_ID,
             "DORMOUSE_CONNECTIONS_URI": taking.url,
+            "DORMOUSE_SPARK": "yes",
             "DORMOUSE_SPARK_APPLICATION": APPLICATION,
             "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
             "DORMOUSE_SPARK_PACKAGE": str(package_in(tmp_path_factory.mktemp("package"))),

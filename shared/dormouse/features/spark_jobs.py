@@ -412,8 +412,8 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
     if run is None or not run.outcome:
         return []
     table = services.table(run.table_id)
-    if table is None:
-        return fail_statement(services, run.table_id, run.job_id)
+    if table is None:  # the step fails the query of a statement
+        return [OutboundMessage(QUEUE, SparkJobStep(run.table_id, run.job_id))]
     request = load_spark_request(services, run.table_id, run.job_id)
     if (
         request is None
