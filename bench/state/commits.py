@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from bench.figures import emit
 from bench.measure import count_peak_from_here, peak_bytes, resident_bytes, timed
-from bench.state.counting import PAGE_ITEM_BYTES, Requests, head_item_bytes
+from bench.state.counting import PAGE_ITEM_BYTES, Requests, head_bytes_of
 from bench.state.tables import PLANS, Table, table_of, worst_table
 from bench.state.workload import KEYS, TABLE, Ids, Mix, key
 from dormouse.keys import KeyRange
@@ -115,7 +115,7 @@ def measure_run(run: Run, least_commits: int, name: str) -> None:
         run.commit(1)
         before = run.newest_snapshot()
         run.maintainer.maintain()
-        head_bytes = max(head_bytes, head_item_bytes(run.head()))
+        head_bytes = max(head_bytes, head_bytes_of(run.table.pages))
         if run.newest_snapshot() != before:
             began = run.commits
     show_commits(run, name or "log", head_bytes)

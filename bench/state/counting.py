@@ -114,9 +114,7 @@ class CountingPages(HookedPages):
         self._requests.counts["wru"] += end - first
 
     def _count(self, operation: str) -> None:
-        found = self._items.scan("state", "")
-        heads = (head_item_bytes(item) for item in found if item.key.owner.endswith("#H"))
-        head = max(heads, default=100)
+        head = head_bytes_of(self)
         match operation:
             case "pins":
                 self._requests.dynamo_read(_KEY_BYTES)  # a query that finds none
@@ -137,8 +135,14 @@ class CountingPages(HookedPages):
 
 
 @lru_cache(16)
-def head_item_bytes(head: Item) -> int:
-    """Return the size of a head as DynamoDB counts it."""
+def head_bytes_of(pages: HookedPages) -> int:
+    """Return the size of the largest head as DynamoDB counts it."""
+    found = pages._items.scan("state", "")
+    heads = (_head_bytes(item) for item in found if item.key.owner.endswith("#H"))
+    return max(heads, default=100)
+
+
+def _head_bytes(head: Item) -> int:
     parts = {name: part.body for name, part in head.parts.items() if part.body is not None}
     return item_bytes(attributes_of(Put(head_key("0" * 32), parts)))
 
