@@ -134,7 +134,6 @@ class CountingPages(HookedPages):
                 raise NotImplementedError(f"say what {other!r} costs, to count it")
 
 
-@lru_cache(16)
 def head_bytes_of(pages: HookedPages) -> int:
     """Return the size of the largest head as DynamoDB counts it."""
     found = pages._items.scan("state", "")
@@ -142,6 +141,7 @@ def head_bytes_of(pages: HookedPages) -> int:
     return max(heads, default=100)
 
 
+@lru_cache(16)
 def _head_bytes(head: Item) -> int:
     parts = {name: part.body for name, part in head.parts.items() if part.body is not None}
     return item_bytes(attributes_of(Put(head_key("0" * 32), parts)))

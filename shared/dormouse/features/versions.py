@@ -136,7 +136,7 @@ def read_as_of(
         time_ms, now_ms = milliseconds_of(as_of), services.clock.now_ms()
         if time_ms > now_ms + CLOCK_SKEW_MS:
             raise NotFoundError(
-                f"{iso_time(time_ms)} is in the future: it is {iso_time(now_ms)}",
+                f"{as_of.isoformat()} is in the future: it is {iso_time(now_ms)}",
                 hint="a time without a zone is UTC; without a time, the newest version is read",
             )
         return read_version(services, table, time_ms=time_ms)

@@ -444,7 +444,8 @@ class ParquetFileWriter:
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
         if self._has_blocks:
-            rows = max(self._page_rows, rows - rows % self._page_rows)
+            page, most = self._page_rows, max(1, MAX_ROW_GROUP_ROWS // self._page_rows)
+            rows = page * min(most, max(1, round(rows / page)))
         return max(1, rows)
 
     @property
