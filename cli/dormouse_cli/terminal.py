@@ -48,7 +48,7 @@ def progress_bars() -> Iterator[Progress]:
 
 @contextmanager
 def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show one progress bar; yield the function that is told how many are done, of how many."""
+    """Show a progress bar; yield a function to call with the number done, and the number of all."""
     with progress_bars() as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, of: progress.update(task, completed=done, total=of)

@@ -389,7 +389,7 @@ class VisibleTable:
 
     @staticmethod
     def whole(table: Table) -> VisibleTable:
-        """Return all of a table, for whoever reads it by rights of their own in AWS."""
+        """Return all of a table, for a reader with rights of its own in AWS."""
         return VisibleTable(table, EVERYTHING, table.schema)
 
     @property

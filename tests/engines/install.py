@@ -120,7 +120,9 @@ def install_trino() -> None:
     archive, unpacked = fetch(TRINO_SERVER), BUILT / "unpacked"
     shutil.rmtree(unpacked, ignore_errors=True)
     with tarfile.open(archive) as tar:
-        tar.extractall(unpacked, filter="data")
+        # an argument of `extractall` only since Python 3.11.4
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(unpacked)
     for plugin in (unpacked / TRINO.name / "plugin").iterdir():
         if plugin.name != "iceberg":
             shutil.rmtree(plugin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
-import tarfile
+import zipfile
 from pathlib import Path
 
 from tests.faults.code import Code, Place
@@ -19,10 +19,10 @@ def faults_since(revision: str, code: Code, faults: list[Fault], folder: Path) -
     of the revision.
     """
     archive = subprocess.run(
-        ["git", "archive", "--format=tar", revision], cwd=code.root, capture_output=True, check=True
+        ["git", "archive", "--format=zip", revision], cwd=code.root, capture_output=True, check=True
     )
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder)
     before = Code(folder)
     try:
         known = set(all_faults(folder))

@@ -72,7 +72,7 @@ class NoSpark:
 
 
 class ResultLinks(Protocol):
-    """Links to files of results, for whoever has no right to read the results bucket."""
+    """Links to files of results, for callers without the right to read the results bucket."""
 
     def download_url(self, path: str, seconds: int) -> str:
         """Return a URL by which anybody can GET an object for so many seconds; empty if there is

@@ -397,7 +397,7 @@ def _check_same(asked: AnswerQuery, digest: str, who: str) -> None:
 
 
 def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
-    """End a query without a result, for whoever asked it or administers the instance; one that has
+    """End a query without a result, for its owner or an administrator of the instance; one that has
     not begun never will.
     """
     query = load_query(services.results, message.query_id)
@@ -422,8 +422,8 @@ def _end_cancelled(services: Services, query: Query, reason: str) -> None:
 
 
 def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | None:
-    """Return the query of a message, which is from whoever asked it, or from the instance itself:
-    its own messages say who asked. None if the query has not begun.
+    """Return the query of a message from its owner, or from the instance, whose messages name the
+    owner; None if the query has not begun.
 
     Others could end the query: by leaving it, or by starting so many attempts at a sub-query side
     by side that they count as crashed.
@@ -437,7 +437,7 @@ def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | N
 def _not_yours(query_id: str) -> NotFoundError:
     return NotFoundError(
         f"you have no query {query_id!r}",
-        hint="whoever asked a query, or administers the instance, can cancel it, and the sweep "
+        hint="the owner of a query, or an administrator of the instance, can cancel it; the sweep "
         "continues it",
     )
 

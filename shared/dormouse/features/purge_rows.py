@@ -371,7 +371,7 @@ _REPLACED = "it was replaced, and is kept for queries that began before"
 _SHARD_KEPT = "it was deleted, and the bucket keeps earlier versions"
 
 Progress = Callable[[int, int], None]
-"""Called with how many objects were checked, and of how many."""
+"""Called with the number of objects that were checked, and of all."""
 
 
 def prove_purge(

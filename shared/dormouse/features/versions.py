@@ -33,7 +33,7 @@ from dormouse.stored.paths import sources_path
 from dormouse.tables.table import Table
 
 CLOCK_SKEW_MS = 5 * 60 * 1000
-"""How far the clock of whoever asks for a time may be ahead: `as_of` now is no time to come."""
+"""How far the clock of a caller may be ahead of ours: its present is not refused as the future."""
 
 # tag_version, untag_version: name a version of a table, which is pinned as long as it has a tag.
 #

@@ -1,4 +1,4 @@
-"""WebSockets of clients as they are known to whoever sends on them: by an id, wherever they end.
+"""WebSockets of clients as a sender knows them: by an id, in whichever process they end.
 
 The process that has something to say is seldom the one that holds the connection: on AWS it ends at
 API Gateway, on a machine in the server's process.

@@ -293,14 +293,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPages:
-    """The pages of a chunk; the bytes before the first one are its dictionary, if it has one."""
+    """The pages of a chunk, or of a part of it. Bytes before the first page, if there are any, are
+    a dictionary.
+    """
 
     rows: tuple[Page, ...]
-
-    @property
-    def dictionary_bytes(self) -> int:
-        """The size of the dictionary page; 0 if there is none."""
-        return self.rows[0].start
 
     @property
     def values(self) -> int:

@@ -206,7 +206,7 @@ class Refused(_Event):
 
 
 class Cancelled(_Event):
-    """The job was ended by whoever asked for it."""
+    """The job was cancelled by its owner."""
 
     __slots__ = ()
     state: ClassVar[JobState] = "cancelled"

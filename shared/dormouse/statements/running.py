@@ -344,7 +344,7 @@ def _reading(window: MergeWindow, table: Table) -> str:
     """Return a query of verified files, with the columns of a table.
 
     The least and greatest values in a file leave out NaN, which is greater than all other numbers:
-    DuckDB is told that there may be some.
+    `can_have_nan` says to DuckDB that there may be some.
     """
     files = ", ".join(text_literal(str(each.path)) for each in window.files)
     columns = ", ".join(quoted(field.name) for field in table.schema.fields)

@@ -191,7 +191,7 @@ def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
 def list_queries(call: Call, query: QueriesPage) -> QueryPage:
     """List the queries that the caller has asked to be answered later, and that have begun.
 
-    With `all`, list those of all callers, for whoever administers all tables by an access rule.
+    With `all`, list those of all callers, for administrators of all tables by an access rule.
     """
     if query.all and not administers_instance(call.services, call.principal):
         raise ForbiddenError(

@@ -382,7 +382,7 @@ def add_rows(call: Call, table: str) -> RowsTaken:
 
 
 def _opened(call: Call, table: str) -> OpenTable:
-    """Return a table for whoever sends files to it, or reads it whole: reasons may name columns."""
+    """Return a table for a sender of files, or a reader of all of it: reasons may name columns."""
     try:
         return call.table(table, "write")
     except ForbiddenError:
