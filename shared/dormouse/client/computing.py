@@ -6,8 +6,9 @@ share. If it dies, another follows at once. Whatever it was doing is tried once 
 process of its own, a few at once: what ends that, too, is at fault, and the others only had to
 wait.
 
-Each task has a pair of sockets, of which the process gets one end through another pair: there is no
-address at which anybody else could ask, and the death of the process closes all of them.
+A task goes through a pair of sockets, of which the process got one end through another pair: there
+is no address at which anybody else could ask, and the death of the process closes all of them. A
+pair serves one task after the other, and there are as many as there were tasks at once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ logger = logging.getLogger("dormouse")
 
 MODULE = "dormouse.features.http.computing"
 STANDARD_ERROR = 2
-PIECE_BYTES = 1024 * 1024
+LENGTH_BYTES = 8
+"""How many bytes say the length of a message, before it."""
 ALONE_AT_ONCE = 2
 """How many tasks are tried again at once: too little memory may be why they are."""
 ALONE_SECONDS = 60.0
@@ -224,6 +226,7 @@ class _Running:
         self._folder = tempfile.TemporaryDirectory(
             prefix="computing-", dir=scratch, ignore_cleanup_errors=True
         )
+        self._idle: list[socket.socket] = []
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process: subprocess.Popen[bytes] = lifeline.start(
@@ -242,20 +245,33 @@ class _Running:
 
     def do(self, task: Task, seconds: float | None = None) -> Done:
         """Do a task. Raises _EndedError: the process ended, or was ended after so many seconds."""
-        own, theirs = socket.socketpair()
-        with own:
+        try:
+            own = self._connection()
             own.settimeout(seconds)
-            try:
-                with theirs:
-                    socket.send_fds(self._control, [b"."], [theirs.fileno()])
-                own.sendall(msgspec.msgpack.encode(task))
-                own.shutdown(socket.SHUT_WR)
-                return msgspec.msgpack.decode(b"".join(pieces(own)), type=Done)
-            except (OSError, msgspec.DecodeError) as error:
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(0 if isinstance(error, TimeoutError) else DEATH_SECONDS)
-                self.process.kill()  # it hangs, or has lost a task: it is of no more use
-                raise _EndedError from error
+            send(own, task)
+            done = msgspec.msgpack.decode(receive(own), type=Done)
+        except (OSError, EOFError, msgspec.DecodeError) as error:
+            raise self._ended(0 if isinstance(error, TimeoutError) else DEATH_SECONDS) from error
+        self._idle.append(own)
+        return done
+
+    def _connection(self) -> socket.socket:
+        """Return a connection to the process that no other task uses."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        own, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"."], [theirs.fileno()])
+        return own
+
+    def _ended(self, seconds: float) -> _EndedError:
+        """End the process, if it does not do so within some seconds: it hangs, or has lost a task,
+        and is of no more use.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.process.kill()
+        return _EndedError()
 
     def how(self) -> str:
         """Return with what it ended."""
@@ -265,14 +281,36 @@ class _Running:
     def end(self) -> None:
         """Kill it, with what it has begun, and remove its files."""
         lifeline.kill(self.process)
-        self._control.close()
+        for connection in (self._control, *self._idle):
+            connection.close()
         self._folder.cleanup()
 
 
-def pieces(connection: socket.socket) -> Iterator[bytes]:
-    """Yield what comes on a connection until the other side says no more."""
-    while piece := connection.recv(PIECE_BYTES):
-        yield piece
+def send(connection: socket.socket, message: Task | Done) -> None:
+    """Send a message. Raises OSError."""
+    body = msgspec.msgpack.encode(message)
+    connection.sendall(len(body).to_bytes(LENGTH_BYTES, "big"))
+    connection.sendall(body)
+
+
+def receive(connection: socket.socket) -> bytearray:
+    """Return the next message.
+
+    Raises:
+        EOFError: the other side has ended.
+        OSError: it does not answer in time, or broke the connection.
+    """
+    return _exactly(connection, int.from_bytes(_exactly(connection, LENGTH_BYTES), "big"))
+
+
+def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:
+    body = bytearray(size_bytes)
+    left = memoryview(body)
+    while left:
+        if not (read := connection.recv_into(left)):
+            raise EOFError
+        left = left[read:]
+    return body
 
 
 @contextmanager
@@ -287,4 +325,4 @@ def failures(connection: socket.socket) -> Iterator[None]:
             logger.exception("a task failed")
             said = ("InvariantError", "this is a bug: see the server's log", "")
         with suppress(OSError):  # who asked has ended
-            connection.sendall(msgspec.msgpack.encode(Done(error=said)))
+            send(connection, Done(error=said))

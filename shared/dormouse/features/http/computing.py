@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from dormouse.client.computing import Done, Task, failures, pieces
+from dormouse.client.computing import Done, Task, failures, receive, send
 from dormouse.client.inferring import columns_of
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError, NotFoundError
@@ -25,7 +25,7 @@ LEAST_BYTES = 4 * 1024**3
 
 
 def main(name: str, descriptor: str) -> None:
-    """Do the tasks of an instance that come with sockets, each in a thread."""
+    """Do the tasks of an instance that come on sockets, each of which has a thread."""
     limit_memory()
     control = socket.socket(fileno=int(descriptor))
     with Instance.connect(name, background=False, create=False) as instance:
@@ -50,10 +50,12 @@ def limit_memory() -> None:
 
 
 def serve(instance: Instance, descriptor: int) -> None:
-    """Do the task that comes on a socket, and send what became of it."""
-    with socket.socket(fileno=descriptor) as connection, failures(connection):
-        task = msgspec.msgpack.decode(b"".join(pieces(connection)), type=Task)
-        connection.sendall(msgspec.msgpack.encode(_do(instance, task)))
+    """Do one task after the other that comes on a socket, and send what became of it."""
+    with socket.socket(fileno=descriptor) as connection, suppress(EOFError, OSError):
+        while True:
+            task = msgspec.msgpack.decode(receive(connection), type=Task)
+            with failures(connection):
+                send(connection, _do(instance, task))
 
 
 def _do(instance: Instance, task: Task) -> Done:

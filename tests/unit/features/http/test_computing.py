@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dormouse.client.computing import ComputingProcess, Done, Task
+from dormouse.client.computing import ComputingProcess, Done, Task, receive, send
 from dormouse.client.instance import Instance
 from dormouse.errors import LimitExceededError
 from dormouse.features.http import computing
@@ -32,10 +32,10 @@ class Computing(ComputingProcess):
             raise LimitExceededError("it ended the process")
         own, theirs = socket.socketpair()
         with own:
-            own.sendall(msgspec.msgpack.encode(task))
+            send(own, task)
             own.shutdown(socket.SHUT_WR)
             computing.serve(self.instance, theirs.detach())
-            done = msgspec.msgpack.decode(own.recv(1_000_000), type=Done)
+            done = msgspec.msgpack.decode(receive(own), type=Done)
         assert done.error is None or task.kind == "count"
         return self.result(done)
 
