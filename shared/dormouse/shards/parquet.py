@@ -244,6 +244,8 @@ FEW_COLUMNS = 24
 """With fewer columns, a batch adds only a small part of the most chunks."""
 PAGE_ROWS, LEAST_PAGE_ROWS = 4096, 64
 """The rows of a page: fewer where a block may have fewer, but each page takes some 30 bytes."""
+MOST_BLOCK_ROWS = 2 * PAGE_ROWS
+"""The most rows of a block, however few bytes they take: a look-up decodes the keys of a block."""
 UNLIMITED = 1 << 30
 """In place of limits of pyarrow that would end a page before it has its rows."""
 MOST_DICTIONARY = 8
@@ -444,7 +446,7 @@ class ParquetFileWriter:
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
         if self._has_blocks:
-            page, most = self._page_rows, max(1, MAX_ROW_GROUP_ROWS // self._page_rows)
+            page, most = self._page_rows, max(1, MOST_BLOCK_ROWS // self._page_rows)
             rows = page * min(most, max(1, round(rows / page)))
         return max(1, rows)
 
