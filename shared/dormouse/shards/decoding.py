@@ -502,6 +502,12 @@ def _rows(groups: Blocks, number: int) -> int:
 # Read the rows of row groups that were found: fetch and verify them whole, and decode them.
 
 
+FEW_BYTES = 512 * 1024
+"""So many bytes of pages are decoded in the thread that asks for them, one shard after the other:
+to start two threads takes about as long.
+"""
+
+
 def read_blocks(
     objects: Objects,
     table_id: str,
@@ -527,9 +533,13 @@ def read_blocks(
         coalesce(groups[0].index.sections(numbers_of(groups), needed), gap_bytes=LOOK_UP_GAP_BYTES)
         for groups in shards
     ]
+    size_bytes = sum(
+        part.end - part.start for of_shard in spans for span in of_shard for part in span
+    )
+    decodings = len(shards) if size_bytes > FEW_BYTES else 1
     with (
         reading_threads(objects, sum(map(len, spans))) as start_read,
-        in_threads(len(shards), DECODE_THREADS) as start_decoding,
+        in_threads(decodings, DECODE_THREADS) as start_decoding,
     ):
         files = [
             fetch_sections(
