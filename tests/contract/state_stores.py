@@ -14,12 +14,13 @@ import pytest
 
 from dormouse.aws.state_store import S3StateStore
 from dormouse.folder.sqlite import SqliteItems
+from dormouse.folder.state_store import FolderStateStore
 from dormouse.items import blobs
 from dormouse.items.blobs import ItemStateStore
 from dormouse.items.pages import ItemPages
 from dormouse.items.store import ItemStore
 from dormouse.log.compaction import CompactionPolicy
-from dormouse.log.engine import DEFAULTS, ObjectStateStore, Options
+from dormouse.log.engine import DEFAULTS, Options
 from dormouse.log.pages import Pages
 from dormouse.ports import Ids, Storage
 from dormouse.state.store import StateStore
@@ -92,7 +93,7 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
             yield in_objects(MemoryStorage(), pages, clock, ids)
         case "folder":
             with database_in(folder) as database:
-                yield in_files(folder / "tables", ItemPages(SqliteItems(database)), clock, ids)
+                yield in_files(folder / "tables", SqliteItems(database), clock, ids)
         case "dynamodb":
             with dynamodb_pages(monkeypatch) as remote:
                 made = in_objects(MemoryStorage(), remote, clock, ids)
@@ -124,13 +125,16 @@ def in_objects(storage: Storage, pages: Pages, clock: FakeClock, ids: Ids) -> In
     return Instance(store, clock, lambda: [stored.path for stored in storage.list("")])
 
 
-def in_files(root: Path, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
-    storage = FolderStorage(root)
+def in_files(root: Path, items: SqliteItems, clock: FakeClock, ids: Ids) -> Instance:
+    storage, pages = FolderStorage(root), ItemPages(items)
 
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
-        return ObjectStateStore(table, storage, pages, clock, ids, options=options)
+        return FolderStateStore(table, storage, items, pages, clock, ids, options=options)
 
-    return Instance(store, clock, lambda: [each.path for each in storage.list("")])
+    def kept() -> list[str]:
+        return [each.path for each in storage.list("")] + blob_names(items)
+
+    return Instance(store, clock, kept)
 
 
 def in_items(

@@ -36,9 +36,10 @@ from dormouse.aws.state_store import S3StateStore
 from dormouse.aws.wiring import Wiring
 from dormouse.folder.publications import FolderPublications
 from dormouse.folder.sqlite import SqliteItems
+from dormouse.folder.state_store import FolderStateStore
 from dormouse.items.blobs import ItemStateStore
 from dormouse.items.publications import ItemPublications
-from dormouse.log.engine import ObjectStateStore, Options
+from dormouse.log.engine import Options
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode
 from dormouse.ports import Clock, Services
@@ -335,7 +336,7 @@ class Worker:
         def open_store(state_id: str, kept_in: str, seconds: int) -> StateStore:
             options = Options(keep_seconds=seconds)
             if self.instance.in_folder:
-                return ObjectStateStore(state_id, storage, pages, **tools, options=options)
+                return FolderStateStore(state_id, storage, items, pages, **tools, options=options)
             if kept_in == "dynamodb":
                 return ItemStateStore(state_id, items, pages, **tools, options=options)
             return S3StateStore(state_id, storage, pages, **tools, options=options)

@@ -9,16 +9,51 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from dormouse.log.blobs import AT_ONCE, fetched
-from dormouse.log.engine import ObjectStateStore
+from dormouse.log.blobs import AT_ONCE, ObjectBlobs, fetched
+from dormouse.log.engine import DEFAULTS, LogStateStore, Options
+from dormouse.log.log import Log, Reader
+from dormouse.log.pages import Pages
+from dormouse.ports import Clock, Ids, Storage
+from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 
 
-class S3StateStore(ObjectStateStore):
-    """The engine over objects of the data bucket."""
+class S3StateStore(LogStateStore):
+    """The engine over objects of the data bucket.
 
-    carries: ClassVar[bool] = True
+    Deltas carry those before them: a request takes longer than a few kilobytes.
+    """
+
+    def __init__(
+        self,
+        table_id: str,
+        storage: Storage,
+        pages: Pages,
+        clock: Clock,
+        ids: Ids,
+        *,
+        retry_policy: RetryPolicy = WITHOUT_PAUSES,
+        options: Options = DEFAULTS,
+    ) -> None:
+        """Use the state of `table_id`; nothing is read yet."""
+        reader = Reader(
+            Log(table_id, pages, retry_policy, options.name),
+            deltas=ObjectBlobs(
+                storage,
+                delta_prefix(table_id),
+                "delta",
+                retry_policy,
+                suffix=".delta",
+                is_spread=True,
+                fetch=options.fetch,
+            ),
+            segments=ObjectBlobs(storage, segment_prefix(table_id), "segment", retry_policy),
+            snapshots=ObjectBlobs(storage, snapshot_prefix(table_id), "snapshot", retry_policy),
+            carries=True,
+        )
+        super().__init__(reader, clock, ids, options)
 
 
 # Requests to S3 that are late are sent once more, and the answer that comes first counts.

@@ -232,14 +232,16 @@ def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, keep_seconds: int) -> StateStore:
+        from dormouse.folder.state_store import FolderStateStore
         from dormouse.items.pages import ItemPages
-        from dormouse.log.engine import ObjectStateStore, Options
+        from dormouse.log.engine import Options
 
-        options = Options(name, keep_seconds)
-        return ObjectStateStore(
+        items, options = SqliteItems(database), Options(name, keep_seconds)
+        return FolderStateStore(
             state_id,
             storage,
-            ItemPages(SqliteItems(database)),
+            items,
+            ItemPages(items),
             SystemClock(),
             TimeOrderedIds(),
             retry_policy=retry_policy(),

@@ -54,20 +54,27 @@ class ItemBlobs:
     """A `BlobStore` of items; safe for many threads, as the items are."""
 
     def __init__(
-        self, items: ItemStore, state_id: str, kind: Kind, retry_policy: RetryPolicy
+        self,
+        items: ItemStore,
+        state_id: str,
+        kind: Kind,
+        retry_policy: RetryPolicy,
+        *,
+        part_bytes: int | None = None,
     ) -> None:
-        """Keep blobs of one kind of the state `state_id`."""
+        """Keep blobs of one kind of the state `state_id`, in parts of `part_bytes`."""
         self._items, self._state_id, self._kind = items, state_id, kind
         self._retry_policy = retry_policy
+        self._part_bytes = part_bytes or PART_BYTES
 
     def put(self, blob_id: str, body: bytes) -> None:
         """Store a blob under a new id, in as many parts as it needs; retry each part that fails."""
         view = memoryview(body)
-        starts = range(0, max(1, len(body)), PART_BYTES)
+        starts = range(0, max(1, len(body)), self._part_bytes)
         count = len(starts).to_bytes(_COUNT_BYTES)
 
         def put_part(part: int) -> None:
-            piece = count + view[starts[part] : starts[part] + PART_BYTES]
+            piece = count + view[starts[part] : starts[part] + self._part_bytes]
             self._retry_policy.retry(lambda: self._put(blob_id, part, piece))
 
         list(fetched(put_part, range(len(starts)), _PUTS_AT_ONCE))
@@ -96,8 +103,9 @@ class ItemBlobs:
 
         Raises: as `get`.
         """
+        part_bytes = self._part_bytes
         numbers = {
-            each: range(each.start // PART_BYTES, -(-each.end // PART_BYTES)) for each in wanted
+            each: range(each.start // part_bytes, -(-each.end // part_bytes)) for each in wanted
         }
         items = self._there((each.blob_id, part) for each in wanted for part in numbers[each])
         return [self._range(each, numbers[each], items) for each in wanted]
@@ -108,9 +116,9 @@ class ItemBlobs:
         """Return a part of a blob, of which these items are there."""
         parts = [(wanted.blob_id, part) for part in numbers]
         pieces = [self._piece(part, items[part]) for part in parts if items[part]]
-        count, start = -(-wanted.size_bytes // PART_BYTES), wanted.start
+        count, start = -(-wanted.size_bytes // self._part_bytes), wanted.start
         if len(pieces) == len(parts) and all(parts_ == count for _, parts_ in pieces):
-            body, start = b"".join(piece for piece, _ in pieces), start % PART_BYTES
+            body, start = b"".join(piece for piece, _ in pieces), start % self._part_bytes
         else:  # a part is lost: say which; or it was cut otherwise
             (body,) = self.get([wanted.blob_id])
         found = body[start : start + wanted.end - wanted.start]

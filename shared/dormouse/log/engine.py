@@ -9,7 +9,8 @@ What a crash leaves: after the delta is stored, a blob that nothing names; after
 commit whose author does not know of it, and finds out by committing the same again.
 
 The engine knows three ports: the log, its head (both in `log.pages`) and the blobs (`blobs`). The
-stores that consist of it and adapters are `aws.s3.state_store` and `aws.dynamodb.state_store`.
+stores that consist of it and adapters are `aws.state_store`, `items.blobs` and
+`folder.state_store`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
 
 from dormouse.errors import (
     ContendedError,
@@ -31,7 +31,7 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.keys import KeyRange
-from dormouse.log.blobs import ABOVE_ALL_IDS, Fetch, ObjectBlobs, Overlap, fetched, in_turn
+from dormouse.log.blobs import ABOVE_ALL_IDS, Fetch, Overlap, fetched, in_turn
 from dormouse.log.compaction import (
     Collector,
     CompactionPolicy,
@@ -41,12 +41,11 @@ from dormouse.log.compaction import (
     is_snapshot_due,
 )
 from dormouse.log.deltas import encode_delta, identity_of
-from dormouse.log.log import CollectedError, Log, Reader, packed
-from dormouse.log.pages import LOWEST_ID, Manifest, Page, Pages, not_below
+from dormouse.log.log import CollectedError, Reader, packed
+from dormouse.log.pages import LOWEST_ID, Manifest, Page, not_below
 from dormouse.log.pinning import PartialReads, Pinning
 from dormouse.log.tail import LogTail, kept_versions, state_at
-from dormouse.ports import Clock, Ids, Storage
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.ports import Clock, Ids
 from dormouse.schema.schema import KeyTypes
 from dormouse.state.fold import Verdict
 from dormouse.state.state import (
@@ -66,7 +65,6 @@ from dormouse.state.store import (
     VersionRecord,
 )
 from dormouse.state.validation import entry_violations
-from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 
 # Group commit: threads that commit at the same time share one delta.
 
@@ -469,48 +467,3 @@ def _key_types(
         return given
     newest = look()
     return newest.key_types if newest.generation == generation else ()
-
-
-# The state store whose deltas, segments and snapshots are objects of the table's storage.
-
-
-class ObjectStateStore(LogStateStore):
-    """The engine over objects below the table's prefix.
-
-    Deltas carry those before them if a request takes longer than a few kilobytes (`carries`).
-    """
-
-    carries: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        table_id: str,
-        storage: Storage,
-        pages: Pages,
-        clock: Clock,
-        ids: Ids,
-        *,
-        retry_policy: RetryPolicy = WITHOUT_PAUSES,
-        options: Options = DEFAULTS,
-    ) -> None:
-        """Use the state of `table_id`; nothing is read yet."""
-
-        def blobs(prefix: str, kind: str) -> ObjectBlobs:
-            return ObjectBlobs(storage, prefix, kind, retry_policy)
-
-        reader = Reader(
-            Log(table_id, pages, retry_policy, options.name),
-            deltas=ObjectBlobs(
-                storage,
-                delta_prefix(table_id),
-                "delta",
-                retry_policy,
-                suffix=".delta",
-                is_spread=True,
-                fetch=options.fetch,
-            ),
-            segments=blobs(segment_prefix(table_id), "segment"),
-            snapshots=blobs(snapshot_prefix(table_id), "snapshot"),
-            carries=self.carries,
-        )
-        super().__init__(reader, clock, ids, options)
