@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from hashlib import file_digest, md5
 from itertools import chain, takewhile
 from math import inf
 from pathlib import Path
@@ -20,12 +22,28 @@ from pyarrow import fs
 from dormouse.arrow.types import arrow_schema
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import FILE_QUEUES, WAIT_SECONDS, Watch, source_names
-from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.features.batch_files import ids_of, look_up_sources, refusal_of, remembered_ids
+from dormouse.errors import (
+    ContendedError,
+    InvalidRequestError,
+    NotFoundError,
+    OutcomeUnknownError,
+    OutOfSpaceError,
+    RefusedSourceError,
+    UnavailableError,
+)
+from dormouse.features.batch_files import (
+    due_batches,
+    ids_of,
+    ingest_message,
+    look_up_sources,
+    refusal_of,
+    remembered_ids,
+)
 from dormouse.files.cells import Row, check_row_names, rows_to_batch, with_fitting_keys
 from dormouse.files.frames import Frame, how_to_frame, is_frame, read_frame
 from dormouse.files.inferred import folder_prefix
 from dormouse.log.sources import ingested_of
+from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
 from dormouse.schema.schema import Schema
 from dormouse.state.jobs import JobRecord
@@ -260,12 +278,13 @@ def _ingested_before(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ingested:
-    """Files on their way into a table."""
+    """Files on their way into a table; they are rows of it already if `done`."""
 
     handle: TableHandle
     sources: tuple[Source, ...]
     known: frozenset[str] = frozenset()
     """The ids of those sources that were rows of the table before: they add nothing."""
+    done: bool = False
 
     def __repr__(self) -> str:
         """Return how many files there are, and how many of them add nothing."""
@@ -282,7 +301,7 @@ class Ingested:
             DeadLetterError: only a dead letter is left of some.
         """
         refused: dict[str, JobRecord] = {}
-        left = list(self.sources)
+        left = [] if self.done else list(self.sources)
         services = self.handle.services
 
         def _deciding(table: Table, source: Source) -> list[str]:
@@ -333,9 +352,11 @@ def ingest_frame(
     *,
     again: bool,
     idempotency_key: str | None,
+    at_once: bool,
     watch: Callable[[Source], None] | None,
 ) -> Ingested:
-    """Drop the rows of a frame as one file; see `TableHandle.ingest`.
+    """Drop the rows of a frame as one file; see `TableHandle.ingest`. With `at_once`, this process
+    ingests it without a file in the inbox, if that goes well.
 
     Raises:
         RefusedSourceError: the frame does not fit the table; nothing was uploaded.
@@ -358,7 +379,37 @@ def ingest_frame(
     with scratch_file(handle) as local:
         if not write_frame(frame, handle.current().schema, local):
             return Ingested(handle, ())
+        if at_once and not again and (ingested := _ingested_at_once(handle, key, local)):
+            if watch is not None:
+                watch(*ingested.sources)
+            return ingested
         return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
+
+
+def _ingested_at_once(handle: TableHandle, key: str, local: Path) -> Ingested | None:
+    """Ingest a file of rows here, as if it had been dropped under `key`; None if it should be, so
+    that it waits for others as the table says, for Spark, or for another try.
+    """
+    from dormouse.features.ingest import ingest_at_once
+
+    table, services = handle.table, handle.services
+    with local.open("rb") as file:
+        etag = file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
+    dropped_ms, size_bytes = services.clock.now_ms(), local.stat().st_size
+    source = Source(handle.bucket.name, key, etag, size_bytes, dropped_ms=dropped_ms)
+    _, waits = due_batches([source], table.properties)
+    sent = ingest_message(table, table.generation, (source,))
+    if waits or sent.queue != "ingest-jobs" or not isinstance(sent.message, IngestJob):
+        return None
+    try:
+        written = ingest_at_once(services, table, sent.message, local)
+    except (ContendedError, UnavailableError, OutcomeUnknownError, OutOfSpaceError):
+        return None  # as a file, it is the same source: it adds nothing if it landed
+    if written is None:
+        return None
+    handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
+    known = frozenset([source.id]) if written.known else frozenset[str]()
+    return Ingested(handle, (source,), known, done=bool(known or written.accepted))
 
 
 def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:

@@ -313,7 +313,8 @@ class TableHandle(Shown):
         folder.
 
         A frame is whatever speaks Arrow: of pandas, Polars, DuckDB, pyarrow, nanoarrow. It is
-        checked here, and becomes rows as a whole, in one commit. `name` is what a single file, or
+        checked here, and becomes rows as a whole, in one commit: in a folder, without a file there
+        if the call waits. `name` is what a single file, or
         the file of a frame, is called there. The call ends when all is uploaded; `Ingested.wait`
         ends when it is rows of the table. Files are also named by URLs, such as
         ``s3://other/a.csv``, which are copied here first. With `wait` the call waits for that
@@ -335,8 +336,10 @@ class TableHandle(Shown):
             RefusedSourceError: the frame does not fit the table; nothing was uploaded. Or, with
                 `wait`, a file was refused; the others are ingested.
         """
-        dropped = self._drop(what, name, again, idempotency_key, on_error, watch)
-        if self.polling.works_here if wait is None else wait:
+        waits = self.polling.works_here if wait is None else wait
+        at_once = waits and self.polling.works_here
+        dropped = self._drop(what, name, again, idempotency_key, on_error, at_once, watch)
+        if waits:
             dropped.wait(timeout_seconds=inf)
         return dropped
 
@@ -347,6 +350,7 @@ class TableHandle(Shown):
         again: bool,
         idempotency_key: str | None,
         on_error: str | None,
+        at_once: bool,
         watch: Callable[[Source], None] | None,
     ) -> Ingested:
         from dormouse.client.ingesting import (
@@ -364,7 +368,13 @@ class TableHandle(Shown):
         if is_frame(what):
             check_on_error(on_error, [])
             return ingest_frame(
-                handle, what, name, again=again, idempotency_key=idempotency_key, watch=watch
+                handle,
+                what,
+                name,
+                again=again,
+                idempotency_key=idempotency_key,
+                at_once=at_once,
+                watch=watch,
             )
         if idempotency_key is not None:
             raise InvalidRequestError(

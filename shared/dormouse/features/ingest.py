@@ -20,7 +20,14 @@ from msgspec import structs
 
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.batch_files import look_up_sources
-from dormouse.files.loader import Begins, SourceLoader, load_sources, loader_of
+from dormouse.files.loader import (
+    Begins,
+    Loaded,
+    SourceLoader,
+    load_local,
+    load_sources,
+    loader_of,
+)
 from dormouse.files.rejects import RejectedRows
 from dormouse.jobs import (
     ALREADY_INGESTED,
@@ -145,8 +152,10 @@ def write_in_process(
     state: TableState,
     sources: Sequence[Source],
     begins: Begins | None = None,
+    local: Path | None = None,
 ) -> Written:
-    """Write sources as shards in this process; `begins` is called as `Begins` says.
+    """Write sources as shards in this process; `begins` is called as `Begins` says. Without a
+    download, if the only one is the file `local`.
 
     A source that alone does not fit into the scratch space of a process is refused.
 
@@ -155,7 +164,7 @@ def write_in_process(
         OSError: the scratch space is full, and others fill it too.
     """
     try:
-        return _write_in_scratch(services, table, state, sources, begins)
+        return _write_in_scratch(services, table, state, sources, begins, local)
     except OSError as error:
         if error.errno != errno.ENOSPC or not services.owns_scratch:
             raise
@@ -172,12 +181,17 @@ def _write_in_scratch(
     state: TableState,
     sources: Sequence[Source],
     begins: Begins | None,
+    local: Path | None,
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         loader = loader_of(
             table, services.storage, Path(folder), memory_bytes=services.memory_bytes
         )
-        accepted = tuple(_load(services, table, loader, sources, Path(folder), begins))
+        if local is None:
+            loaded = load_sources(services.sources, loader, sources, Path(folder), begins)
+        else:
+            loaded = load_local(loader, sources[0], local)
+        accepted = tuple(_accepted(services, table, loaded))
         if not accepted:
             return Written()
         shards = _write(services, table, state, loader, accepted, Path(folder))
@@ -209,6 +223,28 @@ def ingest(
     )
     with tracked(services, ingesting, started):
         written = _ingest(services, table, job, write)
+    _record_end(services, table, job, written)
+    return changed  # planning finishes a reset if the state is behind the registry
+
+
+def ingest_at_once(services: Services, table: Table, job: IngestJob, local: Path) -> Written | None:
+    """Ingest the only file of a job, which is `local`, for a caller that waits; None if the table
+    was reset since.
+
+    No message has the job, so nobody takes it up after a crash: only its end is recorded, and the
+    caller knows no more than that it may have landed.
+
+    Raises as `ingest`.
+    """
+    written = _ingest(services, table, job, partial(write_in_process, local=local))
+    if written is not None:
+        _record_end(services, table, job, written)
+    return written
+
+
+def _record_end(services: Services, table: Table, job: IngestJob, written: Written | None) -> None:
+    """Record what a job has written, or that the table was reset since."""
+    ingesting = tracked_job(job)
     if written is None:
         reason = "the table was reset since the files were dropped"
         is_one = len(job.sources) == 1  # then the record of the file says all
@@ -216,15 +252,22 @@ def ingest(
         gone = RefusedSourceError(reason, hint="drop them again for the table as it is now")
         for source in look_up_sources(services, table, job.sources).fresh(job.sources):
             refuse(services, table, source, gone)  # who waits for a file looks for its own record
-        return changed  # planning finishes the reset if the state is behind the registry
+        return
     if written.known and not written.accepted:
         _record_known(services, table, job)  # an earlier run, or another meanwhile, ingested them
-        return changed
+        return
     said = (_reason(written, job), _left_out(services, written), _dropped(written, table))
     read = written.rows_read + written.rows_rejected
     reason = "; ".join(filter(None, said))
-    record(services, ingesting, Finished(reason, rows=written.rows, rows_read=read))
-    return changed
+    finished = Finished(
+        reason,
+        subject_of(job),
+        files=len(job.sources),
+        size_bytes=sum(source.size_bytes for source in job.sources),
+        rows=written.rows,
+        rows_read=read,
+    )
+    record(services, ingesting, finished)
 
 
 def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> Written | None:
@@ -385,16 +428,9 @@ def refuse(services: Services, table: Table, source: Source, error: RefusedSourc
     )
 
 
-def _load(
-    services: Services,
-    table: Table,
-    loader: SourceLoader,
-    sources: Sequence[Source],
-    folder: Path,
-    begins: Begins | None,
-) -> Iterator[Source]:
-    """Load the rows of sources, and yield those that are accepted; record the others as refused."""
-    with closing(load_sources(services.sources, loader, sources, folder, begins)) as loaded:
+def _accepted(services: Services, table: Table, loaded: Loaded) -> Iterator[Source]:
+    """Yield the sources that were loaded; record the others as refused."""
+    with closing(loaded):
         for source, refusal in loaded:
             if refusal is None:
                 yield source

@@ -153,13 +153,27 @@ def loader_of(table: Table, storage: Storage, scratch: Path, *, memory_bytes: in
     )
 
 
+Loaded = Generator[tuple[Source, RefusedSourceError | None]]
+"""Sources that were loaded, or with the reason if they were not."""
+
+
+def load_local(loader: SourceLoader, source: Source, local: Path) -> Loaded:
+    """Load one source that is a local file, and yield it; the file stays."""
+    try:
+        loader.add(local, source.key)
+    except RefusedSourceError as error:
+        yield source, error
+    else:
+        yield source, None
+
+
 def load_sources(
     sources: Sources,
     loader: SourceLoader,
     wanted: Iterable[Source],
     scratch: Path,
     begins: Begins | None = None,
-) -> Generator[tuple[Source, RefusedSourceError | None]]:
+) -> Loaded:
     """Load sources in their order; yield each when it is loaded, or with the reason if it is not.
 
     While one is loaded, its rest and the next ones are downloaded: many small ones at once. No row
