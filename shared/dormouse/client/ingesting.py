@@ -300,8 +300,10 @@ class Ingested:
             TimedOutError: some were neither after `timeout_seconds`.
             DeadLetterError: only a dead letter is left of some.
         """
+        if self.done:
+            return
         refused: dict[str, JobRecord] = {}
-        left = [] if self.done else list(self.sources)
+        left = list(self.sources)
         services = self.handle.services
 
         def _deciding(table: Table, source: Source) -> list[str]:
