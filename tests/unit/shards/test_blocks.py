@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from dormouse.shards.reading import Blocks, Slice, audit_shard
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
 from dormouse.tables.properties import Properties
+from tests.support.memory_storage import MemoryStorage
 from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import ShardTable
 
@@ -92,15 +94,18 @@ def read(table: ShardTable, numbers: Sequence[int]) -> list[dict[str, object]]:
     page=st.sampled_from([1, 4, 16, 64]),
     row_group=st.integers(1, 200),
     block=st.sampled_from([1, 200, 5000]),
+    links=st.booleans(),
 )
 def test_every_block_has_its_rows_and_all_blocks_have_all(
-    seed: int, count: int, page: int, row_group: int, block: int
+    seed: int, count: int, page: int, row_group: int, block: int, links: bool
 ) -> None:
+    """A merge copies what it needs of a shard, where it cannot link its file."""
     rows = rows_of(seed, count)
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         write_small_blocks(patch, page, row_group=row_group)
         patch.setattr(parquet, "block_bytes", lambda *_: block)
-        table = ShardTable(FolderStorage(Path(folder) / "data"), SCHEMA, Path(folder))
+        storage = FolderStorage(Path(folder) / "data") if links else MemoryStorage()
+        table = ShardTable(storage, SCHEMA, Path(folder))
         table.add(rows)
         index = index_of(table)
         at = 0
@@ -115,11 +120,30 @@ def test_every_block_has_its_rows_and_all_blocks_have_all(
         for key in {row["k"] for row in rows[:: max(1, count // 5)]}:
             wanted = [row for row in rows if row["k"] == key]
             assert table.rows(KeyRange.exactly((key,))) == wanted
+        assert table.rows(KeyRange.exactly((key,)), look_up_bytes=0) == wanted, "a part merged"
         assert table.rows(look_up_bytes=0) == rows, "merged"
         (shard,) = table.state.shards.values()
-        audit_shard(table.storage, shard_path("table", shard.id), shard.size_bytes)
-        (file,) = Path(folder).rglob("*.parquet")
-        assert pq.read_table(file).num_rows == count
+        path = shard_path("table", shard.id)
+        audit_shard(storage, path, shard.size_bytes)
+        assert pq.read_table(pa.BufferReader(storage.get(path))).num_rows == count
+
+
+@pytest.mark.parametrize("column", ["kind", "text"], ids=["dictionary", "plain"])
+def test_values_that_become_long_end_no_page_and_no_dictionary_before_its_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    write_small_blocks(monkeypatch, 16, row_group=64)
+    draw = random.Random(1)
+    rows = rows_of(1, 160)
+    for at, row in enumerate(rows):
+        if column == "text":
+            row[column] = draw.randbytes(8).hex()
+        if at >= 64:
+            row[column] = draw.randbytes(100_000).hex()
+    table = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path)
+    table.add(rows)
+    index = index_of(table)
+    assert [row for number in index.blocks for row in read(table, [number])] == rows
 
 
 def test_a_row_group_has_several_blocks_and_of_many_columns_or_with_filters_one(
@@ -145,8 +169,6 @@ def test_a_row_group_has_several_blocks_and_of_many_columns_or_with_filters_one(
 
 def test_text_that_never_stops_to_bring_new_values_gets_no_dictionary() -> None:
     """Or a look-up would read a dictionary that is longer than its block."""
-    import pyarrow as pa
-
     texts = pa.chunked_array([[f"customer {at // 5} of many" for at in range(2048)]])
     kinds = pa.chunked_array([[f"kind {at % 50}" for at in range(2048)]])
     first = pa.table({"texts": texts, "kinds": kinds})
