@@ -15,6 +15,8 @@ PINNED := $(PIP) --require-hashes --no-deps --requirement
 EVERYWHERE := --universal --fork-strategy fewest --python-version 3.11
 LOCK = build/lock/bin/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --custom-compile-command "make lock"
 export SAM_CLI_TELEMETRY := 0
+# Hypothesis would import plugins of packages that no test of it uses: trio, which Selenium needs.
+export HYPOTHESIS_NO_PLUGINS := 1
 export ARCH ?= arm64
 PYTEST = $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --max-worker-restart=0
 # Without bytecode on the disk every process of a test compiles the library again, for seconds.

@@ -50,7 +50,6 @@ from dormouse.state.store import StateStore
 from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
-from dormouse_spark.entry import RUNS, JobIds
 from tests.simulation.folder import FolderDatabase, FolderTables, FolderTracker
 from tests.simulation.local_spark import LocalContext
 from tests.simulation.patches import deterministic
@@ -257,6 +256,8 @@ class Worker:
         Raises:
             Died: the process is dead; EMR says that the run failed.
         """
+        from dormouse_spark.entry import RUNS, JobIds  # PySpark takes long to import
+
         run = self.instance.spark.runs[run_id]
         self.instance.driven.add(run_id)
         ids = JobIds(run.table_id, run.job_id, run.generation)

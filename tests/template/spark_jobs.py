@@ -45,9 +45,7 @@ from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.stored.paths import make_shard_id, shard_path, spark_request_path
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
-from dormouse_spark import entry, statement
 from dormouse_spark.access import AccessFactory, InstanceAccess
-from dormouse_spark.datasource import TableReader
 from tests.template.conftest import NAMES
 from tests.template.flow import Flow, half_of
 
@@ -147,6 +145,9 @@ def ended(flow: Flow, job: StatementJob) -> str:
 
 def all_rows(_: object, open_access: AccessFactory, services: Services, query: Query) -> TaskEnd:
     """Write the rows of a table as a statement that selects all of them does."""
+    from dormouse_spark import statement
+    from dormouse_spark.datasource import TableReader
+
     (read,) = query.views.values()
     snapshot, _ = statement._snapshot(services, open_access, read)
     reader = TableReader(snapshot)
@@ -207,6 +208,8 @@ def dropped(flow: Flow, table: Table) -> IngestJob:
 
 def run(flow: Flow, message: SparkJob) -> None:
     """Run a Spark job here, as spark-submit does."""
+    from dormouse_spark import entry  # PySpark takes long to import
+
     given = {
         "instance": NAMES.instance,
         "table-id": message.table_id,

@@ -16,7 +16,6 @@ from dormouse.features.spark import ARCHIVE, DESCRIPTION, decode_package
 from dormouse.settings import SPARK_PACKAGE, library_version
 from dormouse.stored.paths import TABLE_ID_DIGITS, purge_prefix, spark_package_path, spark_prefix
 from dormouse_cli.local.template import read
-from dormouse_spark.entry import RUNS
 from tests.template.conftest import NAMES, REGION, ROLES, ROOT, STAGES, TEMPLATE, Template
 from tests.template.iam import Need, creating, is_granted, statements
 from tests.template.test_template import arn_of
@@ -109,6 +108,8 @@ def test_a_package_is_packed_alike_and_described_as_the_functions_read_it(tmp_pa
 def test_the_file_that_is_started_for_a_job_runs_jobs_of_its_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from dormouse_spark.entry import RUNS  # PySpark takes long to import
+
     assert ENTRY_POINTS.keys() == RUNS.keys()
     run: list[str] = []
     monkeypatch.setattr("dormouse_spark.entry.main", run.append)
