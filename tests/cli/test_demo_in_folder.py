@@ -19,19 +19,20 @@ def test_every_flight_is_there_exactly_once_in_a_folder(
     months = flights.write_months(flights.load(), tmp_path)
     stored = flights.as_stored(flights.load())
     broken = flights.write_broken(months[0])
-    stage = acts.Stage(Console(width=120), Instance.open(tmp_path / "mice"), files_queue="")
-    handle = acts.open_table(stage)
-    with pytest.raises(RefusedSourceError):
-        handle.ingest([*months, broken]).wait(LIMIT_SECONDS)
-    handle.ingest(months[:1]).wait(LIMIT_SECONDS)  # a file that comes twice adds nothing
-    acts.show_refused(stage, handle, broken)
-    before = acts.show_table(stage, handle)
-    acts.let_it_work(stage, handle)
-    acts.compare(stage, before, acts.show_table(stage, handle))
-    acts.look_up(stage, handle, stored)
-    acts.check(stage, handle, stored)
-    acts.remove(stage, handle, stored)
-    acts.write_report(stage.instance, tmp_path / "flights.html")
+    with Instance.open(tmp_path / "mice") as instance:
+        stage = acts.Stage(Console(width=120), instance, files_queue="")
+        handle = acts.open_table(stage)
+        with pytest.raises(RefusedSourceError):
+            handle.ingest([*months, broken]).wait(LIMIT_SECONDS)
+        handle.ingest(months[:1]).wait(LIMIT_SECONDS)  # a file that comes twice adds nothing
+        acts.show_refused(stage, handle, broken)
+        before = acts.show_table(stage, handle)
+        acts.let_it_work(stage, handle)
+        acts.compare(stage, before, acts.show_table(stage, handle))
+        acts.look_up(stage, handle, stored)
+        acts.check(stage, handle, stored)
+        acts.remove(stage, handle, stored)
+        acts.write_report(stage.instance, tmp_path / "flights.html")
     printed = capsys.readouterr().out
     assert "336,776 rows read back" in printed
     assert "342 rows of carrier HA removed" in printed
