@@ -1,8 +1,8 @@
 """The composition root: build the services of a process from its settings.
 
 Nothing is created at import; a process creates its services once, at first use. What only some
-processes need is imported where they need it: what a function logs, and the state stores, which
-import Arrow: listing tables needs neither.
+processes need is imported where they need it: what a function logs, and the state stores. Listing
+tables needs neither.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ from tests.support.tables import ShardTable
 
 NAN = math.nan
 SCHEMA = parse_schema(
-    "k:long, late:double?, small:float?, nans:double?, none:double?, s:struct<d:double>?, "
-    "s.d:double?",
+    "k:long, late:double?, small:float?, nans:double?, none:double?, ends:double?, "
+    "s:struct<d:double>?, s.d:double?",
     ["k"],
 )
-COLUMNS = ("late", "small", "nans", "none")
+COLUMNS = ("late", "small", "nans", "none", "ends")
 CONDITIONS = [
     f"{column} {op} {value}"
     for column in COLUMNS
@@ -41,6 +41,7 @@ ROWS = [
         "small": NAN if k == 0 else -0.0,
         "nans": NAN,
         "none": None if k % 2 else k / 2,
+        "ends": math.inf if k % 2 else -math.inf,
         "s": {"d": NAN},
         "s.d": 1.0,
     }
@@ -73,7 +74,7 @@ def test_columns_with_nan_have_no_bounds_and_keep_the_number_of_their_nulls(path
         chunks = [group.column(i) for i in range(group.num_columns)]
         bounded = [c.path_in_schema for c in chunks if c.statistics and c.statistics.has_min_max]
         # of the two columns that have one path, s.d, the one without NaN is bounded
-        assert bounded == (["k", "none", "s.d"] if is_shard else ["k"])
+        assert bounded == (["k", "none", "ends", "s.d"] if is_shard else ["k"])
         assert [c.path_in_schema for c in chunks if c.has_column_index] == bounded
         assert all(chunk.has_offset_index for chunk in chunks)
         if is_shard:

@@ -19,7 +19,7 @@ from dormouse.state.partitions import ROOT
 from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.stored.paths import purge_prefix, shard_path
 from tests.support.depth import is_whole
-from tests.support.world import Crash, World
+from tests.support.world import Crash, World, letters
 from tests.unit.features.purges import filled, in_table, stored
 
 
@@ -168,6 +168,23 @@ def test_a_purge_whose_last_step_dies_before_its_record_is_recorded_by_the_redel
     found = world.tracker.get(table.id, purge)
     assert found is not None
     assert found.state == "finished"
+    assert list(world.storage.list(purge_prefix(table.id))) == []
+
+
+def test_rows_that_come_after_a_purge_stay_though_its_last_step_died_before_it_was_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(world, "ab")
+    world.purge(table, "letter = 'b'")
+    step = world.queue[0]
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(purge_stage, "delete_purge", lambda *_: world.crash())
+        world.settle()
+    world.drop("letters/late.parquet", letters("b", at=500))
+    world.settle()
+    world.queue.append(step)
+    world.settle()
+    assert in_table(world, table) == "ab"
     assert list(world.storage.list(purge_prefix(table.id))) == []
 
 
