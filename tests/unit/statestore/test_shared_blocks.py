@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dormouse.keys import Key, KeyRange, encode_key
@@ -105,8 +105,14 @@ def test_each_row_of_all_is_there_once() -> None:
 
 
 ends = st.tuples(short_keys, short_keys).filter(lambda pair: pair[0] != pair[1])
+OPEN_BESIDE_ENDING = [
+    ((("a",), ("b",)), True, 0),
+    ((("a",), ("c",)), False, 0),
+    ((("b",), ("c",)), False, 0),
+]
 
 
+@example(drawn=OPEN_BESIDE_ENDING, key=("d",), per_block=2, most=0)
 @given(
     st.lists(st.tuples(ends, st.booleans(), st.integers(0, 5)), max_size=40),
     short_keys,
