@@ -69,6 +69,8 @@ REFUSALS: Mapping[tuple[str, str], str] = {
 
 REMARKS: Mapping[tuple[str, str], str] = {
     ("clickhouse", "time of day"): "in whole seconds",
+    ("pyiceberg", "nested columns, dead rows"): "null as empty",
+    ("pyiceberg", "nested columns, dead rows, format 3"): "null as empty",
     **{
         ("clickhouse", group): "null as empty"
         for group in (

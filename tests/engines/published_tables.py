@@ -68,7 +68,7 @@ def nested(start: int, end: int) -> Rows:
             "k": n,
             "tags": None if n % 5 == 0 else [f"t{n}", None][: n % 3],
             "m": [("a", n), ("b", None)],
-            "s": None if n % 4 == 0 else {"x": n, "deep": [{"y": f"y{n}"}, {"y": None}]},
+            "s": None if n % 4 == 0 else {"x": n, "deep": deep(n)},
         }
         for n in range(start, end)
     ]
@@ -132,6 +132,10 @@ def every_type(table: PublishedTable) -> None:
             for row in (row_of_every_type(n) for n in range(200))
         ]
     )
+
+
+def deep(number: int) -> list[dict[str, str | None]] | None:
+    return None if number % 7 == 1 else [{"y": f"y{number}"}, {"y": None}][: number % 5]
 
 
 def long_keys(table: PublishedTable) -> None:
