@@ -19,7 +19,7 @@ from dormouse.schema.types import Primitive, parse_type_text
 from dormouse.tables.properties import KNOWN, Properties, SparkOptions
 from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import tables_beginning
-from dormouse_cli.terminal import note
+from dormouse_cli.terminal import counted, note
 
 if TYPE_CHECKING:
     from dormouse.client.inferring import Inferred
@@ -283,7 +283,7 @@ def print_inferred(inferred: Inferred) -> None:
     for remark in inferred.remarks:
         note(remark)
     if inferred.sampled_rows is not None:
-        note(f"inferred from the first {inferred.sampled_rows:,} rows")
+        note(f"inferred from the first {counted(inferred.sampled_rows, 'row')}")
 
 
 def column_rows(schema: Schema) -> list[dict[str, object]]:

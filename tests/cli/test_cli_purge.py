@@ -15,9 +15,7 @@ def test_purging_shows_what_goes_asks_first_and_proves_it(
 ) -> None:
     refused = flights(*AA, input="\n")
     assert refused.exit_code == 1
-    assert "Remove 2 rows of table flights for good, and rewrite 1 of its shards? [y/N]" in (
-        refused.stderr
-    )
+    assert "Remove 2 rows of table flights for good, and rewrite 1 shard? [y/N]" in (refused.stderr)
     assert flights("query", "flights", "--count").stdout == "5\n"
     done = flights(*AA, input="y\n")
     assert done.exit_code == 0, done.output

@@ -111,7 +111,7 @@ def test_dead_letters_left_are_reported_with_an_exit_code_of_their_own(
     dead.stuck = {"letter-1"}
     result = dormouse("dlq", "redrive", "admin", "--all")
     assert result.exit_code == 6
-    assert "1 messages are still among the dead letters, 1 of them sent" in result.stderr
+    assert "still among the dead letters: 1 message, 1 of them sent" in result.stderr
     assert "run it again" in result.stderr
 
 

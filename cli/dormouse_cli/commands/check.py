@@ -59,7 +59,7 @@ def _show(name: str, report: CheckReport, form: Format) -> None:
     elif rows:
         print_listing(_COLUMNS, rows, form)
     shards = counted(report.shards, "shard")
-    looked = f"{shards} with {report.rows:,} rows at version {report.version}"
+    looked = f"{shards} with {counted(report.rows, 'row')} at version {report.version}"
     verdict = counted(len(rows), "finding") if rows else "nothing is wrong"
     note(f"{name}: {looked}: {verdict}")
 

@@ -25,7 +25,7 @@ from dormouse_cli.commands.query import (
 )
 from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import note, progress_bars
+from dormouse_cli.terminal import counted, note, progress_bars
 from dormouse_cli.values import (
     FormatOption,
     JobPropertyOption,
@@ -134,7 +134,7 @@ def _list_skipped(manifest: Manifest) -> None:
     """List the shards that the export left out, and end the command with 1, if there are any."""
     for shard in manifest.skipped or ():
         note(
-            f"left out {shard.shard}: {shard.rows:,} rows, keys {_key(shard.min_key)} to "
+            f"left out {shard.shard}: {counted(shard.rows, 'row')}, keys {_key(shard.min_key)} to "
             f"{_key(shard.max_key)}: {shard.reason}"
         )
     if manifest.skipped:

@@ -13,7 +13,15 @@ from dormouse.features.purge import Proof
 from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import confirm, iso_time, note, print_json, progress_bars, progress_of
+from dormouse_cli.terminal import (
+    confirm,
+    counted,
+    iso_time,
+    note,
+    print_json,
+    progress_bars,
+    progress_of,
+)
 from dormouse_cli.values import (
     ForceOption,
     FormatOption,
@@ -75,7 +83,7 @@ def purge(
 
 def _confirm(handle: TableHandle, where: str, keys: list[KeyLike]) -> None:
     found = _proof(handle, where, keys)
-    rows, shards = f"{found.rows:,} rows", f"{found.shards:,} of its shards"
+    rows, shards = counted(found.rows, "row"), counted(found.shards, "shard")
     confirm(f"Remove {rows} of table {handle.name} for good, and rewrite {shards}?")
 
 

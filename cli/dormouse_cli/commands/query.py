@@ -23,7 +23,7 @@ from dormouse.state.versions import parse_as_of
 from dormouse_cli.listings import Format, print_facts, print_table
 from dormouse_cli.row_output import first_rows
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import note, notes, progress_bars
+from dormouse_cli.terminal import counted, note, notes, progress_bars
 from dormouse_cli.values import TableName, TimeoutOption, parse_columns
 
 ROWS_SHOWN = 50
@@ -238,7 +238,7 @@ def _print_table(found: pa.RecordBatchReader, limit: int | None) -> int:
     rows, more = first_rows(found, ROWS_SHOWN if limit is None else limit)
     print_table(found.schema.names, rows, json_text)
     if more:
-        note(f"the first {len(rows)} rows; --limit N shows more")
+        note(f"the first {counted(len(rows), 'row')}; --limit N shows more")
     return len(rows)
 
 
@@ -246,8 +246,8 @@ def _tell(rows: int, shards: int, began: float) -> None:
     """Print for people, but into no log file, what the query took."""
     if notes().is_terminal:
         seconds = time.monotonic() - began
-        where = f" from {shards:,} shards" if shards else ""
-        note(f"{rows:,} rows{where} in {seconds:.2f} s")
+        where = f" from {counted(shards, 'shard')}" if shards else ""
+        note(f"{counted(rows, 'row')}{where} in {seconds:.2f} s")
 
 
 @contextmanager
@@ -280,9 +280,9 @@ def _watched(reader: pa.RecordBatchReader, output: Path | None) -> Iterator[pa.R
     with progress_bars() as progress:
         task = progress.add_task("rows written", total=None)
 
-        def counted() -> Iterator[pa.RecordBatch]:
+        def passed() -> Iterator[pa.RecordBatch]:
             for batch in reader:
                 yield batch
                 progress.advance(task, batch.num_rows)
 
-        yield pa.RecordBatchReader.from_batches(reader.schema, counted())
+        yield pa.RecordBatchReader.from_batches(reader.schema, passed())

@@ -98,7 +98,7 @@ def _account(done: Redriven, verb: str, form: Format) -> None:
     if left := len(done.unsent) + len(done.undeleted):
         sent = f", {len(done.undeleted)} of them sent" if done.undeleted else ""
         raise UnavailableError(
-            f"{left} messages are still among the dead letters{sent}",
+            f"still among the dead letters: {counted(left, 'message')}{sent}",
             hint="run it again: what was sent is not sent twice",
         )
 

@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
+from dormouse.client.contents import partitions_of
 from dormouse.client.table import TableHandle
 from dormouse.features.rebuild import RebuildReport
-from dormouse.state.partitions import Partition
+from dormouse.schema.schema import Schema
 from dormouse.state.state import TableState
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import Format, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import confirm, note, print_json, progress_of
+from dormouse_cli.terminal import confirm, counted, note, print_json, progress_of
 from dormouse_cli.values import ForceOption, FormatOption
 
 
@@ -50,14 +51,14 @@ def rebuild(
         return
     handle = table_of(ctx, name)
     planned = _run(handle, dry_run=True)
-    _show(planned, form)
+    _show(handle.schema, planned, form)
     if dry_run:
         return
     if not force:
-        built = f"one built from its shards, with about {planned.state.rows:,} rows"
+        built = f"one built from its shards, with about {counted(planned.state.rows, 'row')}"
         confirm(f"Replace the state of table {name} by {built}?")
     made = _run(handle, dry_run=False)
-    note(f"table {name} was rebuilt with {made.state.reference_count:,} references")
+    note(f"table {name} was rebuilt with {counted(made.state.reference_count, 'reference')}")
 
 
 def _mended(ctx: typer.Context, name: str | None) -> bool:
@@ -77,9 +78,13 @@ def _run(handle: TableHandle, *, dry_run: bool) -> RebuildReport:
         return handle.rebuild(dry_run=dry_run, watch=watch)
 
 
-def _show(planned: RebuildReport, form: Format) -> None:
+def _show(schema: Schema, planned: RebuildReport, form: Format) -> None:
     facts = _facts(planned.state)
-    leaves = [_leaf(planned.state, leaf) for leaf in planned.state.partitions.leaves()]
+    leaves = [
+        {"partition": each.id, "range": each.range, "shards": each.shards, "rows": each.rows}
+        for each in partitions_of(schema, planned.state, everything=False)
+        if each.is_leaf
+    ]
     left_out = [{"shard": shard, "reason": reason} for shard, reason in planned.left_out]
     if form is Format.json:
         print_json({**facts, "leaves": leaves, "left_out": left_out})
@@ -99,13 +104,4 @@ def _facts(state: TableState) -> dict[str, object]:
         "references": state.reference_count,
         "rows": state.rows,
         "sources": len(state.sources),
-    }
-
-
-def _leaf(state: TableState, leaf: Partition) -> dict[str, object]:
-    return {
-        "partition": leaf.id,
-        "range": str(leaf.range),
-        "shards": len(state.references_in(leaf.id)),
-        "rows": state.rows_in(leaf.id),
     }

@@ -10,7 +10,7 @@ import typer
 from dormouse.client.inferring import estimate_splits
 from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import note
+from dormouse_cli.terminal import counted, note
 from dormouse_cli.values import (
     Base64Option,
     TableName,
@@ -50,10 +50,11 @@ def estimate(
     )
     typer.echo(show_split_points(found.points, parsed, base64), nl=False)
     leaves = len(found.points) + 1
-    note(f"{found.rows:,} rows, of {found.sampled:,} of which the keys were compared")
+    note(f"{counted(found.rows, 'row')}, of {found.sampled:,} of which the keys were compared")
     if leaves < partitions:
         note(
-            f"{leaves:,} partitions instead of {partitions:,}: rows of equal keys cannot be parted"
+            f"{counted(leaves, 'partition')} instead of {partitions:,}: rows with equal keys stay "
+            "together"
         )
 
 

@@ -261,7 +261,7 @@ def contents_of(handle: TableHandle) -> str:
     """Say what a table holds, in numbers."""
     state = handle.state()
     shards = len(state.shards) - len(state.unreferenced)
-    return f"Its {state.rows:,} rows in {counted(shards, 'shard')}"
+    return f"Its {counted(state.rows, 'row')} in {counted(shards, 'shard')}"
 
 
 def _facts(handle: TableHandle) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dormouse.features.versions import read_as_of
 from dormouse.state.versions import parse_as_of
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import confirm, iso_time, note
+from dormouse_cli.terminal import confirm, counted, iso_time, note
 from dormouse_cli.values import ForceOption, ListFormatOption, TableName
 
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="The name of the tag.")]
@@ -99,11 +99,11 @@ def restore(
     table = table_of(ctx, name)
     as_of = parse_as_of(version)
     _, state = read_as_of(table.services, table.current(), as_of)
-    if not force:
-        now = table.state()
+    now = table.state()
+    if not force and now.version != state.version:
         confirm(
-            f"Restore table {name} from version {now.version} ({now.rows:,} rows) to version "
-            f"{state.version} ({state.rows:,} rows)?"
+            f"Restore table {name} from version {now.version} ({counted(now.rows, 'row')}) to "
+            f"version {state.version} ({counted(state.rows, 'row')})?"
         )
     newest = table.restore(state.version)
     note(f"version {newest} of table {name} has the rows of version {state.version}")

@@ -43,7 +43,7 @@ class ExportProgress:
         return self.tasks - self.done
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Export(RequestedWork[ExportProgress, Manifest]):
     """A requested export. Its tasks run in the instance, whether the caller waits or not.
 

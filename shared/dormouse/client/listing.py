@@ -44,7 +44,7 @@ _Progress = TypeVar("_Progress", bound=Progress)
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RequestedWork(ABC, Generic[_Progress, _Result]):
     """Requested work, which the instance does whether the caller waits or not.
 
@@ -55,6 +55,10 @@ class RequestedWork(ABC, Generic[_Progress, _Result]):
     handle: TableHandle
     table: Table
     id: str
+
+    def __repr__(self) -> str:
+        """Return which work it is, and of which table."""
+        return f"{type(self).__name__}({self.id} of table {self.table.name!r})"
 
     @abstractmethod
     def progress(self) -> _Progress | None:

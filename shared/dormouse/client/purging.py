@@ -43,7 +43,7 @@ class PurgeProgress:
         return self.to_examine + self.to_rewrite
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Purge(RequestedWork[PurgeProgress, None]):
     """A requested purge. Its steps run in the instance, whether the caller waits or not.
 

@@ -594,8 +594,7 @@ def _summary(undone: list[ReplyJob]) -> str:
         return ""
     files = sum(job.kind == "file" for job in undone)
     jobs = len(undone) - files
-    parts = [f"{files} files"] if files else []
-    parts += [f"{jobs} jobs"] if jobs else []
+    parts = [f"{n} {kind}{'s'[: n != 1]}" for n, kind in ((files, "file"), (jobs, "job")) if n]
     return f"not done: {' and '.join(parts)}, first {undone[0].id}: {undone[0].reason}"
 
 

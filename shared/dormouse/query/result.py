@@ -194,7 +194,8 @@ class QueryResult(Shown):
 
     def _shown(self) -> tuple[str, HtmlText]:
         several = [f"{name} {each}" for name, read in self.versions.items() for each in read]
-        title = f"rows of {', '.join(several)}" if several else f"rows of version {self.version}"
+        read = [f"version {self.version}"] if self.version else ["a statement"]
+        title = f"rows of {', '.join(several or read)}"
         if self.batches.is_begun:
             title += f", {self.batches.taken_rows:,} read: a result is read once"
             return _show_rows(title, self.schema, [], 0)

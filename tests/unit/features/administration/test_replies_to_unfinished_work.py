@@ -42,7 +42,7 @@ def test_a_refused_file_makes_it_fail_by_name_and_the_others_count(world: World)
     assert end.counts == Counts(jobs=1, finished=1, files=2, refused=1, rows=3)
     (job,) = end.jobs
     assert (job.kind, job.id, job.state) == ("file", "archive/bad.parquet", "refused")
-    assert "1 files, first archive/bad.parquet" in end.reason
+    assert "1 file, first archive/bad.parquet" in end.reason
     record = world.job_record("r")
     assert record is not None and (record.state, record.reason) == ("failed", end.reason)
 
