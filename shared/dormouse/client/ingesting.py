@@ -77,7 +77,7 @@ def paths_of(what: object) -> list[str | Path]:
     if isinstance(what, str | Path):
         return [what]
     if hint := how_to_frame(what):
-        raise InvalidRequestError(f"a {type(what).__name__} is no frame", hint=hint)
+        raise InvalidRequestError(f"{type(what).__name__} is no frame", hint=hint)
     given = what if isinstance(what, Iterable) and not isinstance(what, Mapping) else [what]
     paths: list[str | Path] = []
     for path in given:

@@ -376,11 +376,12 @@ class TableHandle(Shown):
                 at_once=at_once,
                 watch=watch,
             )
+        given = paths_of(what)
         if idempotency_key is not None:
             raise InvalidRequestError(
                 "files need no idempotency key: a file of one name and content is ingested once"
             )
-        with local_copies(paths_of(what), handle.services.scratch) as paths:
+        with local_copies(given, handle.services.scratch) as paths:
             files = files_to_drop(handle.name, paths)
             if name is not None:
                 if len(files) != 1:

@@ -396,10 +396,17 @@ def _pair(value: object) -> tuple[object, object]:
     raise ValueError("a map is a dict, or pairs of key and value")
 
 
-def _whole(value: object) -> int:
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        return value.__index__()
-    raise _mistyped(value)
+def _whole_number(bits: int) -> Callable[[object], int]:
+    least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def plain(value: object) -> int:
+        if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+            raise _mistyped(value)
+        if not least <= (whole := value.__index__()) <= most:
+            raise ValueError(f"not in range: {least} to {most}")
+        return whole
+
+    return plain
 
 
 def _double(value: object) -> float:
@@ -486,8 +493,8 @@ def _mistyped(value: object) -> ValueError:
 
 
 _PRIMITIVES: dict[Primitive, Callable[[object], object]] = {
-    Primitive.INT: _whole,
-    Primitive.LONG: _whole,
+    Primitive.INT: _whole_number(32),
+    Primitive.LONG: _whole_number(64),
     Primitive.FLOAT: _single,
     Primitive.DOUBLE: _double,
     Primitive.BOOLEAN: _boolean,

@@ -49,6 +49,7 @@ _CANNOT_EXPORT = (
 _CALLS = (
     "toArrow",
     "collect",
+    "to_dataframe",
     "compute",
     "to_frame",
     "fetch_record_batch",
@@ -58,8 +59,8 @@ _CALLS = (
     "to_table",
 )
 """What makes a frame of lazy ones, single columns, cursors and data sets, the best first."""
-_OTHER_FORMS = ("toArrow", "to_frame")
-"""Those of frames of Spark and single columns, which speak Arrow, but fail with some types."""
+_OTHER_FORMS = ("toArrow", "to_frame", "to_wkb")
+"""Those of frames of Spark, single columns and geometries: they speak Arrow, but not all types."""
 _begun: WeakValueDictionary[int, object] = WeakValueDictionary()
 """Streams that were begun and not read to their end, by their ids."""
 _kept: dict[int, object] = {}
@@ -105,7 +106,7 @@ def frame_columns(given: object) -> list[FoundColumn]:
         schema = frame_reader(given).schema
     else:
         raise InvalidRequestError(
-            f"a {type(given).__name__} has no Arrow schema",
+            f"{type(given).__name__} has no Arrow schema",
             hint=how_to_frame(given) or "give a frame, an Arrow schema, or the path of a file",
         )
     _check_no_objects(given, schema)
@@ -392,8 +393,8 @@ def _reason(frame: Any, error: Exception) -> str:
         kinds = own.items() if isinstance(own, Mapping) else ()
         wide = [name for name, kind in kinds if re.search(r"\bU?Int128\b", str(kind))]
         return (
-            f": column {_listed(wide)} has integers of 128 bits, which Arrow has not; cast them to "
-            "Decimal(38, 0) or text"
+            f": column {_listed(wide)} has integers of 128 bits, which Arrow does not have; cast "
+            "them to Decimal(38, 0) or text"
         )
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(frame, pandas.DataFrame):

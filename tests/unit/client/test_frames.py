@@ -300,7 +300,7 @@ def test_a_schema_is_inferred_from_arrow_schemas_and_files(
         ({"like": ARROW, "row_keys": "id"}, InvalidRequestError, "list of names"),
         ({"like": ARROW, "row_keys": ["ID"]}, InvalidRequestError, "no column 'ID'"),
         ({"like": "nothing.csv", "row_keys": ["id"]}, NotFoundError, "there is no file"),
-        ({"like": 5, "row_keys": ["id"]}, InvalidRequestError, "a int has no Arrow schema"),
+        ({"like": 5, "row_keys": ["id"]}, InvalidRequestError, "int has no Arrow schema"),
         (
             {"like": pd.DataFrame({"id": [1], "n": [None]}), "row_keys": ["id"]},
             InvalidRequestError,
@@ -451,6 +451,22 @@ def test_no_python_object_is_taken_for_another_value(instance: Instance) -> None
             table.ingest(pd.DataFrame({"id": range(len(values)), "v": objects}))
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_whole_number_that_is_too_large_is_refused_with_the_bounds(
+    bits: int, instance: Instance
+) -> None:
+    kind = {32: "int", 64: "long"}[bits]
+    table = instance.create_table("t", f"id:long, v:{kind}?", row_keys=["id"])
+    for value in (2 ** (bits - 1), -(2 ** (bits - 1)) - 1):
+        objects = pd.Series([1, value], dtype=object)
+        with pytest.raises(RefusedSourceError, match="row 2, column 'v'") as caught:
+            table.ingest(pd.DataFrame({"id": [1, 2], "v": objects}))
+        assert f"{2 ** (bits - 1) - 1}" in caught.value.hint
+    ends = [2 ** (bits - 1) - 1, -(2 ** (bits - 1))]
+    table.ingest(pd.DataFrame({"id": [1, 2], "v": pd.Series(ends, dtype=object)})).wait()
+    assert [row["v"] for row in rows_of(table)] == ends
+
+
 def test_numbers_of_a_database_that_come_as_text_are_decimals(instance: Instance) -> None:
     def frame(*texts: str | None) -> pa.Table:
         opaque = pa.opaque(pa.string(), "numeric", "PostgreSQL")
@@ -492,7 +508,7 @@ def test_what_cannot_be_read_is_named_with_the_call_that_helps(table: TableHandl
         (broken, "StreamOnly cannot be read", ""),
     ):
         with pytest.raises(InvalidRequestError, match=reason) as caught:
-            table.ingest(frame)
+            table.ingest(frame, idempotency_key="day")
         assert call in caught.value.hint
 
 
