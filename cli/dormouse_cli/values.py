@@ -177,13 +177,13 @@ AnyTableName = Annotated[
         metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
     ),
 ]
-NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
+NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The new table's name.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print it.")]
 PortOption = Annotated[int, typer.Option(help="The port; 0 takes a free one.", max=65535, min=0)]
 ForceOption = Annotated[bool, typer.Option("--force", help="Do not ask.")]
 ReleaseTagsOption = Annotated[
-    bool, typer.Option("--release-tags", help="Remove the tags of the table with it.")
+    bool, typer.Option("--release-tags", help="Also remove the table's tags.")
 ]
 SparkOption = Annotated[
     bool, typer.Option("--spark", help="Have Spark do it, even if it is small.")
@@ -312,7 +312,7 @@ def _decoded(content: bytes, path: Path) -> str:
 # of the first several row keys. So a string that looks like a JSON list must be in one.
 
 Base64Option = Annotated[
-    bool, typer.Option("--base64", help="Strings in the split points are base64 of their UTF-8.")
+    bool, typer.Option("--base64", help="Text in the split points is base64 of its UTF-8.")
 ]
 
 

@@ -6,8 +6,9 @@ on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 def is_panic(error: BaseException) -> bool:
@@ -17,6 +18,12 @@ def is_panic(error: BaseException) -> bool:
     for an error. What is lost is the library's call, not the process.
     """
     return type(error).__name__ == "PanicException"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint at that of the `known` names which is nearest; `otherwise` if none is near."""
+    near = get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 class DormouseError(Exception):

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.stored.paths import InstanceNames
 
 # Which instance is meant: a folder, a profile of the configuration file, or a deployment. The file
@@ -117,8 +116,8 @@ def _profile(body: object, path: Path, name: str) -> Profile:
         raise _malformed(path, f"the profile {name!r} must be a table")
     for part in body:
         if part not in _PARTS:
-            near = get_close_matches(part, _PARTS, 1) or [", ".join(_PARTS)]
-            raise _malformed(path, f"the profile {name!r} has {part!r}; did you mean {near[0]}?")
+            near = did_you_mean(part, _PARTS, "it can have " + ", ".join(_PARTS))
+            raise _malformed(path, f"the profile {name!r} has {part!r}; {near}")
     parts = {part: _text(value, path, f"{name}.{part}") for part, value in body.items()}
     if bool(parts.get("folder")) == bool(parts.get("instance")):
         raise _malformed(path, f"the profile {name!r} needs either a folder or an instance")
@@ -212,6 +211,11 @@ class Settings:
             InvalidRequestError: a setting is missing or invalid; the message says which.
         """
         given = os.environ if environment is None else environment
+        if instance is not None and not instance.strip():
+            raise InvalidRequestError(
+                f"no instance is named {instance!r}",
+                hint="name a folder, such as ./mice, a deployment or a profile",
+            )
         profile = find_profile(instance or given.get("DORMOUSE_INSTANCE", ""), given)
         return Settings(
             instance=profile.instance,

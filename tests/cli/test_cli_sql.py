@@ -38,6 +38,14 @@ def test_rows_come_in_the_format_that_is_asked_for(flights: Dormouse) -> None:
     )
 
 
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+def test_a_limit_is_of_the_rows_in_every_format(form: str, flights: Dormouse) -> None:
+    head = {"table": 1, "json": 0, "csv": 1}[form]
+    for limit in (0, 1, 2, 9):
+        shown = flights("sql", QUERY, "--limit", str(limit), "--format", form)
+        assert len(shown.stdout.splitlines()) == head + min(limit, len(ROWS))
+
+
 def test_a_statement_is_read_from_standard_input_with_parameters(flights: Dormouse) -> None:
     text = "SELECT flight FROM flights\nWHERE carrier = :carrier AND flight > :n;\n"
     options = ("--param", "carrier=AA", "--param", "n=9", "--format", "json")

@@ -18,6 +18,12 @@ def test_what_is_not_said_has_a_default() -> None:
     assert settings == Settings("prod", "123456789012", Path("/scratch"), DEFAULT_MEMORY_BYTES)
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_not_taken_for_the_instance_of_the_environment(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="no instance is named"):
+        Settings.from_environment(GIVEN, instance=name)
+
+
 def test_a_caller_can_name_another_instance_than_the_environment() -> None:
     assert Settings.from_environment(GIVEN, instance="test").names.queue("files") == (
         "dormouse-test-files"

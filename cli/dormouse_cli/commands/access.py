@@ -49,8 +49,8 @@ Table = Annotated[
 def list_rules(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
     """Show the access rules of the instance.
 
-    They say what services of the instance that answer for any caller, such as the catalog, let whom
-    do. Who reads objects, items or queues with rights of their own is not bound by them.
+    Services of the instance that answer any caller, such as the catalog, let each principal do what
+    its rules say. Rules do not bind principals that read objects, items or queues by own rights.
     """
     rules = instance_of(ctx).access_rules()
     if rules is None:

@@ -23,6 +23,7 @@ def check(
         list[str] | None,
         typer.Option(
             "--acknowledge",
+            metavar="SHARD",
             help="First resolve the dispute over this shard: it is merged or collected as others.",
         ),
     ] = None,

@@ -72,7 +72,10 @@ def console(
     ctx: typer.Context,
     api: Annotated[
         str,
-        typer.Option(help="Where the HTTP API of a deployment is: the output ApiUri of its stack."),
+        typer.Option(
+            metavar="URL",
+            help="Where the HTTP API of a deployment is: the output ApiUri of its stack.",
+        ),
     ] = "",
     port: PortOption = 0,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,

@@ -18,7 +18,9 @@ from dormouse_cli.values import AnyTableName, ListFormatOption, TableName
 
 AsOfOption = Annotated[
     str | None,
-    typer.Option("--as-of", metavar="VERSION|TIME", help="As the table was then; by default now."),
+    typer.Option(
+        "--as-of", metavar="VERSION|TAG|TIME", help="As the table was then; by default now."
+    ),
 ]
 _PARTITION = ("partition", "range", "leaf", "depth", "rows", "shards")
 _SHARD = ("shard", "rows", "live_rows", "size_bytes", "min_key", "max_key", "partitions", "jobs")
@@ -58,7 +60,7 @@ def shards(
 ) -> None:
     """List a table's shards by their first key, with the keys that `query --key` takes.
 
-    Of their rows, those count that were not compacted into other shards already: live_rows.
+    live_rows are those of its rows that were not compacted into other shards yet.
     """
     rows = [
         {

@@ -90,9 +90,9 @@ def export(
     """Write rows to Parquet files, sorted, as they are at one version of the table.
 
     Keys, ranges, conditions and columns are as for query. The files are complete when the manifest
-    is there, _manifest.json, which counts their rows. They are deleted after some days. If a shard
-    is lost or damaged, the export fails; with --skip-damaged, the rows of all others are written,
-    what is left out is listed, and the command ends with 1.
+    is there, _manifest.json, which counts their rows. AWS deletes them after ResultsDays (30). If
+    a shard is lost or damaged, the export fails; with --skip-damaged, the rows of all others are
+    written, what is left out is listed, and the exit code is 1.
 
     With --sql, this process (or Spark, with --spark) runs the query, and needs no name of a table.
     """

@@ -44,7 +44,7 @@ def publish(
         typer.Option("--all", help="Publish all of it again, as if nothing were published."),
     ] = False,
 ) -> None:
-    """Publish what is new of a table for readers of Iceberg at once.
+    """Publish what is new in a table for readers of Iceberg at once.
 
     This happens by itself within about a minute of each change.
     """

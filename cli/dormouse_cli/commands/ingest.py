@@ -20,7 +20,8 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.tables.properties import SparkOptions
+from dormouse.state.sources import format_of
+from dormouse.tables.properties import SparkOptions, property_named
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import counted, note, notes, progress_bars
 from dormouse_cli.values import (
@@ -203,6 +204,13 @@ def _here(files: Sequence[str], form: str) -> Iterator[list[str | Path]]:
         raise InvalidRequestError(
             "standard input has no name that says what it is", hint="add --format csv, for example"
         )
+    if form and "-" not in files:
+        raise InvalidRequestError(
+            "--format says what standard input is; files are what their names say",
+            hint="give - for standard input",
+        )
+    if form:
+        format_of(f"standard input.{form}")
     with local_copies([file for file in files if file != "-"]) as local:
         if "-" not in files:
             yield local
@@ -230,6 +238,8 @@ def _create(
     """
     if not files:
         raise InvalidRequestError("--create needs files from here", hint="give FILE…")
+    for setting in settings:
+        property_named(setting)
     if any(table.name == name for table in instance.tables()):
         return
     first = files_to_drop(name, files)[0][1]

@@ -72,7 +72,7 @@ def set_defaults(
 
 
 def unset_defaults(ctx: typer.Context, names: Names, form: FormatOption = Format.table) -> None:
-    """Take properties of the instance back: they have their defaults again."""
+    """Unset properties of the instance: their defaults hold again."""
     _show(instance_of(ctx).set_defaults(unset=names), names, form)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
-from dormouse.errors import NotFoundError
-from dormouse.state.jobs import DAMAGED, JobRecord
+from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
+from dormouse.messages.requests import AdminRequest
+from dormouse.state.jobs import DAMAGED, JobKind, JobRecord
 from dormouse_cli.listings import ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import iso_time
@@ -28,6 +29,9 @@ _COLUMNS = (
     "attempts",
     "reason",
 )
+
+KINDS = (*get_args(JobKind), *(kind.__struct_config__.tag for kind in get_args(AdminRequest)))
+"""What a record may be of: a job, or a request, by its verb."""
 
 
 def jobs(
@@ -54,15 +58,24 @@ def jobs(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help="Only jobs of a kind, such as ingest, compaction or split."),
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="Only jobs of a kind, such as ingest, compaction or split.",
+        ),
     ] = None,
     form: ListFormatOption = ListFormat.table,
 ) -> None:
     """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
 
-    Several of --unfinished, --failed and --refused show what any of them would. A record that is
-    damaged is always shown, as that; then the exit code is 1.
+    Given together, --unfinished, --failed and --refused show what any of them would. A damaged
+    record is always shown as such, and the exit code is then 1.
     """
+    if kind not in (None, *KINDS):
+        raise InvalidRequestError(
+            f"there is no kind {kind!r} of jobs",
+            hint=did_you_mean(str(kind), KINDS, "kinds: " + ", ".join(KINDS)),
+        )
     instance = instance_of(ctx)
     records = instance.jobs() if name is None else instance.table(name).jobs()
     if job_id is not None:

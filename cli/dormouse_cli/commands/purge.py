@@ -59,9 +59,9 @@ def purge(
     """Remove all rows that match, for good, and prove it.
 
     Shards that hold such rows are rewritten without them, and the old ones deleted once the delay
-    of garbage collection is over. Files in the ingest bucket are left alone. With --spark it is
-    Spark that rewrites. With --prove it ends with 1 while the table or any object holds such rows,
-    else while the table does.
+    of garbage collection is over. Files in the ingest bucket are left alone. With --spark,
+    Spark rewrites. The exit code is 1 while the table holds such rows; with --prove, also while any
+    object does.
     """
     handle = table_of(ctx, name)
     codec = KeyCodec(handle.schema)

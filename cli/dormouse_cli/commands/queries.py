@@ -11,6 +11,7 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.state.jobs import DAMAGED, JobRecord
 from dormouse_cli.commands.query import (
     FormatOption,
+    LimitOption,
     OutputOption,
     RowFormat,
     check_output,
@@ -91,9 +92,7 @@ def show(ctx: typer.Context, query_id: QueryId, form: FactsFormatOption = Format
 def result(
     ctx: typer.Context,
     query_id: QueryId,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The most rows that a table shows.")
-    ] = None,
+    limit: LimitOption = None,
     form: FormatOption = None,
     output: OutputOption = None,
     timeout: TimeoutOption = WAIT_SECONDS,
@@ -109,7 +108,7 @@ def result(
 def cancel(ctx: typer.Context, query_id: QueryId, timeout: TimeoutOption = WAIT_SECONDS) -> None:
     """Cancel a query that has not ended; it has no result then.
 
-    Who asked it can, and who administers all tables of the instance by an access rule.
+    Only the caller that asked it can, and one that administers all tables by an access rule.
     """
     asked = instance_of(ctx).asked(query_id)
     if asked.progress() is not None:

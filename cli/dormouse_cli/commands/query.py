@@ -81,7 +81,8 @@ RemoteOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    RowFormat | None, typer.Option("--format", help="By default as --output ends, else a table.")
+    RowFormat | None,
+    typer.Option("--format", help="By default by the ending of --output, else a table."),
 ]
 OutputOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write there, not to standard output.")
@@ -107,14 +108,13 @@ def query(
     """Find rows by key, key range and condition, sorted by the keys.
 
     The first several row keys are enough: --key carrier=AA finds all rows of that carrier. Sort
-    keys go on where all row keys are given. A comma in a value is written \\, before a name and =,
-    and a backslash that ends a value before such a comma \\\\.
+    keys can follow all row keys. Write a comma in a value as \\, if a name and = come after it, and
+    a backslash that ends a value before such a comma as \\\\.
     Ranges are half-open, and may be open at an end: --range carrier=AA,flight=10..carrier=B6 finds
     AA from flight 10 on, and all carriers between AA and B6. Timestamps and dates are ISO 8601,
     bytes base64. Conditions are SQL: --where "delay > 60 AND dest IN ('JFK', 'LGA')".
 
-    JSON is an object a line: timestamps and dates ISO 8601, bytes base64, decimals text, floats
-    which are not finite the texts NaN, Infinity and -Infinity.
+    JSON has one object a line, with decimals as text, and NaN, Infinity and -Infinity as text.
     """
     chosen = form or format_of(output)
     if count and (columns or limit is not None or form or output or explain):
@@ -182,7 +182,7 @@ def write_rows(
     if form is RowFormat.table:
         rows = _print_table(found.reader, limit)
     else:
-        with _sink(output) as sink, _watched(found.reader, output) as reader:
+        with _sink(output) as sink, _watched(_first(found.reader, limit), output) as reader:
             rows = write_stream(ResultFormat(form), reader, reader.schema, sink)
     _tell(rows, len(found.reads.shards), began)
 
@@ -269,6 +269,20 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
     finally:
         if partial.parent.is_dir():
             partial.unlink(missing_ok=True)
+
+
+def _first(reader: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
+    """Return at most `limit` rows of a stream, and read on no further than these need."""
+    if limit is None:
+        return reader
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        left = limit
+        while left and (batch := next(reader, None)) is not None:
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import confirm, counted, iso_time, note
 from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption
 
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name, as `queues` has it.")]
+Queue = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="A queue's name, as `dormouse queues` lists it.")
+]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="Only the message with this id; repeatable."),

@@ -34,8 +34,7 @@ def estimate(
         typer.Option(
             "--property",
             metavar="NAME=VALUE",
-            help="A property the table will have: csv_separator, csv_quote, csv_header, csv_null. "
-            "Repeatable.",
+            help="A property that the table will have, such as csv_separator. Repeatable.",
         ),
     ] = None,
 ) -> None:

@@ -13,6 +13,7 @@ from dormouse.query.result import QueryResult
 from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS
 from dormouse_cli.commands.query import (
     FormatOption,
+    LimitOption,
     OutputOption,
     RemoteOption,
     RowFormat,
@@ -35,7 +36,9 @@ def sql(
     ctx: typer.Context,
     text: Annotated[
         str | None,
-        typer.Argument(help="The query; by default standard input, or a shell on a terminal."),
+        typer.Argument(
+            metavar="[SQL]", help="The query; by default standard input, or a shell on a terminal."
+        ),
     ] = None,
     param: Annotated[
         list[str] | None,
@@ -43,16 +46,14 @@ def sql(
             "--param", metavar="NAME=VALUE", help="The value of :NAME, as text; repeatable."
         ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The most rows that a table shows.")
-    ] = None,
+    limit: LimitOption = None,
     form: FormatOption = None,
     output: OutputOption = None,
     memory: Annotated[
         int, typer.Option(metavar="MIB", help="What it may use before it spills to disk.")
     ] = MEMORY_BYTES // MIB,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long it may take.")
+        float, typer.Option(metavar="SECONDS", help="How long it may take in all.")
     ] = TIMEOUT_SECONDS,
     remote: RemoteOption = False,
     spark: SparkSqlOption = False,

@@ -114,7 +114,7 @@ def list_tables(
         typer.Option(
             "--sizes/--no-sizes",
             help="Whether to show rows and bytes, which reads the state of each table; by default, "
-            "only of an instance in a folder, where that takes milliseconds.",
+            "only for an instance in a folder, where that takes milliseconds.",
         ),
     ] = None,
 ) -> None:
@@ -278,12 +278,16 @@ def _facts(handle: TableHandle) -> dict[str, object]:
 
 Settings = Annotated[
     list[str],
-    typer.Argument(metavar="KEY=VALUE…", help="Properties; `dormouse table show NAME` lists all."),
+    typer.Argument(metavar="KEY=VALUE…", help="Properties; `dormouse instance show` lists all."),
 ]
 Names = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of properties.")]
 
 
-def rename(ctx: typer.Context, old: TableName, new: NewTableName) -> None:
+def rename(
+    ctx: typer.Context,
+    old: TableName,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+) -> None:
     """Rename a table. Files are dropped for it under the new name from then on.
 
     Files dropped under the old name that no job has taken up yet are refused.

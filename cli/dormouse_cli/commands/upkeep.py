@@ -36,7 +36,7 @@ def compact(
     """Begin the compactions of a table that are due now, or merge all of each leaf partition.
 
     It works on tables that are offline too. A leaf of very many shards is merged in several goes:
-    ask again until nothing is begun. Of a table with iceberg=on, --all also rewrites lone shards
+    ask again until nothing is begun. If the table has iceberg=on, --all also rewrites lone shards
     that old readers read slowly, or whose rows are partly dead.
     """
     asked = parse_spark(spark, properties)
@@ -52,7 +52,7 @@ def split(
     partition: Annotated[
         str, typer.Argument(metavar="[PARTITION]", help="A leaf; by default all that are due.")
     ] = "",
-    forced: Annotated[bool, typer.Option("--forced", help="However few rows they have.")] = False,
+    forced: Annotated[bool, typer.Option("--forced", help="Also those with few rows.")] = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:

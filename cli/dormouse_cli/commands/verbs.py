@@ -39,7 +39,7 @@ _INSTANCE = Verbs(
     },
 )
 _ACCESS = Verbs(
-    "Access rules: what services of the instance let whom do with which tables.",
+    "Access rules: which principals may use which tables through services of the instance.",
     {
         "list": Verb("commands.access:list_rules"),
         "grant": Verb("commands.access:grant"),

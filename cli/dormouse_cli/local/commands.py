@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from dormouse_cli.local.invoke import Invoked
     from dormouse_cli.local.stack import LocalStack
 
-app = typer.Typer(cls=Commands, help=(__doc__ or "").partition("\n\n")[0], no_args_is_help=True)
+app = typer.Typer(
+    cls=Commands,
+    help=(__doc__ or "").partition("\n\n")[0],
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 LOCAL_PARAMETERS = {"Instance": "local", "BatchWindowSeconds": "1"}
 """What differs from the template's defaults, unless the caller says otherwise."""

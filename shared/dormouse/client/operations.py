@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from dormouse.client.waiting import QueueAges, Queues
-from dormouse.errors import InvalidRequestError, UnavailableError
+from dormouse.errors import InvalidRequestError, UnavailableError, did_you_mean
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key
 from dormouse.messages.requests import (
@@ -283,8 +282,7 @@ def _declared(body: object, where: str, services: Services) -> TableDeclaration:
     try:
         for part in body:
             if part not in _PARTS:
-                near = get_close_matches(str(part), _PARTS, 1)
-                hint = f"did you mean {near[0]}?" if near else "parts: " + ", ".join(_PARTS)
+                hint = did_you_mean(str(part), _PARTS, "parts: " + ", ".join(_PARTS))
                 raise InvalidRequestError(f"there is no part {str(part)!r}", hint=hint)
         schema = Schema.from_json(body["schema"]) if body.get("schema") is not None else None
         return TableDeclaration(

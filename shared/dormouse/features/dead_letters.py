@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.errors import NotFoundError, UnavailableError, did_you_mean
 from dormouse.features.requests import RequestResult
 from dormouse.messages.requests import Counts, Redrive
 from dormouse.messages.stages import QUEUES
@@ -49,7 +49,8 @@ def resolve_queue(name: str) -> str:
     """
     queue = name.removesuffix(dead_letter_queue(""))
     if queue not in QUEUES:
-        raise NotFoundError(f"there is no queue {name!r}", hint=f"there are {', '.join(QUEUES)}")
+        known = f"there are {', '.join(QUEUES)}"
+        raise NotFoundError(f"there is no queue {name!r}", hint=did_you_mean(name, QUEUES, known))
     return queue
 
 

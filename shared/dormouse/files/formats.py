@@ -71,7 +71,7 @@ WORDS = {".gz": "gzipped", ".bz2": "bzipped", ".zst": "zstd-compressed"}
 _BZIP2 = b"BZh"
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 """What follows the level: a block, or the end of an empty file. Text may begin with BZh, too."""
-HEAD_BYTES = 10
+HEAD_BYTES = 64
 
 
 def compression_of(head: bytes) -> str:
@@ -156,6 +156,20 @@ _BINARY = {
 }
 """Formats that are not text: what they are called, and how their files begin."""
 CSV_ENDINGS = (".csv", ".tsv", ".txt")
+_FOREIGN = (
+    ("a ZIP archive or an Excel sheet", (b"pk\x03\x04",), "unpack it, or save the sheet as CSV"),
+    ("a file of an old Office", (b"\xd0\xcf\x11\xe0",), "save the sheet as CSV"),
+    (
+        "a page of HTML or XML",
+        (b"<!doctype html", b"<html", b"<?xml"),
+        "a server may have answered with an error: read it, and fetch the file again",
+    ),
+    ("a pointer of Git LFS", (b"version https://git-lfs",), "`git lfs pull` fetches the file"),
+    ("a PDF", (b"%pdf-",), "export its rows as CSV"),
+    ("an Avro file", (b"obj\x01",), "write its rows as Parquet"),
+    ("an SQLite database", (b"sqlite format 3\x00",), "export a table of it as CSV"),
+)
+"""What people name like files of rows: how it begins, in lower case, and what to do instead."""
 _HINT = "a file is what its name says: .gz at its end if it is gzipped, .parquet if it is Parquet"
 
 
@@ -239,11 +253,22 @@ def check_content(local: LocalFile, suffix: str, compression: str) -> None:
         raise RefusedSourceError(f"the file {problem}", hint=_HINT)
     if compression:
         return
-    name = next((name for name, magics in _BINARY.values() if head.startswith(magics)), "")
+    name, hint = _what_begins(head)
     wanted = _BINARY[suffix][0] if suffix in _BINARY else ""
     if name != wanted:
-        problem = f"is {name}" if name else f"is not {wanted}"
-        raise RefusedSourceError(f"the file is named {suffix} but {problem}", hint=_HINT)
+        problem = f"is {name}" if name else f"is not {wanted}" if head else "is empty"
+        raise RefusedSourceError(f"the file is named {suffix} but {problem}", hint=hint)
+
+
+def _what_begins(head: bytes) -> tuple[str, str]:
+    """Return what a file with this head is, and what to do if its name says otherwise."""
+    for name, magics in _BINARY.values():
+        if head.startswith(magics):
+            return name, _HINT
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    return next(
+        ((name, do) for name, magics, do in _FOREIGN if start.startswith(magics)), ("", _HINT)
+    )
 
 
 def opened(local: LocalFile, compression: str) -> BinaryIO:

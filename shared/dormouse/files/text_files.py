@@ -585,7 +585,7 @@ def _misfit(structure: CsvStructure, record: Record) -> RefusedSourceError | Non
         try:
             field.decode()
         except UnicodeDecodeError:
-            return structure.refused(record.line, at, "the text is not UTF-8")
+            return structure.refused(record.line, at, "the text is not UTF-8", _ENCODING_HINT)
     return None
 
 

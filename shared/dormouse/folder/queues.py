@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dormouse.errors import NotFoundError, UnavailableError
+from dormouse.errors import NotFoundError, UnavailableError, did_you_mean
 from dormouse.folder.sqlite import Database
 from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import QUEUES, OutboundMessage, encode
@@ -387,7 +387,8 @@ def check(queue: str) -> str:
         NotFoundError: there is no such queue.
     """
     if queue not in _KNOWN:
-        raise NotFoundError(f"there is no queue {queue!r}", hint=f"there are {', '.join(QUEUES)}")
+        known = f"there are {', '.join(QUEUES)}"
+        raise NotFoundError(f"there is no queue {queue!r}", hint=did_you_mean(queue, QUEUES, known))
     return queue
 
 

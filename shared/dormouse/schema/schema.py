@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart
 from dormouse.schema.types import (
     KEY_TYPES,
@@ -303,7 +303,7 @@ class Schema:
         reason = self.explain_former_name(name)
         raise InvalidRequestError(
             f"there is no column {name!r}" + (f": {reason}" if reason else ""),
-            hint="columns: " + ", ".join(self._by_name),
+            hint=did_you_mean(name, self._by_name, "columns: " + ", ".join(self._by_name)),
         )
 
     def explain_former_name(self, name: str) -> str:
@@ -543,7 +543,7 @@ def choose_schema(
     known = {column.name: column for column in columns}
     for name in (*row_keys, *sort_keys, *(types or {})):
         if name not in known:
-            hint = "columns: " + ", ".join(known)
+            hint = did_you_mean(name, known, "columns: " + ", ".join(known))
             if len(known) == 1 and (found := re.search(r"[;\t|]", columns[0].name)):
                 hint += f"; if {found[0]!r} separates fields, set the property csv_separator"
             raise InvalidRequestError(f"{of} has no column {name!r}", hint=hint)

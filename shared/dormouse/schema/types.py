@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, did_you_mean
 
 MAX_TYPE_DEPTH = 16
 """How deeply types may nest. Deeper ones are a mistake, and engines recurse over them."""
@@ -436,7 +436,10 @@ class _Parser:
                 return self._within("(", ")", self._decimal)
             case lowered if lowered in _BY_NAME:
                 return _BY_NAME[lowered]
-        raise self._error(place, f"there is no type {name!r}" if name else "a type is missing")
+        near = did_you_mean(name.lower(), _BY_NAME, _HINT)
+        raise self._error(
+            place, f"there is no type {name!r}" if name else "a type is missing", near
+        )
 
     def members(self) -> tuple[Member, ...]:
         """Parse ``name:type`` and more of them after commas."""
@@ -498,9 +501,9 @@ class _Parser:
         if found != token:
             raise self._error(place, f"{token!r} is missing")
 
-    def _error(self, place: int, reason: str) -> InvalidRequestError:
+    def _error(self, place: int, reason: str, hint: str = _HINT) -> InvalidRequestError:
         return InvalidRequestError(
-            f"the type {self._text!r}, character {place + 1}: {reason}", hint=_HINT
+            f"the type {self._text!r}, character {place + 1}: {reason}", hint=hint
         )
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import ListType, MapType, Primitive, StructType, show_type
 from dormouse.sql import calls
@@ -596,12 +595,6 @@ def named_column(names: Sequence[str], schema: Schema) -> Column:
     columns = [field.name for field in schema.fields]
     if others and others[0] in columns:
         raise InvalidRequestError("a column is named on its own")
-    near = [] if first in columns else get_close_matches(first, columns, 1)
-    if near and not schema.explain_former_name(first):
-        raise InvalidRequestError(
-            f"there is no column {first!r}; columns: {', '.join(columns)}",
-            hint=f"did you mean {near[0]}?",
-        )
     field = schema.field_named(first)
     return Column(field.name, field.type)
 
@@ -619,8 +612,7 @@ def _member(whole: Expression, name: str) -> Expression:
         )
     members = {member.name: member.type for member in whole.type.members}
     if name not in members:
-        near = get_close_matches(name, members, 1)
-        hint = f"did you mean {near[0]}?" if near else "members: " + ", ".join(members)
+        hint = did_you_mean(name, members, "members: " + ", ".join(members))
         raise InvalidRequestError(f"there is no member {name!r}", hint=hint)
     return Call("FIELD", (whole, Literal(name, Primitive.STRING)), members[name])
 

@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 import duckdb
@@ -28,6 +27,7 @@ from dormouse.errors import (
     InvalidRequestError,
     InvariantError,
     LimitExceededError,
+    did_you_mean,
 )
 from dormouse.schema.types import UUID_BYTES
 from dormouse.sql.conditions import quoted
@@ -242,8 +242,7 @@ def explained(
         return InvariantError(f"DuckDB broke the statement off: {line[:2_000]}")
     if missing := _NO_COLUMN.search(line):
         name = missing[1]
-        near = get_close_matches(name, list(columns), 1)
-        hint = f"did you mean {near[0]}?" if near else "columns: " + ", ".join(columns)
+        hint = did_you_mean(name, columns, "columns: " + ", ".join(columns))
         return InvalidRequestError(f"there is no column {name}", hint=hint)
     if columns and not isinstance(error, _OF_PLANNING):
         line = _without_values(line, str(error), columns)

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from difflib import get_close_matches
 from importlib.resources import files
 from itertools import count, pairwise
 from typing import Any, TypeAlias
@@ -22,7 +21,7 @@ from typing import Any, TypeAlias
 import duckdb
 import pyarrow as pa
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.sql.conditions import MAX_PATTERN, check_statement, quoted
 from dormouse.stored.decoding import decode_json
 
@@ -343,10 +342,9 @@ def _check(node: Node) -> None:
         if name in _BY_NAME:
             name = _aggregate(current["arguments"]) or name
         if name and name not in FUNCTIONS and name not in ROW_FUNCTIONS:
-            near = get_close_matches(name, FUNCTIONS, 1)
             raise InvalidRequestError(
                 f"the function {name} is not allowed in a statement, or there is none",
-                hint=f"did you mean {near[0]}?" if near else "",
+                hint=did_you_mean(name, FUNCTIONS),
             )
         if name.startswith("regexp_") or name in _PATTERN_FUNCTIONS:
             _check_patterns(current["arguments"])

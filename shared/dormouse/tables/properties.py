@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.keys import INT64_MAX
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import FILTERED, Primitive, show_type
@@ -358,10 +357,9 @@ class Property:
         if not re.search(self.pattern, value):
             raise InvalidRequestError(f"{self.name} cannot be {value!r}", hint=self.description)
         if self.choices and value not in self.choices:
-            near = get_close_matches(value, self.choices, 1)
             raise InvalidRequestError(
                 f"{self.name} cannot be {value!r}",
-                hint=f"did you mean {near[0]}?" if near else "it is " + _either(self.choices),
+                hint=did_you_mean(value, self.choices, "it is " + _either(self.choices)),
             )
         return value
 
@@ -398,10 +396,9 @@ def property_named(name: str) -> Property:
         InvalidRequestError: there is none; the hint names the nearest.
     """
     if name not in KNOWN:
-        near = get_close_matches(name, KNOWN, 1)
         raise InvalidRequestError(
             f"there is no property {name!r}",
-            hint=f"did you mean {near[0]}?" if near else "`dormouse table show NAME` lists them",
+            hint=did_you_mean(name, KNOWN, "`dormouse instance show` lists them"),
         )
     return KNOWN[name]
 
@@ -456,12 +453,13 @@ def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
     """
     named = [name.strip() for name in properties.bloom_columns.split(",")]
     found = tuple(dict.fromkeys(name for name in named if name))
+    names = [field.name for field in schema.fields]
     for name in found:
         field = next((field for field in schema.fields if field.name == name), None)
         if field is None:
             raise InvalidRequestError(
                 f"bloom_columns: the table has no column {name!r}",
-                hint="its columns are " + ", ".join(field.name for field in schema.fields),
+                hint=did_you_mean(name, names, "its columns are " + ", ".join(names)),
             )
         if field.type not in FILTERED:
             raise InvalidRequestError(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Literal
 
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
 from dormouse.schema.iceberg import check_publishable
 from dormouse.schema.schema import Field, FormerName, Schema
 from dormouse.schema.types import Primitive, check_column_name
@@ -226,8 +225,8 @@ def check_change(kept: Table, changed: Table) -> None:
 
 def table_not_found(name: str, tables: Iterable[Table]) -> NotFoundError:
     """Return the error that no table has this name; the hint suggests the most similar name."""
-    near = get_close_matches(name, [table.name for table in tables if not table.deleting], 1)
-    hint = f"did you mean {near[0]}?" if near else "`dormouse table list` shows all"
+    names = [table.name for table in tables if not table.deleting]
+    hint = did_you_mean(name, names, "`dormouse table list` shows all")
     return NotFoundError(f"there is no table {name!r}", hint=hint)
 
 
