@@ -222,6 +222,16 @@ def test_work_until_idle_ends_beside_a_dead_letter_and_names_it(
     assert "1545" in done("query", "flights")
 
 
+def test_work_until_idle_does_also_the_requests_that_wait(here: Path) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    with Instance.open(here / "mice", background=False) as instance:
+        assert instance.folder is not None
+        request = {"type": "set_online", "request_id": "r", "name": "flights", "online": False}
+        instance.folder.queues.send_body("admin", json.dumps(request))
+    done("work", "--until-idle")
+    assert not json.loads(done("table", "show", "flights", "--format", "json"))["online"]
+
+
 def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidRequestError, match="file/mice cannot be made: Not a directory"):

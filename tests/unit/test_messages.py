@@ -77,6 +77,20 @@ def test_ids_and_numbers_that_no_store_takes_are_refused(
         decode(json.dumps(body), kind)
 
 
+@pytest.mark.parametrize(
+    ("body", "meant"),
+    [
+        ('{"type": "set_onlin", "request_id": "r", "name": "t", "online": true}', "set_online"),
+        ('{"type": "set_online", "request_id": "r", "nam": "t", "online": true}', "name"),
+    ],
+)
+def test_a_misspelt_field_or_type_is_refused_with_the_one_that_was_meant(
+    body: str, meant: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"did you mean {meant}\?$"):
+        decode_admin(body)
+
+
 def test_a_requested_purge_step_is_encoded_as_before_sweeps_sent_any() -> None:
     """Functions about to be replaced refuse a field that they do not know."""
     old = '{"type":"purge_step","table_id":"t","purge_id":"p","v":1}'

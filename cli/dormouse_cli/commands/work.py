@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from dormouse.client.instance import Instance
-from dormouse.client.waiting import WORKING_QUEUES, dead_letter_error
+from dormouse.client.waiting import dead_letter_error
 from dormouse.errors import DiskFullError, InvalidRequestError
 from dormouse.features.dead_letters import list_letters
+from dormouse.messages.stages import STAGES
 from dormouse_cli.session import Session, computing_apart, instance_of
 from dormouse_cli.terminal import note, notes
 
+_QUEUES = tuple(stage.queue for stage in STAGES)
 LOOK_SECONDS = 1.0
 FULL_SECONDS = 5.0
 """How long a worker waits for room on a full disk before it looks again."""
@@ -46,7 +48,7 @@ def work(
     with notes().status("looking for work") as status:
         try:
             while True:
-                left = sum(instance.queues.depths(WORKING_QUEUES).values())
+                left = sum(instance.queues.depths(_QUEUES).values())
                 status.update(f"{left:,} messages to work on" if left else "waiting for work")
                 if until_idle and not left:
                     _check_dead_letters(instance)
@@ -67,6 +69,6 @@ def work(
 
 def _check_dead_letters(instance: Instance) -> None:
     """Raise DeadLetterError, once no message is left but dead letters: nobody works on those."""
-    for queue in WORKING_QUEUES:
+    for queue in _QUEUES:
         for letter in list_letters(instance.services, queue, 1):
             raise dead_letter_error("some work was not done", queue, letter)

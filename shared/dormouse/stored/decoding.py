@@ -9,17 +9,20 @@ classes, which no other thread sees.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.errors import CorruptDataError, InvalidRequestError, did_you_mean
 from dormouse.stored import checksums
 
 _T = TypeVar("_T")
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.*)`$")
+_UNKNOWN_TYPE = re.compile(r"Invalid value '(.*)' - at `\$\.type`$")
 
 _LOCK = threading.Lock()
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -55,7 +58,19 @@ def decode_json(text: str | bytes, kind: Any) -> Any:
     except RecursionError as error:  # no kind of its own in msgspec
         raise ValueError("it is nested too deep") from error
     except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_explained(error, kind)) from error
+
+
+def _explained(error: msgspec.MsgspecError, kind: Any) -> str:
+    """Return what is wrong, with the field or type that was meant if one is spelled alike."""
+    text = str(error)
+    forms = [form for form in get_args(kind) or (kind,) if hasattr(form, "__struct_config__")]
+    if found := _UNKNOWN_FIELD.search(text):
+        names = {name for form in forms for name in form.__struct_encode_fields__}
+    elif found := _UNKNOWN_TYPE.search(text):
+        names = {str(form.__struct_config__.tag) for form in forms}
+    near = did_you_mean(found[1], names) if found else ""
+    return f"{text}; {near}" if near else text
 
 
 def decode_packed(body: bytes | msgspec.Raw, kind: type[_T]) -> _T:
@@ -102,7 +117,7 @@ def convert_texts(values: Mapping[str, str], kind: type[_T]) -> _T:
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_explained(error, kind)) from error
 
 
 @contextmanager
