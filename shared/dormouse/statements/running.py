@@ -400,42 +400,23 @@ EXPLANATION = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMB
 """The columns of the rows that EXPLAIN returns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a scan would read. `size_bytes` counts those of column chunks, as they are stored."""
+def reading(tables: Tables, name: str, scan: Scan) -> dict[str, object]:
+    """Return what a scan would read, as a row of an explanation; `bytes` are those of column
+    chunks, as they are stored. Footers of shards are read for it.
 
-    table: str
-    version: int
-    ranges: tuple[str, ...]
-    partitions: int
-    shards: int
-    row_groups: int
-    requests: int
-    size_bytes: int
-
-    def row(self, scan: Scan) -> dict[str, object]:
-        """Return it as a row of an explanation."""
-        condition = "" if scan.condition is None else scan.condition.sql
-        lines = [f"columns {', '.join(scan.columns)}", f"ranges: {' '.join(self.ranges)}"]
-        lines += [f"condition {condition}"] if condition else []
-        return {
-            "step": f"read {self.table}",
-            "plan": "\n".join(lines),
-            "version": self.version,
-            "partitions": self.partitions,
-            "shards": self.shards,
-            "row_groups": self.row_groups,
-            "requests": self.requests,
-            "bytes": self.size_bytes,
-        }
-
-
-def reading(tables: Tables, name: str, scan: Scan) -> Reading:
-    """Return what a scan would read of the rows; footers of shards are read for it."""
+    What is stored has rows that filters and aggregations take away. So that conditions find out
+    nothing of these, nor of hidden keys, only who may see them gets numbers.
+    """
     visible, state = tables.references[name]
     table = visible.table
     selection = tables.selection(name, scan)
     ranges = selected_ranges(table, selection)
+    shown = map(KeyCodec(table.schema).range_to_assignments, ranges[:MAX_RANGES_SHOWN])
+    lines = [f"columns {', '.join(scan.columns)}", f"ranges: {' '.join(shown)}"]
+    lines += [] if scan.condition is None else [f"condition {scan.condition.sql}"]
+    row = {"step": f"read {table.name}", "plan": "\n".join(lines), "version": state.version}
+    if not tables.shows_all_rows(name):
+        return row
     parts = list(slices_to_read(state, ranges))
     slices = [slice for part in parts for slice in part]
     storage, cache = tables.resources.storage, tables.resources.cache
@@ -446,17 +427,13 @@ def reading(tables: Tables, name: str, scan: Scan) -> Reading:
     found = [groups for groups in pruned if groups.numbers]
     used = {*scan.columns, *scan.tested}
     requests = list(_requests(found, table, [f for f in table.schema.fields if f.name in used]))
-    codec = KeyCodec(table.schema)
-    return Reading(
-        table=table.name,
-        version=state.version,
-        ranges=tuple(map(codec.range_to_assignments, ranges[:MAX_RANGES_SHOWN])),
-        partitions=len(parts),
-        shards=len({groups.slice.shard.id for groups in found}),
-        row_groups=len({(g.slice.shard.id, n) for g in found for n in g.numbers}),
-        requests=len(requests),
-        size_bytes=sum(requests),
-    )
+    return row | {
+        "partitions": len(parts),
+        "shards": len({groups.slice.shard.id for groups in found}),
+        "row_groups": len({(g.slice.shard.id, n) for g in found for n in g.numbers}),
+        "requests": len(requests),
+        "bytes": sum(requests),
+    }
 
 
 def _requests(found: Iterable[Blocks], table: Table, fields: Sequence[Field]) -> Iterator[int]:
@@ -571,7 +548,7 @@ class _Running:
         rows = []
         for name, source in self._sources.items():
             scan = source.offered(self._statement.names)
-            rows.append(reading(self._tables, name, scan).row(scan))
+            rows.append(reading(self._tables, name, scan))
         rows.append({"step": "physical plan", "plan": plan})
         return pa.RecordBatch.from_pylist(rows, EXPLANATION)
 

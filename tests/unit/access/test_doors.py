@@ -11,7 +11,12 @@ import pytest
 
 from dormouse.access import NOBODY, AccessRule, Verb
 from dormouse.client.instance import Instance
-from dormouse.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from dormouse.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    LimitExceededError,
+    NotFoundError,
+)
 from dormouse.features import access
 from dormouse.features.versions import read_as_of
 from dormouse.messages.stages import SelectionMessage
@@ -181,6 +186,25 @@ def test_a_statement_cannot_use_hidden_columns(mice: Instance, text: str) -> Non
         sql(served, text)
     hints = caught.value.explanation.replace("No field named", "").partition("Valid fields")[2]
     assert "pay" not in hints
+
+
+@pytest.mark.parametrize("verbs", [("read",), ("read", "administer")])
+def test_nobody_counts_rows_that_a_filter_hides(tmp_path: Path, verbs: tuple[Verb, ...]) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as mice:
+        table = mice.create_table("staff", "id:long, pay:long", row_keys=["id"])
+        table.ingest(pa.table({"id": range(9), "pay": range(9)}))
+        mice.set_properties("staff", {"filters": "where(pay < 5)"}, hide_rows=True)
+        served = services(mice, AccessRule("local", "staff", verbs))
+        few, none = (
+            sql(served, f"EXPLAIN SELECT pay FROM staff WHERE pay = {pay}")[0] for pay in (7, 70)
+        )
+        numbers = ("partitions", "shards", "row_groups", "requests", "bytes")
+        is_told = any(few[each] != none[each] for each in numbers)
+        assert is_told == ("administer" in verbs)
+        with pytest.raises(LimitExceededError) as caught:
+            tables, limits = opened(served), Limits(read_bytes=0)
+            run_statement(tables, "SELECT * FROM staff WHERE id > 6", {}, served.scratch, limits)
+        assert ("about" in str(caught.value)) == ("administer" in verbs)
 
 
 @pytest.mark.parametrize("hidden", [(), ("pay",)])
