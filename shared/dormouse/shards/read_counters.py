@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from dormouse.ports import Objects, StreamedObjects
 from dormouse.storage import WrappedFile
@@ -89,10 +90,11 @@ class CountedObjects:
         self.reads.add_request(read_bytes)
 
 
-# Tasks of one query, in threads that end with it.
+# Tasks of queries, in threads that all queries of the process share: so many queries and scans as
+# there may be, so many reads are in flight, and so many shards are decoded.
 #
 # A read of a local disk takes less time than to hand it to another thread and back. So only reads
-# that wait for a network are in threads of their own.
+# that wait for a network are in threads of their own. No task waits for another of its pool.
 
 _T = TypeVar("_T")
 
@@ -102,8 +104,8 @@ READS_AT_ONCE = 64
 """How many storage reads are in flight at once, at most: the inputs of a compaction are opened, and
 the row groups of a look-up are fetched, in the time of one read.
 """
-DECODE_THREADS = 2
-"""How many shards a look-up decodes at once."""
+DECODE_THREADS = max(2, os.cpu_count() or 1)
+"""How many shards are decoded at once."""
 
 
 class Start(Protocol):
@@ -114,21 +116,35 @@ class Start(Protocol):
 
 
 @contextmanager
-def in_threads(tasks: int, most: int = READ_THREADS) -> Iterator[Start]:
-    """Let the block start up to `tasks` tasks, of which `most` run at once.
+def in_threads(tasks: int, most: int) -> Iterator[Start]:
+    """Let the block start up to `tasks` tasks, of which at most `most` run at once, in threads that
+    the process has for this number. Tasks that are not done when the block ends are not begun.
 
-    A single one runs in the thread that asks for its result, when it does so: to start a thread
-    takes longer than to read a row group from a local disk.
+    A single one runs in the thread that asks for its result, when it does so: to hand it to another
+    thread takes longer than to read a row group from a local disk.
     """
     if tasks < 2:
         yield _at_the_first_call
         return
-    with ThreadPoolExecutor(min(tasks, most)) as threads:
+    threads, started = _threads(most, os.getpid()), list[Future[Any]]()
 
-        def submit(task: Callable[[], _T], /) -> Callable[[], _T]:
-            return threads.submit(task).result
+    def submit(task: Callable[[], _T], /) -> Callable[[], _T]:
+        future = threads.submit(task)
+        started.append(future)
+        return future.result
 
+    try:
         yield submit
+    finally:
+        for future in started:
+            future.cancel()
+        wait(started)
+
+
+@cache
+def _threads(most: int, process: int) -> ThreadPoolExecutor:
+    """Return threads of a process: a fork has its own."""
+    return ThreadPoolExecutor(most, f"dormouse-{process}")
 
 
 def reading_threads(objects: Objects, reads: int) -> AbstractContextManager[Start]:

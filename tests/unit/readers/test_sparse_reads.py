@@ -19,7 +19,7 @@ from dormouse.keys import KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards import decoding, parquet, read_counters
-from dormouse.shards.read_counters import READS_AT_ONCE, in_threads
+from dormouse.shards.read_counters import DECODE_THREADS, READS_AT_ONCE, in_threads
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 from tests.unit.readers.test_read_ahead import Rounds
@@ -212,7 +212,7 @@ def test_columns_that_were_renamed_or_added_since_are_read(
 
 def test_a_single_task_runs_in_the_thread_that_waits_and_several_do_not() -> None:
     def run(tasks: int) -> Iterator[bool]:
-        with in_threads(tasks) as start:
+        with in_threads(tasks, 2) as start:
             for wait in [start(threading.get_ident) for _ in range(tasks)]:
                 yield wait() == wait() == threading.get_ident()
 
@@ -225,17 +225,29 @@ def test_the_error_of_a_task_reaches_who_waits() -> None:
         raise LookupError("gone")
 
     for tasks in (1, 2):
-        with in_threads(tasks) as start:
+        with in_threads(tasks, 2) as start:
             wait = start(fail)
             with pytest.raises(LookupError, match="gone"):
                 wait()
 
 
-@pytest.mark.parametrize(("is_remote", "pools"), [(False, [2]), (True, [3, 12, 2])])
+def test_all_queries_of_a_process_share_their_threads() -> None:
+    def run(_: int) -> set[int]:
+        with in_threads(9, 2) as start:
+            return {wait() for wait in [start(threading.get_ident) for _ in range(9)]}
+
+    with ThreadPoolExecutor(8) as queries:
+        assert len(set().union(*queries.map(run, range(8)))) <= 2
+
+
+@pytest.mark.parametrize(
+    ("is_remote", "pools"),
+    [(False, [DECODE_THREADS]), (True, [READS_AT_ONCE, READS_AT_ONCE, DECODE_THREADS])],
+)
 def test_only_reads_that_wait_for_a_network_have_threads(
     is_remote: bool, pools: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three footers, four blocks of each of three shards; two threads decode."""
+    """Footers, blocks of each of three shards, and what decodes them."""
     monkeypatch.setattr(decoding, "LOOK_UP_GAP_BYTES", 0)
     monkeypatch.setattr(FolderStorage, "is_remote", is_remote)
     schema = Schema.from_json(
@@ -249,12 +261,11 @@ def test_only_reads_that_wait_for_a_network_have_threads(
     table.add([{"k": n, "v": f"value {n}"} for n in range(2700)])
     started: list[int] = []
 
-    class Watched(ThreadPoolExecutor):
-        def __init__(self, workers: int) -> None:
-            started.append(workers)
-            super().__init__(workers)
+    def threads(most: int, process: int) -> ThreadPoolExecutor:
+        started.append(most)
+        return ThreadPoolExecutor(most)
 
-    monkeypatch.setattr(read_counters, "ThreadPoolExecutor", Watched)
+    monkeypatch.setattr(read_counters, "_threads", threads)
     asked = [leaf * 900 + 200 * i for leaf in range(3) for i in range(4)]
     found = table.rows(*(KeyRange.exactly((n,)) for n in asked), columns=["k"])
     assert [row["k"] for row in found] == asked
