@@ -140,8 +140,7 @@ class LocalCopies:
         """
         current: MergeWindow | None = None
         following: deque[MergeWindow] = deque()
-        most = reads_at_once(self.memory_bytes) if self.objects.is_remote else READS_OF_FILES
-        with ThreadPoolExecutor(most) as threads:
+        with self._threads() as threads:
             try:
                 self._fetch_ahead(threads, wanted, following, 1)
                 for number in count(1):
@@ -156,6 +155,26 @@ class LocalCopies:
                 for window in (*following, current):
                     if window is not None:
                         window.discard()
+
+    def only_window(self, found: list[Blocks]) -> MergeWindow:
+        """Return one window of all keys, verified. It has no threads any more, and its files exist
+        until it is discarded.
+
+        Raises:
+            DormouseError: as `windows` does.
+        """
+        with self._threads() as threads:
+            window = self._fetch_window(threads, KeyRange(), found)
+            try:
+                window.wait()
+            except BaseException:
+                window.discard()
+                raise
+        return window
+
+    def _threads(self) -> ThreadPoolExecutor:
+        remote = reads_at_once(self.memory_bytes)
+        return ThreadPoolExecutor(remote if self.objects.is_remote else READS_OF_FILES)
 
     def _fetch_ahead(
         self,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,7 +46,7 @@ from dormouse.sql.conditions import (
 )
 from dormouse.state.state import TableState
 from dormouse.statements import engine
-from dormouse.statements.limits import WATCH_MS, Limits, Watch
+from dormouse.statements.limits import WATCH_MS, Limits, ReadLimitError, Watch
 from dormouse.statements.source import TableSource
 from dormouse.statements.statement import Node, Statement, checked_parameters, parse_statement
 from dormouse.statements.tables import First, Scan, Tables, known_ends, needed_blocks
@@ -114,10 +114,10 @@ class _Plain:
         if node["type"] != "COLUMN_REF" or len(node["column_names"]) != 1:
             raise _NotPlainError
         (name,) = node["column_names"]
-        for field in self.schema.fields:
-            if field.name == name:
-                return Column(name, field.type)
-        raise _NotPlainError
+        types = {each.name: each.type for each in self.schema.fields}
+        if name not in types:
+            raise _NotPlainError
+        return Column(name, types[name])
 
     def _value(self, node: Node, column: Column) -> Literal:
         """Return a whole number or a text, which is compared with a column of such."""
@@ -292,52 +292,64 @@ LEAST_SHARE = 2
 """At least one of so many row groups must be needed: each file is read whole."""
 
 
-def linked_files(
-    tables: Tables, name: str, scan: Scan, folder: Path, held: ExitStack
-) -> str | None:
-    """Return what reads the verified files of all shards that a scan needs, as SQL in the place of
-    a table; None if its rows are to be streamed. The files are there until `held` is closed.
-
-    Raises:
-        DormouseError: a shard is gone or damaged.
+@dataclass(frozen=True, slots=True)
+class VerifiedFiles:
+    """The files in `folder` that DuckDB reads for a statement, until it ends. `windows` has them by
+    the ids of their shards, and by the names of the columns that are verified.
     """
-    visible, state = tables.references[name]
-    # few rows need few row groups, and files hold all columns
-    if tables.first is not None or not visible.is_whole:
-        return None
-    with reading_version(tables.resources, visible.table, state.version):
-        return _linked(tables, name, scan, folder, held)
 
+    folder: Path
+    windows: dict[tuple[frozenset[str], frozenset[str]], MergeWindow] = field(default_factory=dict)
 
-def _linked(tables: Tables, name: str, scan: Scan, folder: Path, held: ExitStack) -> str | None:
-    visible, state = tables.references[name]
-    table, resources = visible.table, tables.resources
-    if resources.storage.is_remote or not _can_be_read_as_it_is(table):
-        return None
-    selection = tables.selection(name, scan)
-    selected = _slices(state, selected_ranges(table, selection))
-    shards = {slice.shard.id for slice in selected}
-    if sum(slice.shard.size_bytes for slice in selected) < LEAST_BYTES:
-        return None
-    held_by_leaves = (s for s in _slices(state, [KeyRange()]) if s.shard.id in shards)
-    slices = list(whole_shards(held_by_leaves))
-    if not slices:
-        return None
-    storage = CountedObjects(resources.storage, tables.reads)
-    every = find_blocks(storage, table.id, slices, table.schema, resources.cache, footers=True)
-    found = needed_blocks(storage, resources.cache, table, selected, selection.condition)
-    used = {*scan.columns, *scan.tested}
-    fields = [field for field in table.schema.fields if field.name in used]
-    needed = len({(g.slice.shard.id, number) for g in found for number in g.numbers})
-    whole = [replace(g, numbers=g.index.blocks) for g in every]
-    if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
-        return None
-    if not all(_has_names(groups, table.schema.fields) for groups in whole):
-        return None
-    copies = LocalCopies(storage, table.id, fields, folder, resources.memory_bytes)
-    windows = held.enter_context(closing(copies.windows(iter([(KeyRange(), whole)]))))
-    tables.count_shards(slices, needed)
-    return _reading(next(windows), table)
+    def query(self, tables: Tables, name: str, scan: Scan) -> str | None:
+        """Return what reads all shards that a scan needs, as SQL in the place of a table; None if
+        its rows are to be streamed.
+
+        Raises:
+            DormouseError: a shard is gone or damaged.
+        """
+        visible, state = tables.references[name]
+        # few rows need few row groups, and files hold all columns
+        if tables.first is not None or not visible.is_whole:
+            return None
+        if tables.resources.storage.is_remote or not _can_be_read_as_it_is(visible.table):
+            return None
+        with reading_version(tables.resources, visible.table, state.version):
+            return self._query(tables, name, scan)
+
+    def _query(self, tables: Tables, name: str, scan: Scan) -> str | None:
+        visible, state = tables.references[name]
+        table, resources = visible.table, tables.resources
+        selection = tables.selection(name, scan)
+        selected = _slices(state, selected_ranges(table, selection))
+        shards = frozenset(slice.shard.id for slice in selected)
+        if sum(slice.shard.size_bytes for slice in selected) < LEAST_BYTES:
+            return None
+        held_by_leaves = (s for s in _slices(state, [KeyRange()]) if s.shard.id in shards)
+        slices = list(whole_shards(held_by_leaves))
+        if not slices:
+            return None
+        storage = CountedObjects(resources.storage, tables.reads)
+        every = find_blocks(storage, table.id, slices, table.schema, resources.cache, footers=True)
+        found = needed_blocks(storage, resources.cache, table, selected, selection.condition)
+        needed = len({(g.slice.shard.id, number) for g in found for number in g.numbers})
+        whole = [replace(g, numbers=g.index.blocks) for g in every]
+        if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
+            return None
+        if not all(_has_names(groups, table.schema.fields) for groups in whole):
+            return None
+        tables.count_shards(slices, needed)
+        used = frozenset({*scan.columns, *scan.tested})
+        if (shards, used) not in self.windows:
+            fields = [field for field in table.schema.fields if field.name in used]
+            copies = LocalCopies(storage, table.id, fields, self.folder, resources.memory_bytes)
+            self.windows[shards, used] = copies.only_window(whole)
+        return _reading(self.windows[shards, used], table)
+
+    def close(self) -> None:
+        """Remove the files."""
+        while self.windows:
+            self.windows.popitem()[1].discard()
 
 
 def _reading(window: MergeWindow, table: Table) -> str:
@@ -405,7 +417,7 @@ def reading(tables: Tables, name: str, scan: Scan) -> dict[str, object]:
     chunks, as they are stored. Footers of shards are read for it.
 
     What is stored has rows that filters and aggregations take away. So that conditions find out
-    nothing of these, nor of hidden keys, only who may see them gets numbers.
+    nothing of these, nor of hidden keys, numbers are only for those who may see all.
     """
     visible, state = tables.references[name]
     table = visible.table
@@ -491,12 +503,8 @@ def run_statement(
     return tables.result(schema, batches)
 
 
-class _ReadFiles(Exception):  # noqa: N818  # no error: the statement starts again
+class _Anew(Exception):  # noqa: N818  # no error: the statement starts again
     """A reference is better read from files, which are verified now."""
-
-    def __init__(self, name: str, sql: str) -> None:
-        super().__init__(name)
-        self.name, self.sql = name, sql
 
 
 class _Running:
@@ -519,15 +527,14 @@ class _Running:
         self._sources: dict[str, TableSource] = {}
         self._files: dict[str, str] = {}
         self._streamed: set[str] = set()
-        self._estimate = 0
-        self._held = ExitStack()
+        self._estimates: dict[str, int] = {}
+        self._verified = VerifiedFiles(database.files)
         self._thread = ThreadPoolExecutor(1, "statement")
         self._clock = SystemClock()
         self._waited_ms = 0
         self._watched_ms = self._clock.now_ms()
         self._lock = threading.Lock()
-        self._anew: _ReadFiles | None = None
-        self._has_begun = False
+        self._is_anew = self._has_begun = False
 
     def results(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Wait for the first rows; return their schema and all rows."""
@@ -535,9 +542,7 @@ class _Running:
             try:
                 reader, schema = self._waited(self._begin)
                 return schema, self._batches(reader, schema)
-            except _ReadFiles as found:
-                self._files[found.name] = found.sql
-                self._anew = None
+            except _Anew:
                 # what has failed may leave its cursor interrupted
                 self._cursor.close()
                 self._cursor = self._database.connection.cursor()
@@ -564,14 +569,16 @@ class _Running:
         return text
 
     def _begin(self) -> tuple[pa.RecordBatchReader, pa.Schema]:
+        if self._is_anew:
+            self._decide_others()
         for name, schema in self._schemas.items():
             self._register(name, schema)
         tables = {each.name: each.table for each in self._statement.references}
         found, types = engine.plan(self._cursor, self._statement.sql, self._parameters, tables)
         reader = found.to_arrow_reader(BATCH_ROWS)
         with self._lock:
-            if self._anew is not None:
-                raise self._anew
+            if self._is_anew:
+                raise _Anew
             self._has_begun = True
         return reader, engine.result_schema(reader.schema, types)
 
@@ -590,26 +597,37 @@ class _Running:
         """Return the rows of a scan; called by threads of DuckDB.
 
         Raises:
-            _ReadFiles: files are better.
+            _Anew: files are better.
         """
         with self._lock:
             if name not in self._streamed:
-                most = self._limits.read_bytes
-                self._estimate += self._tables.check_reads(name, scan, most, self._estimate)
-                files = self._linked(name, scan)
-                if files is not None:
-                    self._anew = _ReadFiles(name, files)
-                    raise self._anew
+                self._decide(name, scan)
+                if name in self._files:
+                    self._is_anew = True
+                    raise _Anew
                 self._streamed.add(name)
         return self._tables.rows(name, scan)
 
-    def _linked(self, name: str, scan: Scan) -> str | None:
-        """Return what reads files in place of a reference; None once rows were handed out: a part
-        of a UNION may begin that late.
+    def _decide(self, name: str, scan: Scan) -> None:
+        """Count what a scan reads, and verify files in its place, if these are better. Once rows
+        were handed out, none are: a part of a UNION may begin that late.
         """
-        if self._has_begun:
-            return None
-        return linked_files(self._tables, name, scan, self._database.files, self._held)
+        earlier = sum(each for other, each in self._estimates.items() if other != name)
+        most = self._limits.read_bytes
+        self._estimates[name] = self._tables.check_reads(name, scan, most, earlier)
+        query = None if self._has_begun else self._verified.query(self._tables, name, scan)
+        if query is not None:
+            self._files[name] = query
+
+    def _decide_others(self) -> None:
+        """Decide by the plan about references whose scans have not begun, so that the statement
+        does not start again for each of them.
+        """
+        self._is_anew = False
+        for name, source in self._sources.items():
+            if name not in self._files and name not in self._streamed:
+                with suppress(ReadLimitError):  # it may need fewer columns than its statement names
+                    self._decide(name, source.offered(self._statement.names))
 
     def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
@@ -672,7 +690,7 @@ class _Running:
         self._thread.shutdown(wait=True)
         self._cursor.close()
         self._sources.clear()
-        self._held.close()
+        self._verified.close()
 
     def _check_limits(self) -> None:
         """Refuse a statement that takes too long, or that who runs it ends.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from dormouse.query.rows import query_rows
 from dormouse.query.selection import decode_selection
 from dormouse.statements import running
 from dormouse.statements.limits import Limits
-from dormouse.statements.running import linked_files, run_statement
+from dormouse.statements.running import VerifiedFiles, run_statement
 from dormouse.statements.statement import Reference
 from dormouse.statements.tables import Opened, Scan, Tables
 
@@ -220,9 +220,8 @@ def test_a_statement_reads_no_files_with_hidden_columns(
         tables = opened(served)
         for name in ("staff", "other"):  # of a single small table, rows are streamed
             tables.find(Reference(name, name, "", 1, 1))
-        with ExitStack() as held:
-            folder = linked_files(tables, "staff", Scan(("id",)), served.scratch, held)
-            assert bool(folder) is not bool(hidden)
+        with closing(VerifiedFiles(served.scratch)) as files:
+            assert bool(files.query(tables, "staff", Scan(("id",)))) is not bool(hidden)
 
 
 def test_a_statement_cannot_name_a_table_that_is_not_seen(mice: Instance) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from dormouse.client.instance import Instance
-from dormouse.statements import running
+from dormouse.errors import DamagedShardError
 from dormouse.statements import running as files
-from dormouse.statements.running import linked_files
+from dormouse.statements.running import VerifiedFiles
 
 READINGS = 20_000
 
@@ -157,11 +158,12 @@ def recorded_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     linked: list[str] = []
 
     def recorded(*arguments: Any) -> str | None:
-        found = linked_files(*arguments)
+        found = query(*arguments)
         linked.extend([] if found is None else [found])
         return found
 
-    monkeypatch.setattr(running, "linked_files", recorded)
+    query = VerifiedFiles.query
+    monkeypatch.setattr(VerifiedFiles, "query", recorded)
     return linked
 
 
@@ -203,3 +205,54 @@ def test_what_starts_again_with_files_is_not_interrupted(plain: Instance) -> Non
     )
     for _ in range(8):
         assert plain.sql(text).to_arrow().num_rows == 5
+
+
+NARROW = [
+    # one reference, whose rows are wanted twice: DuckDB scans it once, for both
+    "WITH a AS NOT MATERIALIZED (SELECT * FROM readings) SELECT "
+    "(SELECT count(kind) FROM a WHERE meter < 5), (SELECT count(watts) FROM a WHERE meter > 48)",
+    "WITH a AS NOT MATERIALIZED (SELECT * FROM readings) SELECT count(*) FROM (SELECT kind FROM a "
+    "WHERE meter < 5 UNION ALL SELECT kind FROM a WHERE watts > 3 AND meter > 48)",
+    # several, each with bounds of its own
+    "SELECT (SELECT count(kind) FROM readings WHERE meter < 49), (SELECT count(watts) FROM "
+    "readings WHERE meter > 48), (SELECT max(kind) FROM readings WHERE kind < 's'), count(*) "
+    "FROM readings x JOIN readings y ON x.meter = y.meter WHERE x.meter > 48 AND y.watts < 0",
+]
+
+
+@pytest.mark.parametrize("text", NARROW)
+def test_no_scan_loses_rows_by_the_bounds_of_another(plain: Instance, text: str) -> None:
+    with duckdb.connect() as duck:
+        duck.register("readings", readings())
+        wanted = duck.sql(text).fetchall()
+    assert [tuple(row.values()) for row in plain.sql(text).to_arrow().to_pylist()] == wanted
+
+
+def test_many_references_verify_a_table_once_and_leave_no_threads(plain: Instance) -> None:
+    """Each of them would take threads and a pass over the files of its own."""
+    one = "SELECT kind FROM readings WHERE watts > {}"
+    reads = []
+    for references in (1, 32):
+        before = threading.active_count()
+        found = plain.sql(" UNION ALL ".join(one.format(n) for n in range(references)))
+        next(iter(found))
+        assert threading.active_count() <= before + 2
+        found.close()
+        reads.append(found.reads.size_bytes)
+    assert reads[0] == reads[1] > 0
+
+
+@pytest.mark.parametrize("least_share", [2, 0], ids=["files", "stream"])
+def test_a_damaged_shard_is_refused_before_duckdb_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_share: int
+) -> None:
+    monkeypatch.setattr(files, "LEAST_SHARE", least_share)
+    with Instance.open(tmp_path / "mice", background=False) as mice:
+        mice.create_table("readings", like=readings(), row_keys=["meter"]).ingest(readings())
+        (shard,) = (tmp_path / "mice").glob("tables/*/data/*.parquet")
+        stored = bytearray(shard.read_bytes())
+        stored[len(stored) // 2] ^= 1
+        shard.chmod(0o600)
+        shard.write_bytes(stored)
+        with pytest.raises(DamagedShardError):
+            mice.sql("SELECT max(watts), max(kind), max(meter + 1) FROM readings").to_arrow()
