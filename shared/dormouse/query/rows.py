@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from dormouse.keys import KeyRange
 from dormouse.ports import Storage
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
-from dormouse.rows.predicates import Predicate, apply_row_rules, filter_predicate
+from dormouse.rows.predicates import Predicate, ValueBounds, apply_row_rules, filter_predicate
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import FILTERED
 from dormouse.shards.decoding import read_blocks
@@ -36,6 +37,7 @@ from dormouse.shards.reading import (
     with_footers,
     without_excluded,
 )
+from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import column_values
 from dormouse.state.state import TableState
 from dormouse.tables.row_rules import RowRules, row_rules
@@ -45,6 +47,8 @@ LIMITED_SCAN_BYTES = 32 * 1024 * 1024
 """The memory for a scan that may be stopped early: it reads in small windows."""
 LOOK_UP_BYTES = 16 * 1024 * 1024
 """Row groups of up to this size in memory are read at once; more are streamed."""
+CHUNK_BYTES = 4 * 1024 * 1024
+"""How much of a scan that is not sifted is read at a time, in memory."""
 
 
 class QueryResources(Protocol):
@@ -77,14 +81,19 @@ def query_rows(
     selection: Selection,
     *,
     look_up_bytes: int = LOOK_UP_BYTES,
+    is_sifted: bool = True,
 ) -> QueryResult:
     """Return the selected rows of `table`, in key order; `state` is the selection's version of it.
 
     Rows are read while the result is read: with a limit, little more than the limit. Up to
-    `look_up_bytes` of rows are read at once; more are merged as a stream.
+    `look_up_bytes` of rows are read at once; more are merged as a stream. Unless `is_sifted`, other
+    rows in the ranges come too, and in any order: a condition only leaves out row groups, a limit
+    says that few rows may be enough. Tables with rules can only be read sifted.
     """
     parts = slices_to_read(state, selected_ranges(table, selection))
-    return query_slices(resources, table, parts, selection, look_up_bytes=look_up_bytes)
+    return query_slices(
+        resources, table, parts, selection, look_up_bytes=look_up_bytes, is_sifted=is_sifted
+    )
 
 
 def query_slices(
@@ -94,6 +103,7 @@ def query_slices(
     selection: Selection,
     *,
     look_up_bytes: int = LOOK_UP_BYTES,
+    is_sifted: bool = True,
 ) -> QueryResult:
     """Query as `query_rows` does, reading only `parts` of the selection's version of `table`.
 
@@ -102,7 +112,7 @@ def query_slices(
     """
     reads = ReadCounters()
     rules = row_rules(table.schema, table.properties)
-    query = _Query(resources, resources.cache, table, selection, rules, look_up_bytes, reads)
+    query = _Query(resources, table, selection, rules, look_up_bytes, is_sifted, reads)
     schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
     batches = PeekableBatches(query.result(parts, schema))
     return QueryResult(schema, batches, reads, selection.version)
@@ -113,11 +123,11 @@ class _Query:
     """One query while it is answered."""
 
     resources: QueryResources
-    cache: Cache
     table: Table
     selection: Selection
     rules: RowRules
     look_up_bytes: int
+    is_sifted: bool
     reads: ReadCounters
 
     @property
@@ -126,8 +136,7 @@ class _Query:
 
     @property
     def where(self) -> Predicate | None:
-        condition = self.selection.condition
-        return None if condition is None else Predicate(condition, self.schema)
+        return _predicate(self.selection.condition, self.schema)
 
     @property
     def is_limited(self) -> bool:
@@ -136,10 +145,13 @@ class _Query:
     def result(
         self, parts: Iterable[list[Slice]], result_schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the selected rows of parts in key order."""
-        rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
+        """Yield the selected rows of parts in key order, if they are to be sifted."""
+        limit = self.selection.limit if self.is_sifted else None
+        if not self.is_sifted:
+            rows = self._unsifted(parts)
+        else:
+            rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
         with reading_version(self.resources, self.table, self.selection.version):
-            limit = self.selection.limit
             for batch in rows if limit is None else _limited(rows, limit):
                 yield conform(batch, result_schema)
 
@@ -166,51 +178,69 @@ class _Query:
         )
         return rows if self.where is None else self.where.apply(rows)
 
+    def _unsifted(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
+        columns = self.selection.columns
+        for step in self._steps(parts, columns, self.where):
+            self.reads.scans += isinstance(step, Scan)
+            for found in [step.found] if isinstance(step, LookUp) else self._chunks(step):
+                objects = CountedObjects(self.resources.storage, self.reads)
+                for rows in read_blocks(objects, self.table.id, found, self.schema, columns):
+                    yield from rows
+
+    def _chunks(self, scan: Scan) -> Iterator[list[Blocks]]:
+        """Yield the row groups of each slice in runs of about `CHUNK_BYTES`."""
+        fields = [self.schema.field_named(name) for name in self.selection.columns]
+        for groups in scan.found:
+            sizes = (groups.index.column_bytes(number, fields) for number in groups.numbers)
+            numbered = zip(accumulate(sizes), groups.numbers, strict=True)
+            for _, chunk in groupby(numbered, lambda each: each[0] // CHUNK_BYTES):
+                yield [replace(groups, numbers=tuple(number for _, number in chunk))]
+
     def _rows(
         self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the stored rows of parts that match, sorted; the batches may have more columns."""
         used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
         needed = [f.name for f in self.schema.fields if f.name in used]
-        steps = plan_reads(
-            self._found(parts, where),
-            self.schema,
-            needed,
-            look_up_bytes=self.look_up_bytes,
-            is_limited=self.is_limited,
-        )
-        for step in steps:
-            self._note(step)
+        for step in self._steps(parts, needed, where):
             if isinstance(step, Scan):
                 yield from self._scanned(step, columns, where)
             else:
                 rows = self._looked_up(step, needed)
                 yield from rows if where is None else where.apply(rows)
 
+    def _steps(
+        self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
+    ) -> Iterator[LookUp | Scan]:
+        """Yield what is read at once."""
+        steps = plan_reads(
+            self._found(parts, where),
+            self.schema,
+            columns,
+            look_up_bytes=self.look_up_bytes,
+            is_limited=self.is_limited,
+        )
+        for step in steps:
+            places = {(g.slice.shard.id, number) for g in step.found for number in g.numbers}
+            self.reads.row_groups += len(places)
+            yield step
+
     def _found(
         self, parts: Iterable[list[Slice]], where: Predicate | None
     ) -> Iterator[list[LeafBlocks]]:
-        """Find the row groups of parts, without those that Bloom filters exclude: of many parts at
-        once, unless a limit may need only a few.
+        """Find the row groups of parts that may have matching rows: of many parts at once, unless a
+        limit may need only a few.
         """
-        values = _values(where, self.schema)
-        objects = CountedObjects(self.resources.storage, self.reads)
+        bounds = ValueBounds.of(where, self.schema)
+        # a condition on what will mostly be scanned needs footers, which a look-up does not read
+        has_use = where is not None and not self.is_limited if self.is_sifted else bounds.ranges
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.shards.update(slice.shard.id for slice in slices)
-            # what is wanted whole will mostly be scanned, and a condition needs the footer then
-            is_whole = not self.is_limited and any(slice.is_whole for slice in slices)
-            found = find_blocks(
-                objects,
-                self.table.id,
-                slices,
-                self.schema,
-                self.cache,
-                footers=is_whole and where is not None,
-            )
-            if values and any(groups.index.stored.has_filters for groups in found):
-                found = self._with_footers(objects, found)
-                found = without_excluded(objects, self.table.id, found, values)
+            footers = bool(has_use) and any(slice.is_whole for slice in slices)
+            objects = CountedObjects(self.resources.storage, self.reads)
+            cache, condition = self.resources.cache, where.condition if where else None
+            found = needed_blocks(objects, cache, self.table, slices, condition, footers=footers)
             left = iter(found)
             yield [[next(left) for _ in part] for part in window]
 
@@ -234,7 +264,7 @@ class _Query:
         )
 
     def _with_footers(self, objects: CountedObjects, found: Sequence[Blocks]) -> list[Blocks]:
-        return with_footers(objects, self.table.id, found, self.schema, self.cache)
+        return with_footers(objects, self.table.id, found, self.schema, self.resources.cache)
 
     def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.resources.storage, self.reads)
@@ -242,9 +272,30 @@ class _Query:
         batches = [batch for of_shard in rows for batch in of_shard]
         return iter(batches) if _in_order(step.found) else sort_in_memory(batches, self.schema)
 
-    def _note(self, step: LookUp | Scan) -> None:
-        places = {(g.slice.shard.id, number) for g in step.found for number in g.numbers}
-        self.reads.row_groups += len(places)
+
+def needed_blocks(
+    objects: CountedObjects,
+    cache: Cache,
+    table: Table,
+    slices: Sequence[Slice],
+    condition: Condition | None,
+    *,
+    footers: bool,
+) -> list[Blocks]:
+    """Return the row groups of each slice that Bloom filters do not exclude; with `footers`, nor
+    statistics.
+    """
+    schema, where = table.schema, _predicate(condition, table.schema)
+    values = _values(where, schema)
+    found = find_blocks(objects, table.id, slices, schema, cache, footers=footers)
+    if values and any(groups.index.stored.has_filters for groups in found):
+        found = with_footers(objects, table.id, found, schema, cache)
+        found = without_excluded(objects, table.id, found, values)
+    return list(ValueBounds.of(where, schema).pruned(found)) if footers else found
+
+
+def _predicate(condition: Condition | None, schema: Schema) -> Predicate | None:
+    return None if condition is None else Predicate(condition, schema)
 
 
 def _values(where: Predicate | None, schema: Schema) -> Values:

@@ -26,13 +26,12 @@ from dormouse.errors import LimitExceededError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange
 from dormouse.query.result import QueryResult
-from dormouse.query.rows import reading_version
+from dormouse.query.rows import needed_blocks, reading_version
 from dormouse.query.selection import selected_ranges, slices_to_read
-from dormouse.rows.predicates import Predicate, ValueBounds
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.local_copies import MAX_GET_BYTES, LocalCopies, MergeWindow
-from dormouse.shards.read_counters import CountedObjects
+from dormouse.shards.read_counters import CountedObjects, ReadCounters
 from dormouse.shards.reading import Blocks, Slice, coalesce, find_blocks
 from dormouse.sql.conditions import (
     MAX_LIST,
@@ -49,7 +48,7 @@ from dormouse.statements import engine
 from dormouse.statements.limits import WATCH_MS, Limits, ReadLimitError, Watch
 from dormouse.statements.source import TableSource
 from dormouse.statements.statement import Node, Statement, checked_parameters, parse_statement
-from dormouse.statements.tables import First, Scan, Tables, known_ends, needed_blocks
+from dormouse.statements.tables import First, Scan, Tables, known_ends
 from dormouse.system import SystemClock
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -330,8 +329,9 @@ class VerifiedFiles:
         if not slices:
             return None
         storage = CountedObjects(resources.storage, tables.reads)
-        every = find_blocks(storage, table.id, slices, table.schema, resources.cache, footers=True)
-        found = needed_blocks(storage, resources.cache, table, selected, selection.condition)
+        cache, condition = resources.cache, selection.condition
+        every = find_blocks(storage, table.id, slices, table.schema, cache, footers=True)
+        found = needed_blocks(storage, cache, table, selected, condition, footers=True)
         needed = len({(g.slice.shard.id, number) for g in found for number in g.numbers})
         whole = [replace(g, numbers=g.index.blocks) for g in every]
         if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
@@ -431,12 +431,10 @@ def reading(tables: Tables, name: str, scan: Scan) -> dict[str, object]:
         return row
     parts = list(slices_to_read(state, ranges))
     slices = [slice for part in parts for slice in part]
-    storage, cache = tables.resources.storage, tables.resources.cache
-    found = find_blocks(storage, table.id, slices, table.schema, cache, footers=True)
-    condition = selection.condition
-    where = None if condition is None else Predicate(condition, table.schema)
-    pruned = ValueBounds.of(where, table.schema).pruned(found)
-    found = [groups for groups in pruned if groups.numbers]
+    storage = CountedObjects(tables.resources.storage, ReadCounters())
+    cache, condition = tables.resources.cache, selection.condition
+    found = needed_blocks(storage, cache, table, slices, condition, footers=True)
+    found = [groups for groups in found if groups.numbers]
     used = {*scan.columns, *scan.tested}
     requests = list(_requests(found, table, [f for f in table.schema.fields if f.name in used]))
     return row | {

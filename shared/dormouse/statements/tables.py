@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -13,19 +13,11 @@ import pyarrow.compute as pc
 
 from dormouse.access import VisibleTable
 from dormouse.arrow.order import requested_ranges
-from dormouse.arrow.types import arrow_schema, conform, frame_schema
-from dormouse.cache import Cache
+from dormouse.arrow.types import arrow_schema, frame_schema
 from dormouse.errors import DormouseError, InvalidRequestError
 from dormouse.keys import Key, KeyRange
 from dormouse.query.result import PeekableBatches, QueryResult
-from dormouse.query.rows import (
-    LOOK_UP_BYTES,
-    QueryResources,
-    count_rows,
-    query_rows,
-    reading_version,
-    windows,
-)
+from dormouse.query.rows import QueryResources, count_rows, query_rows
 from dormouse.query.selection import (
     Selection,
     bytes_to_read,
@@ -33,147 +25,17 @@ from dormouse.query.selection import (
     selected_ranges,
     slices_to_read,
 )
-from dormouse.rows.predicates import Predicate, ValueBounds
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import FILTERED, FieldType, StructType, nested_parts
-from dormouse.shards.decoding import read_blocks
-from dormouse.shards.read_counters import READ_THREADS, CountedObjects, ReadCounters
-from dormouse.shards.reading import (
-    Blocks,
-    LeafBlocks,
-    LookUp,
-    Slice,
-    find_blocks,
-    plan_reads,
-    with_footers,
-    without_excluded,
-)
+from dormouse.schema.types import FieldType, StructType, nested_parts
+from dormouse.shards.read_counters import ReadCounters
+from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import Condition
-from dormouse.sql.key_bounds import column_values, exact_ranges
+from dormouse.sql.key_bounds import exact_ranges
 from dormouse.state.state import TableState
 from dormouse.statements.limits import ReadLimitError
 from dormouse.statements.statement import Reference
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
-
-# The rows of a scan in no order, while they are read: a statement needs no merged rows.
-#
-# What is read at once is bounded, so a table of any size streams. Tables with rules are read as
-# every query reads them, merged, since rules may make one row of several.
-
-CHUNK_BYTES = 4 * 1024 * 1024
-"""How much of a range that is too large to be read at once is read at a time, in memory."""
-
-
-def read_rows(
-    resources: QueryResources,
-    objects: CountedObjects,
-    table: Table,
-    parts: Iterable[list[Slice]],
-    selection: Selection,
-    columns: Sequence[str],
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the `columns` of at least the rows that a selection has, in the types of programs: its
-    condition only leaves out row groups.
-
-    Raises:
-        VersionGoneError: a shard is gone.
-        DamagedShardError: one is damaged.
-    """
-    schema = arrow_schema(table.schema)
-    wanted = frame_schema(pa.schema([schema.field(name) for name in columns]))
-    with reading_version(resources, table, selection.version):
-        for found in _steps(objects, resources.cache, table, parts, selection, columns):
-            places = {(g.slice.shard.id, number) for g in found for number in g.numbers}
-            objects.reads.row_groups += len(places)
-            for of_shard in read_blocks(objects, table.id, found, table.schema, columns):
-                yield from (conform(batch, wanted) for batch in of_shard)
-
-
-def _steps(
-    objects: CountedObjects,
-    cache: Cache,
-    table: Table,
-    parts: Iterable[list[Slice]],
-    selection: Selection,
-    columns: Sequence[str],
-) -> Iterator[list[Blocks]]:
-    """Yield the row groups that are read at once, in the order of keys."""
-    is_limited = selection.limit is not None
-    steps = plan_reads(
-        _found(objects, cache, table, parts, selection),
-        table.schema,
-        columns,
-        look_up_bytes=LOOK_UP_BYTES,
-        is_limited=is_limited,
-    )
-    for step in steps:
-        if isinstance(step, LookUp):
-            yield step.found
-        else:
-            objects.reads.scans += 1
-            for groups in step.found:
-                yield from _chunks(groups, table.schema, columns)
-
-
-def _found(
-    objects: CountedObjects,
-    cache: Cache,
-    table: Table,
-    parts: Iterable[list[Slice]],
-    selection: Selection,
-) -> Iterator[list[LeafBlocks]]:
-    """Find the needed row groups of parts: of many parts at once, unless a limit may need only a
-    few.
-    """
-    is_limited = selection.limit is not None
-    for window in windows(parts, 1 if is_limited else 2 * READ_THREADS):
-        slices = [slice for part in window for slice in part]
-        objects.reads.shards.update(slice.shard.id for slice in slices)
-        left = iter(needed_blocks(objects, cache, table, slices, selection.condition))
-        yield [[next(left) for _ in part] for part in window]
-
-
-def needed_blocks(
-    objects: CountedObjects,
-    cache: Cache,
-    table: Table,
-    slices: Sequence[Slice],
-    condition: Condition | None,
-) -> list[Blocks]:
-    """Return the row groups of each slice that neither statistics nor Bloom filters exclude."""
-    schema = table.schema
-    where = None if condition is None else Predicate(condition, schema)
-    bounds = ValueBounds.of(where, schema)
-    values = {
-        field: each
-        for field in schema.fields
-        if condition is not None and field.name in condition.columns and field.type in FILTERED
-        if (each := column_values(condition, field))
-    }
-    # statistics are in the footer, which is longer than what a look-up reads
-    footers = bool(bounds.ranges) and any(slice.is_whole for slice in slices)
-    found = find_blocks(objects, table.id, slices, schema, cache, footers=footers)
-    if values and any(groups.index.stored.has_filters for groups in found):
-        found = with_footers(objects, table.id, found, schema, cache)
-        found = without_excluded(objects, table.id, found, values)
-    return list(bounds.pruned(found)) if footers else list(found)
-
-
-def _chunks(groups: Blocks, schema: Schema, columns: Sequence[str]) -> Iterator[list[Blocks]]:
-    """Yield the row groups of a slice in runs of about `CHUNK_BYTES`."""
-    fields = [schema.field_named(name) for name in columns]
-    chunk: list[int] = []
-    chunk_bytes = 0
-    for number in groups.numbers:
-        chunk.append(number)
-        chunk_bytes += groups.index.column_bytes(number, fields)
-        if chunk_bytes >= CHUNK_BYTES:
-            yield [replace(groups, numbers=tuple(chunk))]
-            chunk, chunk_bytes = [], 0
-    if chunk:
-        yield [replace(groups, numbers=tuple(chunk))]
-
 
 MANY_ROWS = 2**62
 """A limit that no table reaches: it only says that few rows may be enough."""
@@ -350,18 +212,12 @@ class Tables:
             limit = self.first.rows if is_ordered else MANY_ROWS
             condition = self.first.condition if is_ordered else selection.condition
             selection = replace(selection, limit=limit, condition=condition)
-        if not is_ordered and row_rules(table.schema, table.properties).is_empty:
-            reads = ReadCounters()
-            objects = CountedObjects(self.resources.storage, reads)
-            rows: PeekableBatches | Generator[pa.RecordBatch, None, None]
-            parts = slices_to_read(state, selected_ranges(table, selection))
-            rows = read_rows(self.resources, objects, table, parts, selection, columns)
-        else:
-            merged = query_rows(self.resources, table, state, replace(selection, columns=columns))
-            found = merged.for_programs()
-            reads, rows = found.reads, found.batches
-        with self._counting(reads), closing(rows):
-            for batch in rows:
+        selection = replace(selection, columns=columns)
+        is_sifted = is_ordered or not row_rules(table.schema, table.properties).is_empty
+        found = query_rows(self.resources, table, state, selection, is_sifted=is_sifted)
+        found = found.for_programs()
+        with self._counting(found.reads), closing(found):
+            for batch in found.batches:
                 passed = batch if test is None else batch.filter(test)
                 if passed.num_rows:
                     yield passed.select(wanted.names)
