@@ -14,7 +14,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -80,36 +80,26 @@ class Database:
         self.folder.cleanup()
 
 
-@dataclass(slots=True)
-class _Databases:
-    """The databases of this process."""
-
-    opened: dict[tuple[int, Path, int], Database] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def get(self, scratch: Path, memory_bytes: int) -> Database:
-        key = (os.getpid(), scratch, memory_bytes)  # a fork has its own
-        with self.lock:
-            found = self.opened.get(key)
-            if found is None or not Path(found.folder.name).exists():
-                found = self.opened[key] = _open(scratch, memory_bytes)
-            return found
-
-    def close(self) -> None:
-        with self.lock:
-            mine = [key for key in self.opened if key[0] == os.getpid()]
-            for key in mine:
-                self.opened.pop(key).close()
-
-
-_DATABASES = _Databases()
-# sources in Python must not outlive the connection: DuckDB reports them as leaks at the very end
-atexit.register(_DATABASES.close)
+_OPENED: dict[tuple[int, Path, int], Database] = {}
+_OPENING = threading.Lock()
 
 
 def database(scratch: Path, memory_bytes: int) -> Database:
     """Return the database of this process for a scratch folder and a bound of memory."""
-    return _DATABASES.get(scratch, memory_bytes)
+    key = (os.getpid(), scratch, memory_bytes)  # a fork has its own
+    with _OPENING:
+        found = _OPENED.get(key)
+        if found is None or not Path(found.folder.name).exists():
+            found = _OPENED[key] = _open(scratch, memory_bytes)
+        return found
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close all: sources must not outlive them, or DuckDB reports leaks at the very end."""
+    with _OPENING:
+        for key in [key for key in _OPENED if key[0] == os.getpid()]:
+            _OPENED.pop(key).close()
 
 
 def _open(scratch: Path, memory_bytes: int) -> Database:

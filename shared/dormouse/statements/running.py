@@ -48,9 +48,8 @@ from dormouse.statements import engine
 from dormouse.statements.limits import WATCH_MS, Limits, ReadLimitError, Watch
 from dormouse.statements.source import TableSource
 from dormouse.statements.statement import Node, Statement, checked_parameters, parse_statement
-from dormouse.statements.tables import First, Scan, Tables, known_ends
+from dormouse.statements.tables import First, Scan, Tables, has_rules, known_ends
 from dormouse.system import SystemClock
-from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
 # What the state of a table answers by itself, and which first rows are enough.
@@ -169,6 +168,8 @@ def answer_from_state(
         if all(each.get("function_name") == "count_star" for each in asked):
             _check_calls(asked)
             rows = tables.count(plain.name, condition)
+            if rows is None:
+                raise _NotPlainError
             cells: list[Any] = [key_scalar(rows, Primitive.LONG)] * len(asked)
         elif condition is None:
             cells = list(_ends(tables, plain))
@@ -366,8 +367,7 @@ def _reading(window: MergeWindow, table: Table) -> str:
 def _can_be_read_as_it_is(table: Table) -> bool:
     """Return whether the rows of shards are those of the table, in the types of programs."""
     stored = arrow_schema(table.schema)
-    rules = row_rules(table.schema, table.properties)
-    return rules.is_empty and frame_schema(stored).equals(stored)
+    return not has_rules(table) and frame_schema(stored).equals(stored)
 
 
 def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:

@@ -138,10 +138,14 @@ class Tables:
         wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
         return wanted, self._rows(name, scan, wanted)
 
-    def count(self, name: str, condition: Condition | None) -> int:
-        """Return the number of rows of a reference for which a condition is true."""
+    def count(self, name: str, condition: Condition | None) -> int | None:
+        """Return the number of rows of a reference for which a condition is true, if no row has to
+        be tested for it.
+        """
         visible, state = self.references[name]
         selection = self.selection(name, Scan((), condition))
+        if selection.condition is not None or has_rules(visible.table):
+            return None
         return count_rows(self.resources, visible.table, state, selection)
 
     def selection(self, name: str, scan: Scan) -> Selection:
@@ -188,10 +192,8 @@ class Tables:
     def shows_all_rows(self, name: str) -> bool:
         """Return whether the caller may know of all rows and keys that are stored of a table."""
         visible, _ = self.references[name]
-        rules = row_rules(visible.table.schema, visible.table.properties)
-        return visible.shows_all_keys and (
-            rules.is_empty or "administer" in visible.permission.verbs
-        )
+        sees_all = "administer" in visible.permission.verbs or not has_rules(visible.table)
+        return visible.shows_all_keys and sees_all
 
     def count_shards(self, slices: Iterable[Slice], row_groups: int) -> None:
         """Count what is read of shards without a query."""
@@ -213,7 +215,7 @@ class Tables:
             condition = self.first.condition if is_ordered else selection.condition
             selection = replace(selection, limit=limit, condition=condition)
         selection = replace(selection, columns=columns)
-        is_sifted = is_ordered or not row_rules(table.schema, table.properties).is_empty
+        is_sifted = is_ordered or has_rules(table)
         found = query_rows(self.resources, table, state, selection, is_sifted=is_sifted)
         found = found.for_programs()
         with self._counting(found.reads), closing(found):
@@ -233,6 +235,11 @@ class Tables:
             with self.lock:
                 self.going[:] = [each for each in self.going if each is not reads]
                 self.reads.add(reads)
+
+
+def has_rules(table: Table) -> bool:
+    """Return whether filters or aggregations make other rows of those that are stored."""
+    return not row_rules(table.schema, table.properties).is_empty
 
 
 def _check_names(schema: Schema, table: str) -> None:
@@ -277,10 +284,9 @@ def known_ends(table: Table, state: TableState) -> tuple[Key, Key] | None:
     """
     parts = slices_to_read(state, [KeyRange()])
     slices = [slice for part in parts for slice in part]
-    rules = row_rules(table.schema, table.properties)
     low = [slice.shard.min_key for slice in slices if _holds(slice, slice.shard.low)]
     high = [slice.shard.max_key for slice in slices if _holds(slice, slice.shard.high)]
-    if not rules.is_empty or not low or not high:
+    if has_rules(table) or not low or not high:
         return None
     # a slice that begins or ends within its shard has rows up to there that the state does not know
     lowest = min(max(slice.shard.min_key, slice.range.min) for slice in slices)
