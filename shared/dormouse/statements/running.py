@@ -340,7 +340,7 @@ class VerifiedFiles:
         if not all(_has_names(groups, table.schema.fields) for groups in whole):
             return None
         tables.count_shards(slices, needed)
-        used = frozenset({*scan.columns, *scan.tested})
+        used = frozenset(scan.columns)
         if (shards, used) not in self.windows:
             fields = [field for field in table.schema.fields if field.name in used]
             copies = LocalCopies(storage, table.id, fields, self.folder, resources.memory_bytes)
@@ -435,8 +435,8 @@ def reading(tables: Tables, name: str, scan: Scan) -> dict[str, object]:
     cache, condition = tables.resources.cache, selection.condition
     found = needed_blocks(storage, cache, table, slices, condition, footers=True)
     found = [groups for groups in found if groups.numbers]
-    used = {*scan.columns, *scan.tested}
-    requests = list(_requests(found, table, [f for f in table.schema.fields if f.name in used]))
+    columns = [f for f in table.schema.fields if f.name in scan.columns]
+    requests = list(_requests(found, table, columns))
     return row | {
         "partitions": len(parts),
         "shards": len({groups.slice.shard.id for groups in found}),

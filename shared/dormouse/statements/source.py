@@ -1,8 +1,9 @@
-"""A reference to a table as DuckDB scans it: which filters it takes, and the rows it returns.
+"""A reference to a table as DuckDB scans it: what bounds its rows, and the rows.
 
-DuckDB offers the conditions of a scan while it plans, and drops those that are taken from the plan.
-So what is taken must be true of all rows that are returned: Arrow evaluates it, as DuckDB itself
-translates it. The same conditions bound the keys and values that are read at all (`as_condition`).
+DuckDB offers the conditions of a scan while it plans. None is taken from it: DuckDB tests all rows.
+But rows for which an offered condition is not true do not count, so that these bound the keys and
+values that are read (`as_condition`); and where a scan has many rows, Arrow leaves them out before
+DuckDB takes them.
 
 ``duckdb._sources`` is not public: its version is pinned, and `tests/unit/statements` hold what is
 relied on.
@@ -13,14 +14,13 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
-from functools import partial, reduce
-from itertools import islice
+from functools import reduce
 from operator import and_
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, Unary, Untranslatable
 from duckdb._sources.to_arrow import to_arrow
@@ -37,7 +37,6 @@ from dormouse.schema.types import (
 from dormouse.sql.conditions import (
     MAX_CONDITION_DEPTH,
     MAX_LIST,
-    Call,
     Column,
     Condition,
     Expression,
@@ -45,15 +44,13 @@ from dormouse.sql.conditions import (
     depth,
     truth,
 )
-from dormouse.sql.key_bounds import exact_ranges
 from dormouse.statements.tables import Scan
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 Rows: TypeAlias = Callable[[Scan], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
 """Begin a scan; return the schema of its columns, and the rows."""
-
-
-MAX_NODES = 3 * MAX_LIST
-"""Filters with so many parts are left to DuckDB."""
 
 
 class TableSource(ArrowScanSource):
@@ -68,7 +65,7 @@ class TableSource(ArrowScanSource):
         super().__init__(None)
         self._schema, self._arrow, self._rows = schema, arrow, rows
         self._lock = threading.Lock()
-        self._accepted: list[Node] = []
+        self._offered: list[Node] = []
         self.failure: BaseException | None = None
 
     def __arrow_c_schema__(self) -> object:
@@ -80,23 +77,9 @@ class TableSource(ArrowScanSource):
         return self.stream(None, ())[0]
 
     def accepts(self, predicate: Node) -> bool:
-        """Return whether scans can leave out the rows for which a condition is not true."""
-        if len(list(islice(_nodes(predicate), MAX_NODES))) == MAX_NODES:
-            return False  # DuckDB tests rows by long lists quicker
-        try:
-            if not self._is_range(predicate):
-                to_arrow(predicate, self._arrow)
-        except Untranslatable:
-            return False
-        self._accepted.append(predicate)
-        return True
-
-    def _is_range(self, predicate: Node) -> bool:
-        """Return whether a filter bounds keys, and says no more. The first value that Arrow makes
-        of one of Python imports pandas, half of the time of a look-up: these need none.
-        """
-        form = as_condition(predicate, self._schema)
-        return form is not None and exact_ranges(Condition(form), self._schema) is not None
+        """Note a condition that all rows which count fulfil; DuckDB tests it all the same."""
+        self._offered.append(predicate)
+        return False
 
     def offered(self, names: Collection[str]) -> Scan:
         """Return the scan that a plan has offered the conditions of: of those columns that its
@@ -104,21 +87,15 @@ class TableSource(ArrowScanSource):
         """
         asked = {name.lower() for name in names}
         every = self._arrow.names
-        tested = {name for each in self._accepted for name in _columns(each)}
         columns = [n for n in every if "*" in asked or n.lower() in asked]
-        return Scan(
-            tuple(columns or every[:1]), self._condition(self._accepted), None, frozenset(tested)
-        )
+        return Scan(tuple(columns or every[:1]), self._condition())
 
     def stream(self, columns: Sequence[int] | None, filters: Sequence[Node]) -> tuple[object, bool]:
-        """Return the rows for which all filters are true, with some columns, as an Arrow stream."""
+        """Return the rows that count, with some columns, as an Arrow stream."""
         try:
             every = self._arrow.names
             names = every if columns is None else [every[at] for at in columns]
-            tested = frozenset(name for each in filters for name in _columns(each))
-            test = partial(self._test, filters) if filters else None
-            has_all = all(as_condition(each, self._schema) for each in filters)
-            scan = Scan(tuple(names), self._condition(filters), test, tested, has_all)
+            scan = Scan(tuple(names), self._condition(), self._test)
             schema, batches = self._rows(scan)
             reader: Any = pa.RecordBatchReader.from_batches(schema, self._watched(batches))
         except BaseException as error:
@@ -126,17 +103,23 @@ class TableSource(ArrowScanSource):
             raise
         return reader.__arrow_c_stream__(), True
 
-    def _test(self, filters: Sequence[Node]) -> pc.Expression:
-        """Return the conjunction of filters, as Arrow evaluates it."""
-        first, *others = (to_arrow(each, self._arrow) for each in filters)
-        return reduce(and_, others, first)
+    def _test(self) -> pc.Expression | None:
+        """Return the conjunction of what was offered as Arrow evaluates it, where it does so as
+        DuckDB; None if there is nothing.
+        """
+        terms = []
+        for each in self._offered:
+            with suppress(Untranslatable):
+                terms.append(to_arrow(each, self._arrow))
+        return reduce(and_, terms) if terms else None
 
-    def _condition(self, filters: Sequence[Node]) -> Condition | None:
-        """Return the conjunction of those filters that have a form as conditions."""
-        terms = [each for each in (as_condition(f, self._schema) for f in filters) if each]
+    def _condition(self) -> Condition | None:
+        """Return the conjunction of what was offered, as far as conditions have forms for it."""
+        found = (as_condition(each, self._schema) for each in self._offered)
+        terms = list(dict.fromkeys(each for each in found if each is not None))
         if len(terms) < 2:
             return Condition(terms[0]) if terms else None
-        return Condition(Call("AND", tuple(terms), Primitive.BOOLEAN))
+        return Condition(truth("AND", *terms))
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -150,20 +133,6 @@ class TableSource(ArrowScanSource):
     def _fail(self, error: BaseException) -> None:
         with self._lock:
             self.failure = self.failure or error
-
-
-def _columns(node: Node) -> Iterator[str]:
-    """Yield the names of the columns that a filter tests."""
-    return (each.parts[0] for each in _nodes(node) if isinstance(each, Col))
-
-
-def _nodes(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it."""
-    rest = [node]
-    while rest:
-        each = rest.pop()
-        yield each
-        rest += each._children()
 
 
 def as_condition(predicate: Node, schema: Schema) -> Expression | None:

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dormouse.access import VisibleTable
 from dormouse.arrow.order import requested_ranges
@@ -37,6 +36,11 @@ from dormouse.statements.statement import Reference
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+UNTESTED_ROWS = 50_000
+"""So many first rows of a scan are not tested here: to load what tests them takes longer."""
 MANY_ROWS = 2**62
 """A limit that no table reaches: it only says that few rows may be enough."""
 
@@ -48,16 +52,13 @@ OpenTable: TypeAlias = Callable[[str, str], Opened]
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan asks of a reference: `columns` of the rows that pass what `test` makes, an
-    expression of Arrow over the columns `tested`; of all rows without one. `condition` is true of
-    all of these rows; it bounds what is read. Unless `is_exact`, it may be true of others.
+    """What a scan asks of a reference: some columns. Rows for which `condition` is not true, or
+    what `test` returns as an expression of Arrow, need not come.
     """
 
     columns: tuple[str, ...]
     condition: Condition | None = None
-    test: Callable[[], pc.Expression] | None = None
-    tested: frozenset[str] = frozenset()
-    is_exact: bool = False
+    test: Callable[[], pc.Expression | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class Tables:
             limit=None if self.first is None else self.first.rows,
         )
         with self.lock:
-            self.columns[visible.table.id].update(scan.columns, scan.tested)
+            self.columns[visible.table.id].update(scan.columns)
         return _by_ranges(selection, schema)
 
     def check_reads(self, name: str, scan: Scan, most: int | None, earlier: int) -> int:
@@ -176,9 +177,8 @@ class Tables:
             return 0
         visible, state = self.references[name]
         selection = self.selection(name, scan)
-        used = {*scan.columns, *scan.tested}
         whole = bytes_to_read(state, selected_ranges(visible.table, selection))
-        estimate = whole * len(used) // len(visible.table.schema.fields)
+        estimate = whole * len(scan.columns) // len(visible.table.schema.fields)
         if most is not None and earlier + estimate > most:
             more = "more bytes of shards than"
             if self.shows_all_rows(name):
@@ -204,22 +204,20 @@ class Tables:
     def _rows(self, name: str, scan: Scan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         visible, state = self.references[name]
         table, selection = visible.table, self.selection(name, scan)
-        # ranges that say the same as the filters leave nothing to test
-        has_ranges = scan.is_exact and selection.condition is None
-        test = None if scan.test is None or has_ranges else scan.test()
-        used = {*scan.columns, *scan.tested}
-        columns = tuple(f.name for f in table.schema.fields if f.name in used)
         is_ordered = self.first is not None and self.first.is_ordered
         if self.first is not None:
             limit = self.first.rows if is_ordered else MANY_ROWS
             condition = self.first.condition if is_ordered else selection.condition
             selection = replace(selection, limit=limit, condition=condition)
-        selection = replace(selection, columns=columns)
         is_sifted = is_ordered or has_rules(table)
         found = query_rows(self.resources, table, state, selection, is_sifted=is_sifted)
         found = found.for_programs()
         with self._counting(found.reads), closing(found):
+            seen, test = 0, None
             for batch in found.batches:
+                seen += batch.num_rows
+                if scan.test is not None and seen > UNTESTED_ROWS:
+                    test, scan = scan.test(), replace(scan, test=None)
                 passed = batch if test is None else batch.filter(test)
                 if passed.num_rows:
                     yield passed.select(wanted.names)
