@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PHRASES = (
-    (r"\b(for|of|by|to|from) who\b", "who needs a person: whoever, the caller, those who"),
+    (r"\b(for|of|by|to|from) who\b", "who needs a person: the caller, those who"),
+    (r"\b[Ww]hoever\b", "name the person or program: the caller, a program that"),
     (r"\b[Oo]nly who\b", "only those who, only the one who"),
     (r"\b(has|have) not (the|a|an|any)\b", "does not have, does not carry, lacks"),
     (r"\blives? for nothing\b", "does nothing else"),

@@ -138,7 +138,7 @@ def write_statement(
 
     Raises:
         InvalidRequestError: it is no query, or does not fit the tables.
-        NotFoundError: it names a table that is not there for whoever asks, or is gone.
+        NotFoundError: it names a table that is not there for the caller, or is gone.
         LimitExceededError: it took more than it may.
         EndedError: the query has ended meanwhile.
         UnavailableError: Spark failed; run it again.
