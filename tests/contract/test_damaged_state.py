@@ -172,3 +172,8 @@ def test_every_damage_to_a_head_and_to_a_page_is_noticed(monkeypatch: pytest.Mon
         put({**page[0], "g": {"S": f"{1:012d}"}})
         with pytest.raises(CorruptDataError, match="checksum"):
             pages.page("t", 1)
+        put(heads[0])
+        pages.close("t")
+        found = pages._client.scan(TableName=STATE)["Items"]
+        closed = [item for item in found if item["t"]["S"] == "t#H"]
+        assert _damaged(closed, put, lambda: pages.head("t")) > 15

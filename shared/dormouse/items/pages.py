@@ -159,11 +159,8 @@ def _is_before(key: Key, manifest: Manifest, **parts: Body | None) -> If:
 
 def _head(item: Item) -> Head:
     with _reading(item):
-        is_closed = _CLOSED in item.parts
-        if is_closed != (_MANIFEST not in item.parts):
-            raise ValueError("it is neither that of an open log nor of a closed one")
         last, first = (int(item.text(name)) for name in (_LAST, _FIRST))
-        if is_closed:
+        if _CLOSED in item.parts:
             item.read(_CLOSED)
             return Head(last, first_page=first, closed=True)
         manifest = unpacked_manifest(item.data(_MANIFEST), int(item.text(_REVISION)))

@@ -149,10 +149,17 @@ def arriving(bucket: Bucket, key: str, scratch: Path) -> tuple[Path, Arrivals, F
 
 @pytest.mark.parametrize("key", FILES)
 def test_rows_read_while_a_file_arrives_are_those_of_the_whole_file(
-    key: str, tmp_path: Path
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = Bucket(FILES[key]())
-    local, arrivals, _ = arriving(bucket, key, tmp_path)
+    body = FILES[key]()
+    last = in_order(body, key)[-1]
+    asked = asked_for(monkeypatch, last, last + PART)
+
+    def hold(number: int) -> None:
+        if number == len(body) // PART:
+            asked.wait(PATIENCE_SECONDS)
+
+    local, arrivals, _ = arriving(Bucket(body, hold), key, tmp_path)
     found = pa.Table.from_batches(read_source(local, key, SCHEMA, arrivals=arrivals))
     assert found.to_pydict() == ROWS.to_pydict()
 
