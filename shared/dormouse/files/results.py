@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
@@ -88,6 +87,8 @@ def _in_plain_form(column: pa.Array[Any]) -> pa.Array[Any]:
     if isinstance(column, pa.DictionaryArray):
         return column.dictionary_decode()
     if isinstance(column, pa.RunEndEncodedArray):
+        import pyarrow.compute as pc
+
         values: pa.Array[Any] = pc.call_function("run_end_decode", [column])
         return values
     for applies, plain in _PLAIN_FORMS:
@@ -97,6 +98,8 @@ def _in_plain_form(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _timestamps(column: pa.Array[Any]) -> Cells:
+    import pyarrow.compute as pc
+
     kind = column.type
     if kind.tz and kind.tz != "UTC":
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
@@ -156,6 +159,8 @@ def _interval(value: pa.MonthDayNano) -> str:
 
 def _iso_or_number(texts: list[str | None], numbers: pa.Array[Any], span: tuple[int, int]) -> Cells:
     """Return texts, but numbers where ISO 8601 has no year of four digits for them."""
+    import pyarrow.compute as pc
+
     low, high = span
     least, greatest = pc.min(numbers).as_py(), pc.max(numbers).as_py()
     if least is None or greatest is None or (low <= least and greatest <= high):
