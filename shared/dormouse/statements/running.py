@@ -74,7 +74,7 @@ class _NotPlainError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Plain:
+class PlainSelect:
     """A SELECT of one table: its name in the statement, and what is known of it."""
 
     name: str
@@ -136,51 +136,49 @@ class _Plain:
         raise _NotPlainError
 
 
-def _plain(
+def plain_select(
     statement: Statement, schemas: Mapping[str, Schema], parameters: Mapping[str, object]
-) -> _Plain:
+) -> PlainSelect | None:
+    """Return a statement as a SELECT of columns of one table; None if it is more."""
     node = statement.tree
     if node["type"] != "SELECT_NODE" or len(statement.references) != 1:
-        raise _NotPlainError
+        return None
     source = node["from_table"]
     is_plain = source["type"] == "BASE_TABLE" and not source["column_name_alias"]
     if not is_plain or source["sample"] or any(node.get(part) for part in _MORE):
-        raise _NotPlainError
-    (name,) = schemas
-    return _Plain(name, node, schemas[name], parameters)
+        return None
+    ((name, schema),) = schemas.items()
+    return PlainSelect(name, node, schema, parameters)
 
 
-def answer_from_state(
-    tables: Tables,
-    statement: Statement,
-    schemas: Mapping[str, Schema],
-    parameters: Mapping[str, object],
-) -> pa.RecordBatch | None:
+def answer_from_state(tables: Tables, plain: PlainSelect) -> pa.RecordBatch | None:
     """Return the only row of a statement that counts rows, or asks for the ends of the first key of
     a whole table; None if it is another, or the state does not know.
     """
     try:
-        plain = _plain(statement, schemas, parameters)
-        if plain.node["modifiers"]:
-            raise _NotPlainError
-        condition = plain.condition()
-        asked = plain.node["select_list"]
-        if all(each.get("function_name") == "count_star" for each in asked):
-            _check_calls(asked)
-            rows = tables.count(plain.name, condition)
-            if rows is None:
-                raise _NotPlainError
-            cells: list[Any] = [key_scalar(rows, Primitive.LONG)] * len(asked)
-        elif condition is None:
-            cells = list(_ends(tables, plain))
-        else:
-            raise _NotPlainError
+        cells = _known_cells(tables, plain)
     except _NotPlainError:
         return None
+    asked = plain.node["select_list"]
     names = [each["alias"] or _name_of(each) for each in asked]
-    columns = [pa.repeat(cell, 1) for cell in cells]
     fields = [pa.field(name, cell.type) for name, cell in zip(names, cells, strict=True)]
+    columns = [pa.repeat(cell, 1) for cell in cells]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _known_cells(tables: Tables, plain: PlainSelect) -> list[Any]:
+    asked, condition = plain.node["select_list"], plain.condition()
+    if plain.node["modifiers"]:
+        raise _NotPlainError
+    _check_calls(asked)
+    if any(each["function_name"] != "count_star" for each in asked):
+        if condition is not None:
+            raise _NotPlainError
+        return list(_ends(tables, plain))
+    rows = tables.count(plain.name, condition)
+    if rows is None:
+        raise _NotPlainError
+    return [key_scalar(rows, Primitive.LONG)] * len(asked)
 
 
 def _check_calls(asked: list[Node]) -> None:
@@ -192,10 +190,9 @@ def _check_calls(asked: list[Node]) -> None:
             raise _NotPlainError
 
 
-def _ends(tables: Tables, plain: _Plain) -> Iterator[Any]:
+def _ends(tables: Tables, plain: PlainSelect) -> Iterator[Any]:
     """Yield the least or the greatest first key, as is asked."""
     asked = plain.node["select_list"]
-    _check_calls(asked)
     visible, state = tables.references[plain.name]
     first = visible.schema.row_keys[0] if visible.schema.row_keys else None
     names = [each["function_name"] for each in asked]
@@ -224,16 +221,13 @@ def _name_of(call: Node) -> str:
     return f"{call['function_name']}({column if is_word else chr(34) + column + chr(34)})"
 
 
-def first_rows(
-    statement: Statement, schemas: Mapping[str, Schema], parameters: Mapping[str, object]
-) -> First | None:
+def first_rows(plain: PlainSelect) -> First | None:
     """Return which first rows of its table may be enough for a statement; None if all count.
 
     ``SELECT … LIMIT`` takes any rows. With ``ORDER BY`` the first keys, and a condition that is one
     of ours, just the first rows in key order are needed.
     """
     try:
-        plain = _plain(statement, schemas, parameters)
         *orders, limit = plain.node["modifiers"] or [{"type": ""}]
         if limit["type"] != "LIMIT_MODIFIER" or limit["limit_type"] != "ROW_COUNT":
             return None
@@ -266,7 +260,7 @@ def _alias_of(node: Node) -> str:
     return str(node["alias"]).lower()
 
 
-def _check_order(orders: list[Node], plain: _Plain, aliases: set[str]) -> None:
+def _check_order(orders: list[Node], plain: PlainSelect, aliases: set[str]) -> None:
     """Check that rows are ordered by the first keys, ascending."""
     if len(orders) != 1 or orders[0]["type"] != "ORDER_MODIFIER":
         raise _NotPlainError
@@ -482,12 +476,10 @@ def run_statement(
         statement = parse_statement(text, parser)
     values = checked_parameters(statement, parameters)
     schemas = {each.name: tables.find(each) for each in statement.references}
-    known = None
-    if not statement.explains:
-        known = answer_from_state(tables, statement, schemas, parameters)
-    if known is not None:
+    plain = plain_select(statement, schemas, parameters)
+    if plain and not statement.explains and (known := answer_from_state(tables, plain)):
         return tables.result(known.schema, [known])
-    tables = replace(tables, first=first_rows(statement, schemas, parameters))
+    tables = replace(tables, first=first_rows(plain) if plain else None)
     running = _Running(tables, statement, values, schemas, database, limits, watch)
     try:
         if statement.explains:
