@@ -82,17 +82,25 @@ def query_rows(
     *,
     look_up_bytes: int = LOOK_UP_BYTES,
     is_sifted: bool = True,
+    reads: ReadCounters | None = None,
 ) -> QueryResult:
     """Return the selected rows of `table`, in key order; `state` is the selection's version of it.
 
     Rows are read while the result is read: with a limit, little more than the limit. Up to
     `look_up_bytes` of rows are read at once; more are merged as a stream. Unless `is_sifted`, other
     rows in the ranges come too, and in any order: a condition only leaves out row groups, a limit
-    says that few rows may be enough. Tables with rules can only be read sifted.
+    says that few rows may be enough. Tables with rules can only be read sifted. `reads` counts for
+    several queries.
     """
     parts = slices_to_read(state, selected_ranges(table, selection))
     return query_slices(
-        resources, table, parts, selection, look_up_bytes=look_up_bytes, is_sifted=is_sifted
+        resources,
+        table,
+        parts,
+        selection,
+        look_up_bytes=look_up_bytes,
+        is_sifted=is_sifted,
+        reads=reads,
     )
 
 
@@ -104,13 +112,14 @@ def query_slices(
     *,
     look_up_bytes: int = LOOK_UP_BYTES,
     is_sifted: bool = True,
+    reads: ReadCounters | None = None,
 ) -> QueryResult:
     """Query as `query_rows` does, reading only `parts` of the selection's version of `table`.
 
     Parts are disjoint and in key order. Each has the slices of all shards for one range within one
     leaf, as `slices_to_read` returns them.
     """
-    reads = ReadCounters()
+    reads = ReadCounters() if reads is None else reads
     rules = row_rules(table.schema, table.properties)
     query = _Query(resources, table, selection, rules, look_up_bytes, is_sifted, reads)
     schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
@@ -181,7 +190,7 @@ class _Query:
     def _unsifted(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         columns = self.selection.columns
         for step in self._steps(parts, columns, self.where):
-            self.reads.scans += isinstance(step, Scan)
+            self.reads.add(scans=isinstance(step, Scan))
             for found in [step.found] if isinstance(step, LookUp) else self._chunks(step):
                 objects = CountedObjects(self.resources.storage, self.reads)
                 for rows in read_blocks(objects, self.table.id, found, self.schema, columns):
@@ -222,7 +231,7 @@ class _Query:
         )
         for step in steps:
             places = {(g.slice.shard.id, number) for g in step.found for number in g.numbers}
-            self.reads.row_groups += len(places)
+            self.reads.add(row_groups=len(places))
             yield step
 
     def _found(
@@ -236,7 +245,7 @@ class _Query:
         has_use = where is not None and not self.is_limited if self.is_sifted else bounds.ranges
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
-            self.reads.shards.update(slice.shard.id for slice in slices)
+            self.reads.add(slice.shard.id for slice in slices)
             footers = bool(has_use) and any(slice.is_whole for slice in slices)
             objects = CountedObjects(self.resources.storage, self.reads)
             cache, condition = self.resources.cache, where.condition if where else None
@@ -249,7 +258,7 @@ class _Query:
     ) -> Iterator[pa.RecordBatch]:
         from dormouse.rows.merging import merge_blocks  # loads DataFusion; look-ups do not
 
-        self.reads.scans += 1
+        self.reads.add(scans=1)
         memory_bytes = self.resources.memory_bytes
         objects = CountedObjects(self.resources.storage, self.reads)
         return merge_blocks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -38,14 +38,12 @@ class ReadCounters:
             self.requests += 1
             self.size_bytes += size_bytes
 
-    def add(self, other: ReadCounters) -> None:
-        """Count what another query has read."""
+    def add(self, shards: Iterable[str] = (), row_groups: int = 0, scans: int = 0) -> None:
+        """Count what was not read by a request of its own."""
         with self.lock:
-            self.shards |= other.shards
-            self.row_groups += other.row_groups
-            self.requests += other.requests
-            self.size_bytes += other.size_bytes
-            self.scans += other.scans
+            self.shards.update(shards)
+            self.row_groups += row_groups
+            self.scans += scans
 
 
 class _CountedFile(WrappedFile):

@@ -333,7 +333,7 @@ class VerifiedFiles:
             return None
         if not all(_has_names(groups, table.schema.fields) for groups in whole):
             return None
-        tables.count_shards(slices, needed)
+        tables.reads.add((slice.shard.id for slice in slices), needed)
         used = frozenset(scan.columns)
         if (shards, used) not in self.windows:
             fields = [field for field in table.schema.fields if field.name in used]
@@ -696,7 +696,7 @@ class _Running:
         now_ms = self._clock.now_ms()
         if self._watch is not None and now_ms - self._watched_ms >= WATCH_MS:
             self._watched_ms = now_ms
-            self._watch(self._tables.read_so_far())
+            self._watch(self._tables.reads)
 
 
 def _next(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:

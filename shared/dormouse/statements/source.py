@@ -12,7 +12,6 @@ relied on.
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -64,7 +63,6 @@ class TableSource(ArrowScanSource):
         """Read nothing: `rows` is called when a scan begins."""
         super().__init__(None)
         self._schema, self._arrow, self._rows = schema, arrow, rows
-        self._lock = threading.Lock()
         self._offered: list[Node] = []
         self.failure: BaseException | None = None
 
@@ -131,8 +129,7 @@ class TableSource(ArrowScanSource):
             raise
 
     def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            self.failure = self.failure or error
+        self.failure = self.failure or error
 
 
 def as_condition(predicate: Node, schema: Schema) -> Expression | None:
@@ -193,26 +190,29 @@ def _column(column: Col, schema: Schema) -> Column:
     return Column(field.name, field.type)
 
 
+_KEPT: dict[FieldType, type] = {
+    Primitive.BOOLEAN: bool,
+    Primitive.INT: int,
+    Primitive.LONG: int,
+    Primitive.STRING: str,
+    Primitive.BYTES: bytes,
+    Primitive.TIMESTAMP: int,
+}
+"""The types of constants that are the same in a condition."""
+
+
 def _literal(literal: Lit, kind: FieldType) -> Literal:
     """Return a constant, which DuckDB gives in exactly the type of the column."""
-    value = literal.value
-    match kind:
-        case Primitive.BOOLEAN if isinstance(value, bool):
-            return Literal(value, kind)
-        case Primitive.INT | Primitive.LONG if isinstance(value, int):
-            return Literal(value, kind)
-        case Primitive.STRING if isinstance(value, str):
-            return Literal(value, kind)
-        case Primitive.BYTES if isinstance(value, bytes):
-            return Literal(value, kind)
-        case DecimalType() if isinstance(value, Decimal):
-            return Literal(value, kind)
-        case Primitive.DATE if isinstance(value, dt.date):
-            return Literal(to_days(value), kind)
-        case Primitive.TIME if isinstance(value, dt.time):
-            return Literal(clock_count(value), kind)
-        case Primitive.TIMESTAMP if isinstance(value, int):
-            return Literal(value, kind)
-        case Primitive.TIMESTAMP_NTZ if isinstance(value, dt.datetime):
-            return Literal(to_microseconds(value.replace(tzinfo=dt.UTC)), kind)
+    match kind, literal.value:
+        case DecimalType(), Decimal() as number:
+            return Literal(number, kind)
+        case Primitive.DATE, dt.date() as day:
+            return Literal(to_days(day), kind)
+        case Primitive.TIME, dt.time() as clock:
+            return Literal(clock_count(clock), kind)
+        case Primitive.TIMESTAMP_NTZ, dt.datetime() as time:
+            return Literal(to_microseconds(time.replace(tzinfo=dt.UTC)), kind)
+        case Primitive(), bool() | int() | str() | bytes() as value:
+            if type(value) is _KEPT.get(kind):
+                return Literal(value, kind)
     raise _HasNoFormError  # floats: what bounds them would have to know NaN and the sign of zero

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -75,8 +75,8 @@ class First:
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The tables of a statement: one version of each, for all its scans. `columns` has what the
-    scans read of each table, in rows or conditions, by its id. `going` counts for scans that go on.
-    Its only reference needs no more than the rows `first`, if there are such.
+    scans read of each table, in rows or conditions, by its id; `reads` counts for all of them. Its
+    only reference needs no more than the rows `first`, if there are such.
     """
 
     resources: QueryResources
@@ -87,7 +87,6 @@ class Tables:
     opened: dict[tuple[str, str], Opened] = field(default_factory=dict)
     references: dict[str, Opened] = field(default_factory=dict)
     reads: ReadCounters = field(default_factory=ReadCounters)
-    going: list[ReadCounters] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, reference: Reference) -> Schema:
@@ -117,13 +116,6 @@ class Tables:
         for opened, state in self.references.values():
             found.setdefault(opened.table.name, set()).add(state.version)
         return {name: tuple(sorted(versions)) for name, versions in found.items()}
-
-    def read_so_far(self) -> ReadCounters:
-        """Return the requests and bytes that were read, also by scans that go on."""
-        with self.lock:
-            each = [self.reads, *self.going]
-        requests = sum(reads.requests for reads in each)
-        return ReadCounters(requests=requests, size_bytes=sum(reads.size_bytes for reads in each))
 
     def result(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryResult:
         """Return rows as the result of the statement."""
@@ -195,12 +187,6 @@ class Tables:
         sees_all = "administer" in visible.permission.verbs or not has_rules(visible.table)
         return visible.shows_all_keys and sees_all
 
-    def count_shards(self, slices: Iterable[Slice], row_groups: int) -> None:
-        """Count what is read of shards without a query."""
-        with self.lock:
-            self.reads.shards.update(slice.shard.id for slice in slices)
-            self.reads.row_groups += row_groups
-
     def _rows(self, name: str, scan: Scan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         visible, state = self.references[name]
         table, selection = visible.table, self.selection(name, scan)
@@ -210,9 +196,10 @@ class Tables:
             condition = self.first.condition if is_ordered else selection.condition
             selection = replace(selection, limit=limit, condition=condition)
         is_sifted = is_ordered or has_rules(table)
-        found = query_rows(self.resources, table, state, selection, is_sifted=is_sifted)
-        found = found.for_programs()
-        with self._counting(found.reads), closing(found):
+        found = query_rows(
+            self.resources, table, state, selection, is_sifted=is_sifted, reads=self.reads
+        ).for_programs()
+        with closing(found):
             seen, test = 0, None
             for batch in found.batches:
                 seen += batch.num_rows
@@ -221,18 +208,6 @@ class Tables:
                 passed = batch if test is None else batch.filter(test)
                 if passed.num_rows:
                     yield passed.select(wanted.names)
-
-    @contextmanager
-    def _counting(self, reads: ReadCounters) -> Iterator[None]:
-        """Count what the block reads, while it reads and for good after."""
-        with self.lock:
-            self.going.append(reads)
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.going[:] = [each for each in self.going if each is not reads]
-                self.reads.add(reads)
 
 
 def has_rules(table: Table) -> bool:
