@@ -182,7 +182,7 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
     value = _value(literal, field)
     if value is None or not _is(column, field):
         return [KeyRange()]
-    return union_ranges([_range_of(op, value)])
+    return union_ranges([_range_of(op, KeyRange.exactly((value,)))])
 
 
 def _of_whole_numbers(call: Call, field: Field) -> list[KeyRange] | None:
@@ -210,7 +210,7 @@ def _range_of_number(op: str, number: Decimal) -> KeyRange:
     if whole != number and op in ("=", "IS NOT DISTINCT FROM"):
         return KeyRange((), ())
     if INT64_MIN <= whole <= INT64_MAX:
-        return _range_of(op, whole)
+        return _range_of(op, KeyRange.exactly((whole,)))
     return KeyRange() if op[0] == ("<" if whole > 0 else ">") else KeyRange((), ())
 
 
@@ -229,21 +229,9 @@ def _of_unit(op: str, call: Call, literal: Literal, field: Field) -> list[KeyRan
         return [KeyRange()]
     if start < INT64_MIN or end > INT64_MAX:
         return [KeyRange()]
-    here, low, past = KeyRange((start,), (end,)), (start,), (end,)
-    if start != count:  # the constant is within a unit, so it is the beginning of none
-        here, low = KeyRange((), ()), past
-    match op:
-        case "=" | "IS NOT DISTINCT FROM":
-            return union_ranges([here])
-        case "<":
-            return [KeyRange((), low)]
-        case "<=":
-            return [KeyRange((), past)]
-        case ">=":
-            return [KeyRange(low)]
-        case ">":
-            return [KeyRange(past)]
-    return [KeyRange()]
+    # a constant within a unit is the beginning of none: it lies between this unit and the next
+    here = KeyRange((start,) if start == count else (end,), (end,))
+    return union_ranges([_range_of(op, here)])
 
 
 def _unit_of(call: Call, literal: Literal, field: Field) -> tuple[str, int] | None:
@@ -290,8 +278,8 @@ def _past_all(beginning: str) -> str | None:
     return None
 
 
-def _range_of(op: str, value: KeyPart) -> KeyRange:
-    here = KeyRange.exactly((value,))
+def _range_of(op: str, here: KeyRange) -> KeyRange:
+    """Return the range of the keys that compare so with those in `here`."""
     match op:
         case "=" | "IS NOT DISTINCT FROM":
             return here
