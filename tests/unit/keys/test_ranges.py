@@ -1,6 +1,6 @@
 """Keys: one order everywhere, and ranges that mean what they say."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dormouse.keys import (
@@ -43,6 +43,7 @@ def test_an_intersection_holds_what_both_ranges_hold(a: KeyRange, b: KeyRange, k
         assert a.overlaps(b)
 
 
+@example([KeyRange(("a",), ("c",)), KeyRange(("b",), ("d",))], ("c",))
 @given(st.lists(short_ranges(), max_size=5), short_keys)
 def test_merged_ranges_hold_the_same_keys_each_once(ranges: list[KeyRange], key: Key) -> None:
     holding = [r for r in union_ranges(ranges) if r.contains(encode_key(key))]
