@@ -241,14 +241,23 @@ def test_all_queries_of_a_process_share_their_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_remote", "pools"),
-    [(False, [DECODE_THREADS]), (True, [READS_AT_ONCE, READS_AT_ONCE, DECODE_THREADS])],
+    ("is_remote", "few_bytes", "pools"),
+    [
+        (False, 0, [DECODE_THREADS]),
+        (False, 1_000_000, []),
+        (True, 0, [READS_AT_ONCE, READS_AT_ONCE, DECODE_THREADS]),
+    ],
 )
-def test_only_reads_that_wait_for_a_network_have_threads(
-    is_remote: bool, pools: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_only_reads_that_wait_for_a_network_and_much_to_decode_have_threads(
+    is_remote: bool,
+    few_bytes: int,
+    pools: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Footers, blocks of each of three shards, and what decodes them."""
     monkeypatch.setattr(decoding, "LOOK_UP_GAP_BYTES", 0)
+    monkeypatch.setattr(decoding, "FEW_BYTES", few_bytes)
     monkeypatch.setattr(FolderStorage, "is_remote", is_remote)
     schema = Schema.from_json(
         {
