@@ -215,6 +215,7 @@ def ground(operation: Operation, folder: Path, store: str) -> Ground:
 def sampled(points: Sequence[Point], most: int, random: Random, twice: int) -> list[Point]:
     """Choose points; `twice` of them with a second death in the recovery."""
     chosen = list(points) if len(points) <= most else random.sample(points, most)
+    twice = twice if chosen else 0  # of an operation of few calls, a turn may have none
     again = [replace(p, again=random.randrange(60)) for p in random.choices(chosen, k=twice)]
     return [*chosen, *again]
 

@@ -78,7 +78,7 @@ def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
 
 def blobs_of(instance: Instance, table: Table, kind: Kind) -> list[str]:
     """Return the ids of the blobs of a kind that there are of a table."""
-    if not _in_objects(instance, table):
+    if not _in_objects(instance, table) or (instance.in_folder and kind == "delta"):
         found = {
             i for _, k, i in instance.dynamodb.kept if k.startswith(f"{table.state_id}#{kind}#")
         }
@@ -89,7 +89,7 @@ def blobs_of(instance: Instance, table: Table, kind: Kind) -> list[str]:
 
 
 def _in_objects(instance: Instance, table: Table) -> bool:
-    """Return whether the blobs of a table are objects, as they always are in a folder."""
+    """Return whether the blobs of a table are objects, as those of a folder are but for deltas."""
     return instance.in_folder or table.properties.state_store == "s3"
 
 

@@ -18,7 +18,7 @@ from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChange
 from dormouse.shards import parquet
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.partitions import NewShard
-from dormouse.state.state import AddShards, AssignJob, ReleaseJob
+from dormouse.state.state import AddShards, AssignJob, ReleaseJob, SplitPartition
 from dormouse.stored.paths import run_of_shard, shard_id_of, shard_path
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
@@ -150,6 +150,31 @@ def test_a_result_that_comes_too_late_is_reported_as_failed_and_changes_nothing(
     assert record.state == "failed"
     assert "too late to be committed" in record.reason
     assert not set(world.state(table).shards) & {f"{job}-{n}" for n in range(99)}
+    assert world.rows(table) == in_order(world)
+
+
+def test_a_result_whose_leaves_are_gone_is_deleted_and_its_job_planned_again(world: World) -> None:
+    """Each repeat of the job would be rejected: two splits make the tree balance itself anew."""
+    table, job = table_with_job(world)
+    store = world.new_store(table)
+    store.commit(SplitPartition("root", encode_key(("m",))), generation=0)
+
+    def split_the_last_leaf_twice() -> None:
+        for letter in "pt":
+            *_, last = store.current().partitions.leaves()
+            store.commit(SplitPartition(last.id, encode_key((letter,))), generation=0)
+
+    world.before_next_commit(split_the_last_leaf_twice)
+    run(world, table, job)
+    assert not len(world.state(table).jobs)
+    assert world.shard_objects(table) == set(world.state(table).shards)
+    record = world.tracker.get(table.id, job)
+    assert record is not None
+    assert record.state == "failed"
+    assert "there is no such partition" in record.reason
+    world.queue.append(OutboundMessage("table-changes", TableChanged(table.id)))
+    world.settle()
+    assert not len(world.state(table).jobs)
     assert world.rows(table) == in_order(world)
 
 
