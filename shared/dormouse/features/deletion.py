@@ -213,14 +213,12 @@ def _is_unaccounted(services: Services, table_id: str) -> bool:
 
 
 def _delete_items(services: Services, tombstone: Tombstone) -> None:
-    """Delete the items of a deleted table that no bucket listing shows: of its states in DynamoDB,
-    and the record of what is published, which a publisher may have begun meanwhile.
+    """Delete the items of a deleted table that no bucket listing shows: of its states, and the
+    record of what is published, which a publisher may have begun meanwhile.
     """
     if _is_registered(services, tombstone.table_id):  # in deletion, or restored from a backup
         return
     services.publications.delete(tombstone.table_id)
-    if tombstone.was_registered and tombstone.state_store != "dynamodb":
-        return
     for table in tombstone.states():
         if tombstone.was_registered:
             services.store(table).delete_late()

@@ -111,7 +111,7 @@ def test_a_damaged_tombstone_proves_nothing_and_keeps_nobody_from_the_others(
     lose_entry(world, table)
     before = objects(world, table)
     late = f"{table.id[:-1]}z"
-    stone = replace(Tombstone.of(table, world.clock.ms), table_id=late)
+    stone = replace(Tombstone.of(table, world.clock.ms, was_registered=False), table_id=late)
     world.tables.buried[late] = stone
     world.storage.put(f"{late}/data/late.parquet", b"late")
 
