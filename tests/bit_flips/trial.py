@@ -110,7 +110,7 @@ class Trial:
         rows = [row_of_every_type(n) for n in range(ROWS)]
         with (
             patch.object(parquet, "FIRST_ROW_GROUP_ROWS", 40),
-            patch.object(footer, "ROW_GROUP_BYTES", 2048),
+            patch.object(footer, "BLOCK_BYTES", 2048),
         ):
             self.table = world.create("t", EVERY_TYPE)
             world.set_online(self.table, False)

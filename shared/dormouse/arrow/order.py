@@ -226,15 +226,11 @@ def _place_of(batch: pa.RecordBatch, bound: Key, low: int, schema: Schema) -> in
 
 
 def _places(cells: Array, values: Array, side: str) -> list[int]:
-    # the half of pyarrow.compute that is quick to import: the other is wrappers of all functions
-    from pyarrow._compute import (  # type: ignore[attr-defined]  # stubs lag
-        SearchSortedOptions,
-        call_function,
-    )
+    import pyarrow.compute as pc  # which takes long to import, and whole shards need none of it
 
     if pa.types.is_fixed_size_binary(cells.type):  # which Arrow does not search
         cells, values = cells.cast(pa.binary()), values.cast(pa.binary())
-    found = call_function("search_sorted", [cells, values], SearchSortedOptions(side))
+    found = pc.search_sorted(cells, values, side=side)  # type: ignore[attr-defined]  # stubs lag
     return cast("list[int]", found.to_pylist())
 
 

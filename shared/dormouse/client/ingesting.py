@@ -405,11 +405,12 @@ def _ingested_at_once(handle: TableHandle, key: str, local: Path) -> Ingested | 
         return None
     try:
         written = ingest_at_once(services, table, sent.message, local)
+        if written is not None:
+            handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
     except (ContendedError, UnavailableError, OutcomeUnknownError, OutOfSpaceError):
         return None  # as a file, it is the same source: it adds nothing if it landed
     if written is None:
         return None
-    handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
     known = frozenset([source.id]) if written.known else frozenset[str]()
     return Ingested(handle, (source,), known, done=bool(known or written.accepted))
 

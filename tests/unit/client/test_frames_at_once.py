@@ -91,6 +91,22 @@ def test_after_a_failure_that_may_pass_it_is_dropped_and_is_there_once(
     assert keys(handle) == ([1, 2, 3] if key else [1, 1, 2, 2, 3, 3])
 
 
+def test_rows_whose_news_cannot_be_sent_after_the_commit_are_there_once(
+    handle: TableHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, left = handle.queues.send, [UnavailableError("the queue does not answer")]
+
+    def fail_once(*arguments: object, **named: object) -> object:
+        if left:
+            raise left.pop()
+        return send(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(handle.queues, "send", fail_once)
+    handle.ingest(ROWS)
+    assert not left
+    assert keys(handle) == [1, 2, 3]
+
+
 def test_a_fault_of_ours_is_raised_and_nothing_is_dropped(
     handle: TableHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
