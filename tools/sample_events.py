@@ -59,10 +59,6 @@ ORDER = (
     *(f"answer_query/{event}" for event in ("sql", "cancel")),
     *(f"serve_catalog/{event}" for event in ("good", "list", "write")),
     *(f"serve_http/{event}" for event in ("good", "list", "rows", "malformed")),
-    *(
-        f"serve_websocket/{event}"
-        for event in ("connect", "good", "query", "malformed", "disconnect")
-    ),
     *("sweep/audit", "administer/restore", "administer/mixed"),
 )
 """The events, as far as a stage has them: those that find work first, the deletion last."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 
 from dormouse.cache import Cache
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.http.connections import Connections, NoConnections
 from dormouse.state.jobs import DAMAGED as DAMAGED
 from dormouse.state.jobs import JobEvent, Tracked
 from dormouse.state.jobs import JobRecord as JobRecord
@@ -755,7 +754,6 @@ class Services:
     reader_access: ReaderAccess | None = None
     mirror: Mirror | None = None
     result_queues: ResultQueues = NoResultQueues()
-    connections: Connections = NoConnections()
     check_conditions: Callable[[], None] = _hold
     compute: Callable[[str, int, float], None] | None = None
 

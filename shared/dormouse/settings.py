@@ -171,12 +171,10 @@ class Settings:
     where published tables get entries, by the process that publishes them. `result_queues` are the
     queues that results of queries may be sent to, by the process that answers them. `http_role_id`
     is the unique id of the role of the HTTP API, whose messages that process believes to say who
-    asks; empty if it believes none. `websocket_role_id` is that of the WebSocket, `connections_uri`
-    where processes send on its connections; empty if there is none. `query_role_ids` are those of
-    the roles that send messages about queries that have begun. `http_role` is the ARN of the role
-    of the HTTP API, which signs addresses for callers with tokens; empty if it does not.
-    `conditions_tried_at` is the URI of a server that was found to hold to conditions of writes when
-    this instance was deployed there, so that its processes need not try them; empty if none was.
+    asks; empty if it believes none. `query_role_ids` are those of the roles that send messages
+    about queries that have begun. `conditions_tried_at` is the URI of a server that was found to
+    hold to conditions of writes when this instance was deployed there, so that its processes need
+    not try them; empty if none was.
     """
 
     instance: str
@@ -190,10 +188,7 @@ class Settings:
     glue_database: str = ""
     result_queues: tuple[str, ...] = ()
     http_role_id: str = ""
-    websocket_role_id: str = ""
     query_role_ids: tuple[str, ...] = ()
-    connections_uri: str = ""
-    http_role: str = ""
     conditions_tried_at: str = ""
 
     @property
@@ -229,10 +224,7 @@ class Settings:
             glue_database=given.get("DORMOUSE_GLUE_DATABASE", ""),
             result_queues=tuple(filter(None, given.get("DORMOUSE_RESULT_QUEUES", "").split(","))),
             http_role_id=given.get("DORMOUSE_HTTP_ROLE_ID", ""),
-            websocket_role_id=given.get("DORMOUSE_WEBSOCKET_ROLE_ID", ""),
             query_role_ids=tuple(filter(None, given.get("DORMOUSE_QUERY_ROLE_IDS", "").split(","))),
-            connections_uri=given.get("DORMOUSE_CONNECTIONS_URI", ""),
-            http_role=given.get("DORMOUSE_HTTP_ROLE", ""),
             conditions_tried_at=given.get(CONDITIONS_TRIED_AT, ""),
         )
 

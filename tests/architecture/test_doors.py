@@ -12,7 +12,7 @@ from tests.architecture.sources import LIBRARY, fail_for, sources
 
 DOORS = tuple(
     f"{LIBRARY}/features/{door}"
-    for door in ("answer_query", "catalog", "http/", "queries", "query_", "websocket")
+    for door in ("answer_query", "catalog", "http/", "queries", "query_")
 )
 """How the paths of services begin that answer for any caller; some may be yet to come."""
 OTHER_WAYS = (

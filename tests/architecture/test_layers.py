@@ -79,7 +79,6 @@ LAYERS = [
     {"folder"},
     {"client"},
     {"features.http"},
-    {"features.websocket"},
 ]
 """Lowest first. A module imports from lower layers and its own, never from higher ones."""
 
@@ -101,7 +100,6 @@ THIRD_PARTY = {
         "features/http/queries",
         "features/answer_query",
         "features/query_plans",
-        "features/websocket",
         "features/row_matcher",
         "log/columns",
         "log/key_index",
@@ -115,7 +113,6 @@ THIRD_PARTY = {
     "duckdb": ("statements/",),
     "isal": ("stored/checksums",),
     "pyspark": (),
-    "websockets": ("http/websocket", "client/socket"),
 }
 """Which files of the library may import what, by how their paths begin."""
 

@@ -14,11 +14,10 @@ TELLERS = {
     "aws/http_proxy.py": {"get_frozen_credentials"},
     "aws/reader_access.py": {"assume_role"},
     "aws/uploads.py": {"generate_presigned"},
-    "aws/connections.py": {"get_frozen_credentials"},
 }
 """The one place that lends credentials, narrowed to one table, if the stack's parameter says so;
 those that make links, each to put one object into the ingest bucket or to get a file of a result;
-and those that sign requests of the console and of clients, on the machine of who has the
+and those that sign requests of the console, on the machine of who has the
 credentials."""
 
 

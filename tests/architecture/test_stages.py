@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import get_args, get_origin, get_type_hints
 
 from dormouse.client.instance import Instance
-from dormouse.http.connections import Served, SocketEvent
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.jobs import SweepCheck
 from dormouse.messages.stages import (
-    CONNECTED,
     QUEUES,
     SCHEDULED,
     SERVED,
@@ -25,7 +23,7 @@ from dormouse.stored.paths import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table
 from tests.architecture.sources import LIBRARY, ROOT, Source, fail_for, sources
 
-NAMES = [*(stage.name for stage in STAGES), *SCHEDULED, *SERVED, *CONNECTED]
+NAMES = [*(stage.name for stage in STAGES), *SCHEDULED, *SERVED]
 KNOWN_QUEUES = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
 
 
@@ -54,14 +52,12 @@ def test_what_a_sweep_sends_again_follows_from_a_check() -> None:
     fail_for(path for path in paths if get_type_hints(load(path)) != hints)
 
 
-def test_what_an_api_runs_answers_requests_or_serves_connections() -> None:
+def test_what_an_api_runs_answers_requests() -> None:
     hints = {path: [*get_type_hints(load(path)).values()] for path in SERVED.values()}
     assert {path: others for path, (_, *others) in hints.items()} == dict.fromkeys(
         SERVED.values(), [HttpRequest, HttpResponse]
     )
     assert {needs for needs, *_ in hints.values()} <= {Services, Instance}
-    for path in CONNECTED.values():
-        assert [*get_type_hints(load(path)).values()] == [Instance, SocketEvent, Served], path
 
 
 def test_there_is_a_function_for_each_stage_and_for_nothing_else() -> None:

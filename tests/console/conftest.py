@@ -17,7 +17,6 @@ from dormouse.client.instance import Instance
 from dormouse.console import console_uri, is_console, with_console
 from dormouse.features.http.problems import guarded
 from dormouse.features.http.serve_http import serve_http
-from dormouse.features.websocket import with_websocket
 from dormouse.http.loopback import LoopbackServer
 from tests.support.waiting import eventually
 
@@ -166,8 +165,7 @@ def console(tmp_path: Path, driver: Any) -> Iterator[Console]:
         instance.create_table(
             "meters", "meter: string, at: timestamp, kwh: double?", row_keys=["meter", "at"]
         )
-        api = with_websocket(partial(serve_http, instance), instance)
-        answer = with_console(api)
+        answer = with_console(partial(serve_http, instance))
         with LoopbackServer(guarded(answer, TOKEN, is_open=is_console)) as server:
             driver.get("about:blank")
             driver.get_log("browser")  # what the page of another test was refused

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -278,74 +277,7 @@ def test_nothing_keeps_anybody_out(console: Console, size: tuple[int, int], sche
     assert found == []
 
 
-NOTING = """
-window.asked = []; window.fetched = [];
-const send = WebSocket.prototype.send, real = window.fetch;
-WebSocket.prototype.send = function (text) {
-  window.asked.push(JSON.parse(text).path);
-  send.call(this, text);
-};
-window.fetch = (...given) => {
-  window.fetched.push(String(given[0]));
-  return real(...given);
-};
-"""
-"""Keeps which paths are asked for, by the WebSocket and by HTTP."""
-
-
-def watched(console: Console, path: str) -> int:
-    """Return how often the WebSocket was asked for a path."""
-    script = "return (window.asked ?? []).filter(each => each === arguments[0]).length"
-    return int(console.driver.execute_script(script, path))
-
-
-@pytest.mark.parametrize(
-    ("place", "paths"),
-    [
-        ("#/", ("/tables", "/tables/flights/status")),
-        ("#/tables/flights/files", ("/tables/flights", "/tables/flights/refused-files")),
-        ("#/tables/flights/jobs", ("/tables/flights/status", "/tables/flights/jobs?limit=200")),
-        ("#/queues", ("/queues",)),
-        ("#/jobs", ("/jobs?limit=100&state=",)),
-    ],
-)
-def test_nothing_is_asked_by_http_again_while_the_websocket_is_open(
-    console: Console, place: str, paths: tuple[str, ...]
-) -> None:
-    console.driver.execute_script(NOTING)
-    ready(console, place)
-    console.until(lambda: all(watched(console, path) for path in paths))
-    console.driver.execute_script("window.fetched = []; window.asked = []")
-    console.until(lambda: all(watched(console, path) > 1 for path in paths))
-    assert console.driver.execute_script("return window.fetched") == []
-
-
-def test_a_file_is_followed_by_the_websocket(console: Console) -> None:
-    ready(console, "#/tables/meters/files")
-    console.driver.execute_script(NOTING)
-    console.drop("june.csv", "meter,at,kwh\nash-01,2026-06-01T00:00:00,1.5\n")
-    console.sees("june.csv is rows of meters.")
-    found = console.driver.execute_script("return window.fetched")
-    assert len([path for path in found if "/files/" in path]) == 1, "it is sent, and no more"
-
-
-def test_what_changes_comes_by_the_websocket_once(console: Console) -> None:
-    ready(console, "#/jobs")
-    console.sees("ingest")
-    console.driver.execute_script(
-        "window.frames_seen = []; const send = WebSocket.prototype.send;"
-        "WebSocket.prototype.send = function (text) {"
-        "  if (!this.noted) { this.noted = true; this.addEventListener('message',"
-        "    ({ data }) => window.frames_seen.push(JSON.parse(data).type)); }"
-        "  send.call(this, text); };"
-    )
-    console.until(lambda: "unchanged" in console.driver.execute_script("return frames_seen"))
-    more = {"meter": ["ash"], "at": [datetime(2026, 1, 1, tzinfo=UTC)], "kwh": [1.0]}
-    console.instance.table("meters").ingest(pa.table(more))
-    console.until(lambda: "changed" in console.driver.execute_script("return frames_seen"))
-
-
-def test_an_answer_that_is_too_large_for_one_response_comes_in_pages(
+def test_an_answer_that_is_too_large_for_one_response_comes_later(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dormouse.features.http.queries.STATEMENT_ROWS", 100)
@@ -353,6 +285,23 @@ def test_an_answer_that_is_too_large_for_one_response_comes_in_pages(
     console.fill("textarea", "SELECT flight, day FROM flights ORDER BY day")
     console.press("Run")
     console.sees("360 rows in", "1–100 of 360", "2026-01-01")
+    console.driver.execute_script(
+        "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; });"
+        " return '#/query'; };"
+    )
+    console.press("CSV")
+    saved = str(console.until(lambda: console.driver.execute_script("return window.saved")))
+    assert (len(saved.splitlines()), saved[:12]) == (361, '"flight","da')
+
+
+def test_of_many_rows_that_come_later_the_first_are_shown(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.features.http.queries.STATEMENT_ROWS", 100)
+    ready(console, "#/query")
+    console.fill("textarea", "SELECT n FROM range(10001) AS numbers(n) ORDER BY n")
+    console.press("Run")
+    console.sees("the first 10,000 rows in", "1–100 of 10,000")
 
 
 NUMBERS = (
@@ -385,7 +334,7 @@ def test_numbers_are_shown_with_all_their_digits_and_no_others(
     wanted = ["0.0004", "1e-9", "52.52885339772246", "0.30000000000000004", "-0.0"]
     wanted += [str(large), str(-(2**63)), "2026", "1000001", "12345678901234567890.50", "1,000.0"]
     names = ", ".join(f"{each} AS c{place}" for place, each in enumerate(NUMBERS.split(", ")))
-    for rows_of_one_answer in (100_000, 1):  # by HTTP, and by the WebSocket
+    for rows_of_one_answer in (100_000, 1):  # at once, and later
         monkeypatch.setattr("dormouse.features.http.queries.STATEMENT_ROWS", rows_of_one_answer)
         ready(console, "#/query")
         console.fill("textarea", f"SELECT {names} FROM flights LIMIT 2")

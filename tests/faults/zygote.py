@@ -33,7 +33,7 @@ PACKAGES = (
         "pyarrow.parquet",
         "rich.live",
     ),
-    *("rpds", "samtranslator.translator.transform", "sqlglot", "typer.testing", "websockets"),
+    *("rpds", "samtranslator.translator.transform", "sqlglot", "typer.testing"),
     *("xdist.scheduler", "yaml", "werkzeug.serving"),
 )
 

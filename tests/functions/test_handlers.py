@@ -22,6 +22,7 @@ from dormouse.messages.stages import (
     GarbageCandidates,
     IngestJob,
     OutboundMessage,
+    QueryTask,
     TableChanged,
     encode,
 )
@@ -409,3 +410,23 @@ def test_of_messages_of_the_http_api_alone_the_message_says_who_asks(
     end = load_end(functions.world.results, "q")
     assert end is not None
     assert end.who == who
+
+
+def test_only_the_instance_says_whose_query_it_goes_on_with(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = QueryTask("q", 0, "jwt:issuer#eve")
+    settings = replace(
+        handling.process().settings,
+        query_role_ids=("AROAANSWER", "AROASWEEP"),
+        http_role_id="AROAAPI",
+    )
+    wired = replace(handling.process(), settings=settings)
+    monkeypatch.setattr(handling, "wiring", lambda: wired)
+    for sender in ("AROAANSWER:answer_query", "AROASWEEP:sweep"):
+        assert handling.asked_by(message, sender) == message
+    for sender in ("AIDAEVE", "AROAAPI:x", "AROASWEEPER:x", ""):
+        found = handling.asked_by(message, sender)
+        assert isinstance(found, QueryTask)
+        plain = sender.partition(":")[0]
+        assert found.who == (f"aws-id:{plain}" if plain else "")

@@ -276,13 +276,3 @@ def test_the_api_answers_takes_rows_and_says_what_is_wrong(walk: Walk) -> None:
     assert json.loads(answers["good"]["body"])["columns"] == [{"name": "note", "type": "string"}]
     assert "letters" in answers["list"]["body"]
     assert "$.limit" in answers["malformed"]["body"]
-
-
-def test_events_of_a_connection_are_served_though_it_is_closed_meanwhile(walk: Walk) -> None:
-    statuses = {
-        name: walk.seen[f"serve_websocket/{name}"].answer["statusCode"]
-        for name in ("connect", "good", "query", "malformed", "disconnect")
-    }
-    assert set(statuses.values()) == {200}
-    (asked,) = walk.seen["serve_websocket/query"].sent["queries"]
-    assert json.loads(asked)["connection"] == "JKJaXmPLvHcESHA="

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dormouse.messages.stages import CONNECTED as CONNECTED
 from dormouse.messages.stages import SCHEDULED as SCHEDULED
 from dormouse.messages.stages import SERVED as SERVED
 from dormouse.messages.stages import STAGES as QUEUE_STAGES

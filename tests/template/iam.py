@@ -106,11 +106,6 @@ def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[N
             yield from _dynamodb_needs(operation, params)
         case "s3":
             yield from _s3_needs(operation, params)
-        case "apigatewaymanagementapi":
-            method = {"PostToConnection": "POST", "DeleteConnection": "DELETE"}[operation]
-            api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-WebSocketApi/live"
-            name = params["ConnectionId"]
-            yield Need("execute-api:ManageConnections", f"{api}/{method}/@connections/{name}")
         case "emr-serverless":
             yield from _emr_needs(operation, params)
 

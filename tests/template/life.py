@@ -14,7 +14,7 @@ from dormouse.client.instance import Instance
 from dormouse.features.administration import administer
 from dormouse.features.export import load_manifest
 from dormouse.features.purge import REQUEST, purge_id_of
-from dormouse.features.queries import QUERIES, load_end
+from dormouse.features.queries import load_end
 from dormouse.features.requests import NamesTable, request_key, request_path
 from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.messages.requests import (
@@ -105,7 +105,6 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     read_rows(flow, table)
     ask_the_catalog(flow, table)
     use_the_api(flow, table)
-    use_the_websocket(flow, table)
     flow.invoke("measure", {})
     for event in ("good", "audit"):
         path = EVENTS / "sweep" / f"{event}.json"
@@ -327,32 +326,6 @@ def use_the_api(flow: Flow, table: Table) -> None:
     location = ask_the_api(flow, "POST", f"{path}/compact", {})["location"]
     flow.settle()
     assert ask_the_api(flow, "GET", location)["state"] != "waiting"
-
-
-def use_the_websocket(flow: Flow, table: Table) -> None:
-    """Watch all that there is of a table, and ask a query on a connection; be refused on others."""
-    path = f"/tables/{table.name}"
-    on_the_websocket(flow, "connect")
-    parts = [path, *(f"{path}/{part}" for part in ("status", "metrics", "jobs", "refused-files"))]
-    for watched in ("/tables", "/jobs", "/queries", "/queues", *parts):
-        on_the_websocket(flow, "good", type="watch", id="1", path=watched)
-    on_the_websocket(flow, "query", type="query", id="2", table=table.name)
-    flow.settle()
-    asked = flow.wiring().services.tracker.records(QUERIES)
-    newest = max(asked, key=lambda each: each.updated_ms)
-    on_the_websocket(flow, "good", type="page", id="3", query_id=newest.job_id)
-    on_the_websocket(flow, "good", type="cancel", id="4", query_id=newest.job_id)
-    flow.settle()
-    on_the_websocket(flow, "disconnect")
-    on_the_websocket(flow, "good", type="ping", id="5")
-
-
-def on_the_websocket(flow: Flow, name: str, **frame: object) -> None:
-    """Let one event of a connection happen."""
-    event = json.loads((EVENTS / "serve_websocket" / f"{name}.json").read_text())
-    if frame:
-        event["body"] = json.dumps(frame)
-    assert flow.invoke("serve_websocket", event) == {"statusCode": 200}
 
 
 def ask_the_api(

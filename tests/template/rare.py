@@ -104,7 +104,7 @@ RARE = (
         f"{PINNING}test_a_pinned_version_outlives_every_delay_and_is_freed_with_its_pin",
         (
             *("ingest", "split_partition", "compact", "purge_rows", SPARK_JOB),
-            *("dispatch_spark", "track_spark", "measure", "publish_iceberg", "serve_websocket"),
+            *("dispatch_spark", "track_spark", "measure", "publish_iceberg"),
         ),
         ("dynamodb:Query",),
         ("-state",),
@@ -160,17 +160,10 @@ RARE = (
         ("-state",),
     ),
     Rare(
-        "tests/unit/aws/test_connections.py::test_a_connection_whose_reader_is_too_slow_is_closed",
-        ("answer_query",),
-        ("execute-api:ManageConnections",),
-        ("/DELETE/@connections/*",),
-    ),
-    Rare(
         f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
         (
             *(role for role in COMMITS if role != "collect_garbage"),
             *("dispatch_spark", "track_spark", "measure", "publish_iceberg", "serve_http"),
-            "serve_websocket",
         ),
         ("dynamodb:BatchGetItem",),
         ("-snapshots",),

@@ -31,7 +31,6 @@ PLACES = {
     "GiveRunsTheirRole": {"DispatchSparkRole"},
     "PinVersions": {"AnswerQueryRole"},
     "ReadPublished": {"ReadersRole"},
-    "RecordConnections": {"ServeWebsocketRole"},
     TRUST: {"SparkJobRole"},
 }
 """Which resources have statements with a condition, by their Sid."""
@@ -51,7 +50,6 @@ CONDITIONS = {
     },
     "GiveRunsTheirRole": {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
     "PinVersions": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["*#P"]}},
-    "RecordConnections": {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["(connections)"]}},
     "ReadPublished": {"StringEquals": {"aws:ResourceAccount": NAMES.account}},
     TRUST: {
         "StringEquals": {"aws:SourceAccount": NAMES.account},

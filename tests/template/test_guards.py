@@ -232,9 +232,6 @@ def test_functions_are_invoked_from_outside_by_their_schedules_and_routes_alone(
     assert {p["FunctionName"]: p["SourceArn"] for p in served} == {
         template.function("serve_catalog")["FunctionName"]: f"{api}/*/*/iceberg/*",
         template.function("serve_http")["FunctionName"]: f"{api}/*/*/*",
-        template.function("serve_websocket")["FunctionName"]: (
-            f"{api.replace('HttpApi', 'WebSocketApi')}/live/*"
-        ),
     }
     permissions = [p for p in permissions if p not in served]
     assert {p["Principal"] for p in permissions} == {"events.amazonaws.com"}
@@ -268,10 +265,7 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
         "DORMOUSE_ACCOUNT",
         "DORMOUSE_MEMORY_BYTES",
         "DORMOUSE_HTTP_ROLE_ID",
-        "DORMOUSE_WEBSOCKET_ROLE_ID",
         "DORMOUSE_QUERY_ROLE_IDS",
-        "DORMOUSE_HTTP_ROLE",
-        "DORMOUSE_CONNECTIONS_URI",
         "DORMOUSE_READERS_ROLE",
         "DORMOUSE_RESULT_QUEUES",
         "DORMOUSE_SPARK",
@@ -283,18 +277,14 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
 
 
 def test_no_function_can_be_reached_by_a_url_without_a_signature(template: Template) -> None:
-    """But at the addresses for tokens and of the WebSocket, which `test_http_policies` looks at."""
+    """But at the address for tokens, which `test_http_policies` looks at."""
     resources = template.translated.resources.values()
     assert not {each["Type"] for each in resources} & {
         "AWS::Lambda::Url",
         "AWS::ApiGateway::RestApi",
     }
     others = ("AWS::ApiGatewayV2::Route", "AWS::ApiGatewayV2::Integration")
-    own = {
-        each.get("Condition")
-        for name, each in template.translated.resources.items()
-        if each["Type"] in others and not name.startswith("WebSocket")
-    }
+    own = {each.get("Condition") for each in resources if each["Type"] in others}
     assert own == {"HasJwt"}
     api = template.properties("HttpApi")
     (scheme,) = api["Body"]["components"]["securitySchemes"].values()

@@ -85,44 +85,6 @@ def test_the_api_for_tokens_invokes_one_function() -> None:
     assert permission["SourceArn"] == f"{api}/*"
 
 
-def test_who_connects_to_the_websocket_is_asked_for_a_signature(template: Template) -> None:
-    every = template.of_type("AWS::ApiGatewayV2::Route").items()
-    routes = {route["RouteKey"]: route for name, route in every if name.startswith("WebSocket")}
-    assert {key: route["AuthorizationType"] for key, route in routes.items()} == {
-        "$connect": "AWS_IAM",
-        "$default": "NONE",
-        "$disconnect": "NONE",
-    }
-    permission = template.properties("WebSocketPermission")
-    api = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-WebSocketApi/live"
-    assert permission["FunctionName"] == "dormouse-test-serve_websocket"
-    assert permission["SourceArn"] == f"{api}/*"
-    policy = list(statements(template.properties("WebSocketPolicy")["PolicyDocument"]))
-    assert is_granted(Need("execute-api:Invoke", f"{api}/$connect"), policy)
-    assert not is_granted(
-        Need("execute-api:ManageConnections", f"{api}/POST/@connections/x"), policy
-    )
-
-
-def test_the_http_api_signs_addresses_of_the_websocket_only_for_tokens(template: Template) -> None:
-    connect = f"arn:aws:execute-api:{REGION}:{NAMES.account}:local-WebSocketApi/live/$connect"
-    asked = Template.read(**TOKENS)
-    for each, signs in ((template, False), (asked, True)):
-        granted = [s for document in each.policies("serve_http") for s in statements(document)]
-        assert is_granted(Need("execute-api:Invoke", connect), granted) == signs
-        given = each.function("serve_http")["Environment"]["Variables"]
-        assert bool(given["DORMOUSE_CONNECTIONS_URI"]) == signs
-        role = each.function("serve_websocket")["Environment"]["Variables"]["DORMOUSE_HTTP_ROLE"]
-        assert role == (each.names.arn("ServeHttpRole") if signs else "")
-
-
-def test_queries_believe_the_websocket_to_name_connections(template: Template) -> None:
-    variables = template.function("answer_query")["Environment"]["Variables"]
-    assert variables["DORMOUSE_WEBSOCKET_ROLE_ID"] == SENDER_ID
-    own = template.function("serve_websocket")["Environment"]["Variables"]
-    assert own["DORMOUSE_CONNECTIONS_URI"] == variables["DORMOUSE_CONNECTIONS_URI"]
-
-
 def test_queries_believe_the_instance_to_say_whose_query_goes_on(template: Template) -> None:
     function = template.translated.resources["AnswerQueryFunction"]["Properties"]
     given = function["Environment"]["Variables"]["DORMOUSE_QUERY_ROLE_IDS"]

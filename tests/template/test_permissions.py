@@ -21,8 +21,6 @@ from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
 from dormouse.aws import clients, handling
-from dormouse.http.loopback import LoopbackServer
-from dormouse.http.messages import HttpResponse
 from dormouse.stored.paths import SPARK_CODE, data_prefix, state_prefix
 from dormouse_cli.local import moto_server
 from dormouse_cli.local.deploy import deploy
@@ -315,8 +313,6 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         patch.setattr(threaded_moto_server, "DomainDispatcherApplication", dispatch)
         server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()
-        taking = LoopbackServer(lambda request: HttpResponse(200))  # connections that take all
-        taking.start()
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
         patch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)  # it delays answers
@@ -330,9 +326,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             "DORMOUSE_INSTANCE": NAMES.instance,
             "DORMOUSE_ACCOUNT": NAMES.account,
             "DORMOUSE_HTTP_ROLE_ID": SENDER_ID,
-            "DORMOUSE_WEBSOCKET_ROLE_ID": SENDER_ID,
             "DORMOUSE_QUERY_ROLE_IDS": SENDER_ID,
-            "DORMOUSE_CONNECTIONS_URI": taking.url,
             "DORMOUSE_SPARK": "yes",
             "DORMOUSE_SPARK_APPLICATION": APPLICATION,
             "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
@@ -351,6 +345,5 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
                 live(flow, name, state_store)
         finally:
             server.stop()
-            taking.close()
             clients.session.cache_clear()
     yield flow.requests

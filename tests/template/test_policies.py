@@ -16,7 +16,7 @@ MOST_CHARACTERS_OF_A_MANAGED_POLICY = 6144
 MOST_CHARACTERS_OF_A_ROLES_OWN_POLICIES = 10240
 
 
-OF_CALLERS = ("HttpReadPolicy", "HttpWritePolicy", "HttpAdministerPolicy", "WebSocketPolicy")
+OF_CALLERS = ("HttpReadPolicy", "HttpWritePolicy", "HttpAdministerPolicy")
 """Policies that operators attach to the callers of the API."""
 
 

@@ -21,7 +21,6 @@ from dormouse_cli.generated.granted import grants_in
 from tests.architecture.sources import LIBRARY, sources
 from tests.support.pins import SHIPPED, pins_in
 from tests.template.conftest import (
-    CONNECTED,
     LONGEST_WINDOW_SECONDS,
     NAMES,
     QUEUE_OF,
@@ -34,10 +33,8 @@ from tests.template.conftest import (
 )
 
 FOURTEEN_DAYS = 14 * 24 * 60 * 60
-NEVER_LOADED = {"cloudpickle", "websockets"}
-"""What a package of a layer needs only for functions written in Python that its plans call, and
-what servers and clients on other machines need.
-"""
+NEVER_LOADED = {"cloudpickle"}
+"""What a package of a layer needs only for functions written in Python that its plans call."""
 KEPT = ("AWS::S3::Bucket", "AWS::DynamoDB::Table")
 
 
@@ -70,7 +67,7 @@ def test_every_stage_has_a_function_and_sample_events_and_nothing_else_has(
 ) -> None:
     assert set(template.of_type("AWS::Lambda::Function")) == set(map(logical_id_of, STAGES))
     assert sorted(path.name for path in (ROOT / "events").iterdir()) == STAGES
-    assert sorted([*QUEUE_OF, *SCHEDULED, *SERVED, *CONNECTED]) == STAGES
+    assert sorted([*QUEUE_OF, *SCHEDULED, *SERVED]) == STAGES
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -210,7 +207,7 @@ def paths_of(function: str) -> list[str]:
     """Return what a function imports when it needs it, as the tables of stages and requests say."""
     if function == "administer":
         return [kind.path for kind in get_args(AdminRequest)]
-    paths = [{**SCHEDULED, **SERVED, **CONNECTED}.get(function, "") or STAGE_PATHS[function]]
+    paths = [{**SCHEDULED, **SERVED}.get(function, "") or STAGE_PATHS[function]]
     if function == "sweep":
         paths += [stage.overdue for stage in stages.STAGES if stage.overdue]
     return paths

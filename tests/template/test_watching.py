@@ -24,7 +24,7 @@ MOST_CHARACTERS_OF_A_SEARCH = 1024
 
 OF_THE_WHOLE = {
     *("throttles", "sweep-missing", "contention"),
-    *("http-api-errors", "token-api-errors", "websocket-api-errors"),
+    *("http-api-errors", "token-api-errors"),
 }
 WORST_OF = {
     "compaction-lags": Metric.REFERENCES_PER_LEAF,

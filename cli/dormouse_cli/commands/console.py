@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dormouse.errors import NotFoundError, UnavailableError, needs_extra
+from dormouse.errors import needs_extra
 from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.session import Session, instance_of
 from dormouse_cli.terminal import note
@@ -48,13 +48,11 @@ def serve(
     from dormouse.console import console_uri, is_console, with_console
     from dormouse.features.http.problems import guarded, refusal
     from dormouse.features.http.serve_http import serve_http
-    from dormouse.features.websocket import with_websocket
     from dormouse.http.loopback import LoopbackServer
 
     instance = instance_of(ctx, works=True)
     key = token or secrets.token_urlsafe(24)
-    api = with_websocket(partial(serve_http, instance), instance)
-    answer = guarded(with_console(api), key, is_open=is_console)
+    answer = guarded(with_console(partial(serve_http, instance)), key, is_open=is_console)
     with LoopbackServer(answer, port, refuse=refusal, streamed=("PUT",)) as server:
         found = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
         if command:
@@ -116,20 +114,11 @@ def _answer(ctx: typer.Context, api: str) -> tuple[Answer, tuple[str, ...]]:
     settings = Settings.from_environment(instance=session.name)
     if settings.folder is not None and not api:
         from dormouse.features.http.serve_http import serve_http
-        from dormouse.features.websocket import with_websocket
 
-        instance = instance_of(ctx, works=True)
-        return with_websocket(partial(serve_http, instance), instance), ("PUT",)
+        return partial(serve_http, instance_of(ctx, works=True)), ("PUT",)
     with needs_extra("aws", "the console of a deployment"):
-        from dormouse.aws.connections import signing
-        from dormouse.aws.http_proxy import SigningProxy, api_uri, socket_uri
-    uri, socket = api or api_uri(settings.instance), None
-    if not api:  # else the instance that it is of is unknown
-        try:
-            socket = signing(socket_uri(settings.instance))
-        except (NotFoundError, UnavailableError) as error:
-            note(f"the page asks by HTTP alone: {error}")
-    return SigningProxy(uri, socket=socket).answer, ()
+        from dormouse.aws.http_proxy import SigningProxy, api_uri
+    return SigningProxy(api or api_uri(settings.instance)).answer, ()
 
 
 def _show(uri: str, opens: bool) -> None:

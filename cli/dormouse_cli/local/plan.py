@@ -8,9 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-_CONNECTIONS = "DORMOUSE_CONNECTIONS_URI"
-"""The variable that tells functions where they send on connections."""
-
 Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
 
 
@@ -152,17 +149,6 @@ class Deployment:
     schedules: tuple[Schedule, ...]
     rules: tuple[Rule, ...]
     routes: tuple[Route, ...] = ()
-    socket_function: str = ""
-
-    def with_connections_at(self, uri: str) -> "Deployment":
-        """The same deployment, whose functions send on connections at a server of this machine."""
-        functions = tuple(
-            replace(each, environment={**each.environment, _CONNECTIONS: uri})
-            if _CONNECTIONS in each.environment
-            else each
-            for each in self.functions
-        )
-        return replace(self, functions=functions)
 
     def with_at_most(self, concurrency: int) -> "Deployment":
         """The same deployment, whose event sources run no more batches at once than that."""

@@ -43,7 +43,6 @@ from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment, isolated_session
 from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
-from dormouse_cli.local.websocket_api import CONNECTIONS, WebSocketApi
 
 _log = logging.getLogger(__name__)
 
@@ -184,8 +183,6 @@ class LocalStack:
             deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
             deploy(deployment, isolated_session(self._region), endpoint_url)
             http = self._http_server(deployment)
-            if http is not None:
-                deployment = deployment.with_connections_at(http.url)
             host = LambdaHost(
                 deployment,
                 {**inherited(), **_environment(endpoint_url, self._region)},
@@ -269,12 +266,8 @@ class LocalStack:
 
     def _door(self, deployment: Deployment, host: LambdaHost) -> Answer:
         """Return what answers the requests to that server."""
-        given = (host.invoke, deployment.account, self._now, self._new_id)
-        answer: Answer = HttpApi(deployment.routes, *given).answer
-        if deployment.socket_function:
-            api = WebSocketApi(deployment.socket_function, *given)
-            answer = api.with_connections(answer)
-        return guarded(with_console(answer), self._http_token, is_open=_is_open)
+        api = HttpApi(deployment.routes, host.invoke, deployment.account, self._now, self._new_id)
+        return guarded(with_console(api.answer), self._http_token, is_open=_is_open)
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
@@ -308,9 +301,9 @@ class LocalStack:
 
 def _is_open(path: str) -> bool:
     """Return whether a path needs no token: engines that ask the Iceberg catalog have none to send,
-    nor functions that send on connections, and the page of the console learns it from its address.
+    and the page of the console learns it from its address.
     """
-    return path.startswith(("/iceberg/", CONNECTIONS)) or is_console(path)
+    return path.startswith("/iceberg/") or is_console(path)
 
 
 def _check_port(port: int) -> None:

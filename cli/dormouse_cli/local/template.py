@@ -40,7 +40,6 @@ from dormouse_cli.local.resources import (
 _ANY = "x-amazon-apigateway-any-method"
 _INTEGRATION = "x-amazon-apigateway-integration"
 _FUNCTION = re.compile(r"/functions/arn:[^/]+:function:([^:/]+)/invocations$")
-_SOCKET_ROUTES = {"$connect", "$default", "$disconnect"}
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*(/|/\{[A-Za-z0-9._-]+\+\})?")
 
 
@@ -56,26 +55,6 @@ def routes(resources: Resources) -> Iterator[Route]:
                 )
             for method, operation in methods.items():
                 yield _route(logical_id, path, method, cast(Document, operation))
-
-
-def socket_function(resources: Resources) -> str:
-    """The name of the function of the WebSocket API; empty without one."""
-    named = {
-        resources.get(logical_id, "RouteKey")
-        for logical_id in resources.of_type("AWS::ApiGatewayV2::Route")
-    }
-    found = [
-        _FUNCTION.search(cast(str, resources.get(logical_id, "IntegrationUri")))
-        for logical_id in resources.of_type("AWS::ApiGatewayV2::Integration")
-    ]
-    if not named and not found:
-        return ""
-    if named != _SOCKET_ROUTES or len(found) != 1 or found[0] is None:
-        raise TemplateError(
-            "the local stack knows routes and integrations of one WebSocket API with the routes "
-            f"{', '.join(sorted(_SOCKET_ROUTES))} alone, which one function answers"
-        )
-    return found[0][1]
 
 
 def _route(logical_id: str, path: str, method: str, operation: Document) -> Route:
@@ -353,8 +332,6 @@ def _check_routes(deployment: Deployment) -> None:
 _READ = frozenset(
     {
         "AWS::ApiGatewayV2::Api",
-        "AWS::ApiGatewayV2::Integration",
-        "AWS::ApiGatewayV2::Route",
         "AWS::DynamoDB::Table",
         "AWS::EMRServerless::Application",
         "AWS::Events::Rule",
@@ -421,7 +398,6 @@ def read(
         schedules=tuple(schedules(resources)),
         rules=tuple(rules(resources)),
         routes=tuple(routes(resources)),
-        socket_function=socket_function(resources),
     )
     check_wiring(deployment)
     return deployment

@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from functools import partial
-from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.access import NOBODY, is_token, principal_of_arn, principal_of_token
+from dormouse.access import principal_of_arn, principal_of_token
 from dormouse.aws.handling import Event, process
 from dormouse.aws.logs import about_ids, logger
 from dormouse.errors import InvalidRequestError
-from dormouse.http.connections import Connected, Disconnected, Received, Served, SocketEvent
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.ports import Services
 from dormouse.stored.decoding import convert_plain
@@ -137,77 +135,3 @@ def _text(body: bytes) -> str | None:
         return body.decode()
     except UnicodeDecodeError:
         return None
-
-
-# Connections of a WebSocket API on AWS: the form of its events, and of what it expects.
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    userArn: str | None = None
-
-
-class _SocketContext(msgspec.Struct):
-    eventType: Literal["CONNECT", "MESSAGE", "DISCONNECT"]
-    connectionId: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    identity: _Identity = _Identity()
-
-
-class _SocketEvent(msgspec.Struct):
-    requestContext: _SocketContext
-    queryStringParameters: dict[str, str] | None = None
-    body: str | None = None
-    isBase64Encoded: bool = False
-
-
-def handle_socket(
-    event: Event, context: LambdaContext, serve: Callable[[SocketEvent], Served]
-) -> dict[str, object]:
-    """Do what an event of a connection asks for. What is sent on it is not logged.
-
-    Raises:
-        InvalidRequestError: the event is none of a WebSocket API.
-    """
-    happened = socket_event_of(event, process().settings.http_role)
-    with about_ids({"event": type(happened).__name__}):
-        served = serve(happened)
-        if served.problem:
-            logger.error("failed", status=int(served.status), reason=served.problem)
-        else:
-            logger.info("answered", status=int(served.status))
-    refused = isinstance(happened, Connected) and served.status is not HTTPStatus.OK
-    return {"statusCode": int(served.status) if refused else 200}
-
-
-def socket_event_of(event: Mapping[str, object], http_role: str = "") -> SocketEvent:
-    """Return what an event says. Bytes of a client that are no text are a text that is no frame.
-
-    `http_role` is the ARN of the role of the HTTP API, which signs addresses for callers whose
-    tokens were verified; IAM has verified its signature, which covers their names.
-
-    Raises:
-        InvalidRequestError: it is none of a WebSocket API.
-    """
-    try:
-        found = convert_plain(event, _SocketEvent)
-        encoded = (found.body or "").encode()
-        body = base64.b64decode(encoded, validate=True) if found.isBase64Encoded else encoded
-    except ValueError as error:
-        raise InvalidRequestError(f"not an event of a WebSocket API: {error}") from error
-    connection = found.requestContext.connectionId
-    match found.requestContext.eventType:
-        case "CONNECT":
-            return Connected(connection, _caller(found, http_role))
-        case "DISCONNECT":
-            return Disconnected(connection)
-    try:
-        return Received(connection, body.decode())
-    except UnicodeDecodeError:
-        return Received(connection, "\ufffd")
-
-
-def _caller(found: _SocketEvent, http_role: str) -> str:
-    signer = principal_of_arn(found.requestContext.identity.userArn or "")
-    if signer == NOBODY or signer != principal_of_arn(http_role):
-        return signer
-    caller = (found.queryStringParameters or {}).get("caller", "")
-    return caller if is_token(caller) else NOBODY

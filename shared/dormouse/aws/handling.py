@@ -25,7 +25,6 @@ from aws_lambda_powertools.utilities.batch.types import (
 )
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.access import principal_of_sender
@@ -47,9 +46,7 @@ from dormouse.messages.stages import (
     AnswerQuery,
     CancelQuery,
     FilesWaiting,
-    FollowQuery,
     Id,
-    LeaveQuery,
     Message,
     OutboundMessage,
     QueryTask,
@@ -636,9 +633,8 @@ def changed_run(body: str) -> SparkRunChanged:
 
 # Who sent a message: what SQS says of the sender, whatever the message itself says.
 #
-# The HTTP API and the WebSocket send messages for their callers, and the functions that answer and
-# sweep queries send some about queries that have begun. Of these, and of no others, the message
-# says who asks; of those of the WebSocket alone, to which connection progress is sent.
+# The HTTP API sends messages for its callers, and the functions that answer and sweep queries send
+# some about queries that have begun. Of these, and of no others, the message says who asks.
 
 
 def asked_by(message: Message, sender_id: str) -> Message:
@@ -649,17 +645,11 @@ def asked_by(message: Message, sender_id: str) -> Message:
     """
     settings = process().settings
     sender = principal_of_sender(sender_id)
-    if isinstance(message, LeaveQuery | QueryTask):
+    if isinstance(message, QueryTask):
         is_own = any(_is(sender, role_id) for role_id in settings.query_role_ids)
         return message if is_own else replace(message, who=sender)
-    if not isinstance(message, AnswerQuery | CancelQuery | FollowQuery):
+    if not isinstance(message, AnswerQuery | CancelQuery):
         return message
-    if _is(sender, settings.websocket_role_id):
-        return message
-    if isinstance(message, AnswerQuery):
-        message = replace(message, connection=UNSET)  # it may be anybody's
-    if isinstance(message, FollowQuery):
-        message = replace(message, connection="")
     if _is(sender, settings.http_role_id):
         return message
     return replace(message, who=sender)

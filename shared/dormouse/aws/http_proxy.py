@@ -19,8 +19,6 @@ from dormouse.aws.clients import client, reading, session
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 
-SOCKET = "/websocket"
-"""The path that says where the WebSocket is."""
 _SERVICE = "execute-api"
 _REGION = re.compile(r"\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$")
 _SENT = ("accept", "content-type", "idempotency-key", "prefer")
@@ -38,11 +36,8 @@ Send = Callable[[AWSRequest], tuple[int, dict[str, str], bytes]]
 class SigningProxy:
     """Answers requests by those of an HTTP API on AWS."""
 
-    def __init__(
-        self, url: str, send: Send | None = None, *, socket: Callable[[], str] | None = None
-    ) -> None:
-        """`url` is where the API is, without a path; `socket` returns the next signed address of
-        its WebSocket.
+    def __init__(self, url: str, send: Send | None = None) -> None:
+        """`url` is where the API is, without a path.
 
         Raises:
             InvalidRequestError: it is none, or could be read on its way.
@@ -58,12 +53,10 @@ class SigningProxy:
         self._region = found[1] if found else session().get_config_variable("region")
         if self._region is None:
             raise NoRegionError()
-        self._send, self._socket = send or _send, socket
+        self._send = send or _send
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a request as the API does; 502 if that does not answer."""
-        if request.path == SOCKET and self._socket is not None:
-            return json_response(200, {"url": self._socket()}, cache_control="no-store")
         query = f"?{request.query_string}" if request.query_string else ""
         headers = {name: request.headers[name] for name in _SENT if name in request.headers}
         asked = AWSRequest(
@@ -88,16 +81,7 @@ def api_uri(instance: str) -> str:
         NotFoundError: there is none of that name.
         UnavailableError: API Gateway does not answer, or the caller may not ask it.
     """
-    return _endpoint(f"dormouse-{instance}")
-
-
-def socket_uri(instance: str) -> str:
-    """Return where the WebSocket API of a deployment is; raises as `api_uri`."""
-    return f"{_endpoint(f'dormouse-{instance}-websocket')}/live"
-
-
-def _endpoint(name: str) -> str:
-    token = ""
+    name, token = f"dormouse-{instance}", ""
     gateway = client("apigatewayv2")
     while True:
         with reading("API Gateway"):

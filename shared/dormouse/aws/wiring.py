@@ -22,7 +22,6 @@ from dormouse.aws.items import DynamoItems
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues
 from dormouse.aws.reader_access import S3ReaderAccess
 from dormouse.aws.storage import S3Sources, S3Storage
-from dormouse.http.connections import Connections, NoConnections
 from dormouse.items.publications import ItemPublications
 from dormouse.items.store import Space
 from dormouse.items.tables import ItemTables
@@ -131,7 +130,6 @@ def wire(
         ),
         mirror=GlueMirror(client("glue", CLIENT_CONFIG), settings.glue_database),
         result_queues=SqsResultQueues(sqs, settings.result_queues),
-        connections=_connections(settings.connections_uri),
         check_conditions=conditions.check,
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
@@ -154,15 +152,6 @@ def _table_names(names: InstanceNames) -> dict[Space, str]:
         "deltas": names.deltas_table,
         "snapshots": names.snapshots_table,
     }
-
-
-def _connections(uri: str) -> Connections:
-    if not uri:
-        return NoConnections()
-    from dormouse.aws.connections import ApiGatewayConnections
-
-    api = client("apigatewaymanagementapi", CLIENT_CONFIG, endpoint_url=uri)
-    return ApiGatewayConnections(api, uri)
 
 
 def _spark(settings: Settings) -> Spark | None:

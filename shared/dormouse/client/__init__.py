@@ -11,7 +11,7 @@ The command line is built on it. Its modules:
 - ``table``: the handle of a table; ``ingesting``, ``exporting``, ``purging``, ``versions``,
   ``jobs``, ``contents``, ``iceberg``: what it does; ``waiting``: polling until work is done
 - ``instance``: the handle of an instance, opened by ``in_folder`` or ``deployment``; ``queries``,
-  ``operations``, ``administration``, ``socket``: what it does
+  ``operations``, ``administration``: what it does
 - ``inferring``: schemas of new tables; ``listing``: lists that show themselves
 - ``computing``, ``reader``: processes that may end in place of a server
 

@@ -26,10 +26,10 @@ _TYPES = {
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self' https://*.amazonaws.com wss://*.amazonaws.com; base-uri 'none'; "
+    "connect-src 'self' https://*.amazonaws.com; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-"""Scripts and styles of this server alone; uploads may go to S3, by signed URLs."""
+"""Scripts and styles of this server alone; files may go to and come from S3, by signed URLs."""
 
 
 def is_console(path: str) -> bool:

@@ -45,16 +45,11 @@ from dormouse.features.query_plans import begin_query, statement_rows
 from dormouse.features.query_runs import (
     CANCELLED,
     CANCELLED_BY_ADMINISTRATOR,
-    LEFT,
     end_early,
     failing,
     finish,
-    follow,
-    is_followed,
-    look_again,
     report_progress,
     save_early,
-    send_end_to,
     settle,
 )
 from dormouse.files.results import ResultFormat, RowFile
@@ -62,8 +57,6 @@ from dormouse.jobs import CRASH_LIMIT, crashed_attempts, record, record_attempt
 from dormouse.messages.stages import (
     AnswerQuery,
     CancelQuery,
-    FollowQuery,
-    LeaveQuery,
     OutboundMessage,
     QueryMessage,
     QueryTask,
@@ -348,20 +341,12 @@ def answer_query(services: Services, message: QueryMessage) -> list[OutboundMess
         if isinstance(message, AnswerQuery) and end.question:
             _check_same(message, end.question, end.who)
         settle(services, end)
-        if isinstance(message, FollowQuery) and message.who == end.who and message.connection:
-            send_end_to(services, message.connection, end)
         return []
     match message:
         case AnswerQuery():
             return _begin(services, message)
         case CancelQuery():
             return _cancel(services, message)
-        case FollowQuery():
-            _follow(services, message)
-            return []
-        case LeaveQuery():
-            _leave(services, message)
-            return []
         case QueryTask():
             query = _own_query(services, message)
             return [] if query is None else _continue(services, query, message.task)
@@ -421,12 +406,12 @@ def _end_cancelled(services: Services, query: Query, reason: str) -> None:
     end_early(services, query.asked, end)
 
 
-def _own_query(services: Services, message: LeaveQuery | QueryTask) -> Query | None:
+def _own_query(services: Services, message: QueryTask) -> Query | None:
     """Return the query of a message from its owner, or from the instance, whose messages name the
     owner; None if the query has not begun.
 
-    Others could end the query: by leaving it, or by starting so many attempts at a sub-query side
-    by side that they count as crashed.
+    Others could end the query, by starting so many attempts at a sub-query side by side that they
+    count as crashed.
     """
     query = load_query(services.results, message.query_id)
     if query is not None and query.asked.who != message.who:
@@ -440,22 +425,6 @@ def _not_yours(query_id: str) -> NotFoundError:
         hint="the owner of a query, or an administrator of the instance, can cancel it; the sweep "
         "continues it",
     )
-
-
-def _follow(services: Services, message: FollowQuery) -> None:
-    """Let another connection of the principal that asked a query follow it."""
-    query = load_query(services.results, message.query_id)
-    if query is not None and query.asked.who == message.who and message.connection:
-        done = len(done_tasks(services.results, query))
-        follow(services, query, message.connection, done)
-
-
-def _leave(services: Services, message: LeaveQuery) -> None:
-    """Cancel a query that nobody follows any more."""
-    query = _own_query(services, message)
-    if query is None or is_followed(services, query, len(done_tasks(services.results, query))):
-        return
-    _end_cancelled(services, query, LEFT)
 
 
 def _continue(services: Services, query: Query, task: int) -> list[OutboundMessage]:
@@ -529,9 +498,8 @@ def _next(services: Services, query: Query, done: list[int]) -> list[OutboundMes
     if query.in_turn and query.limit is not None and spent.rows >= query.limit:
         finish(services, query, ends)
         return []
-    looks = look_again(query, is_followed=report_progress(services, query, len(done), spent))
-    following = task_messages(query, done) if query.in_turn else []
-    return [*following, *looks]
+    report_progress(services, query, len(done), spent)
+    return task_messages(query, done) if query.in_turn else []
 
 
 def _spent(ends: Iterable[TaskEnd]) -> Spent:

@@ -15,7 +15,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.errors import LimitExceededError
@@ -105,7 +104,7 @@ def tracked_query(query_id: str) -> TrackedJob:
 
 def question(asked: AnswerQuery) -> str:
     """Return what tells one question from another that has the same id."""
-    plain = replace(asked, who="", connection=UNSET)
+    plain = replace(asked, who="")
     return blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 

@@ -587,10 +587,8 @@ def read_rows(
     path: str,
     size_bytes: int,
     rows: int,
-    first: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a file that has these columns, and so many bytes and rows, from row
-    `first` on: 0 is the first one.
+    """Yield the batches of a file that has these columns, and so many bytes and rows.
 
     Raises:
         InvalidRequestError: the format has not all types, so rows cannot be read back.
@@ -604,15 +602,15 @@ def read_rows(
         )
     found = 0
     try:
-        for batch, before in _batches(objects, form, path, size_bytes, first):
+        for batch in _batches(objects, form, path, size_bytes):
             batch.validate(full=True)
             if batch.schema.names != schema.names:  # the footer of Parquet has no checksum
                 raise CorruptDataError(
                     f"{path} has other columns than its manifest says", hint="ask again"
                 )
-            found = before + batch.num_rows
-            if found > first:
-                yield conform(batch.slice(max(0, first - before)), schema)
+            found += batch.num_rows
+            if batch.num_rows:
+                yield conform(batch, schema)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # not of what was read, but of reading it
@@ -622,27 +620,17 @@ def read_rows(
 
 
 def _batches(
-    objects: StreamedObjects, form: ResultFormat, path: str, size_bytes: int, first: int
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield batches and how many rows are before each; row groups before `first` are not read."""
-    before = 0
+    objects: StreamedObjects, form: ResultFormat, path: str, size_bytes: int
+) -> Iterator[pa.RecordBatch]:
     if form is ResultFormat.arrow:
         arriving = io.BufferedReader(_Arriving(objects.stream(path, size_bytes, 0, size_bytes)))
         with pa.ipc.open_stream(arriving) as reader:
-            for batch in reader:
-                yield batch, before
-                before += batch.num_rows
+            yield from reader
         return
     with objects.open(path, size_bytes) as file:
         parquet = pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
         for group in range(parquet.num_row_groups):  # each is fetched by itself
-            group_rows = parquet.metadata.row_group(group).num_rows
-            if before + group_rows <= first:
-                before += group_rows
-                continue
-            for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group]):
-                yield batch, before
-                before += batch.num_rows
+            yield from parquet.iter_batches(BATCH_ROWS, row_groups=[group])
 
 
 class _Arriving(io.RawIOBase):

@@ -25,7 +25,6 @@ from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
 from dormouse.folder.spark import SparkRuns, SparkWorker, Submit
 from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.folder.worker import Background, Schedule, Worker
-from dormouse.http.connections import HeldConnections
 from dormouse.items.tables import ItemTables
 from dormouse.items.tracker import ItemTracker
 from dormouse.ports import Services, Sources, Storage
@@ -205,7 +204,6 @@ def _wired(
         spark=runs if submit else None,
         has_spark=submit is not None,
         owns_scratch=False,
-        connections=HeldConnections(TimeOrderedIds().new()),
     )
     data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
     found = Inbox(layout.inbox, database, clock, thread.wake, leaving.check)

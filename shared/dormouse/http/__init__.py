@@ -2,5 +2,4 @@
 
 - `messages`: what was asked, in which form the client wants the answer, and what is answered
 - `loopback`: answers requests of programs on this machine, at a port of its own
-- `websocket`, `connections`: WebSockets of that server
 """

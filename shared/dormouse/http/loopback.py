@@ -13,7 +13,6 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -26,7 +25,6 @@ from dormouse.http.messages import (
     HttpRequest,
     HttpResponse,
     Refuse,
-    Talk,
     catalog_refusal,
 )
 
@@ -116,11 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
     _lingers = False
 
     def _serve(self) -> None:
-        response = self._refusal() or self._answered()
-        if response.socket is not None and wants_socket(self.command, self.headers):
-            self._upgrade(response.socket)
-        else:
-            self._send(response)
+        self._send(self._refusal() or self._answered())
 
     do_DELETE = do_GET = do_HEAD = do_OPTIONS = do_PATCH = do_POST = do_PUT = _serve
 
@@ -167,21 +161,6 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             if stream is not None and stream.left:  # what is left of it is no request
                 self.close_connection = True
-
-    def _upgrade(self, talk: Talk) -> None:
-        """Turn the connection into a WebSocket, and let `talk` have it until it is closed."""
-        self.close_connection = True
-        try:
-            from dormouse.http.websocket import opened
-        except ModuleNotFoundError:  # an extra that not everybody has installed
-            hint = "this server has no WebSockets: pip install 'dormouse-tables[websocket]'"
-            self._send(self._ended(501, hint))
-            return
-        head = f"{self.requestline}\r\n{self.headers}".replace("\r\n", "\n").replace("\n", "\r\n")
-        opening = opened(self.connection, head.encode("latin-1"))
-        if opening is not None:
-            with opening:
-                talk(opening)
 
     def _send(self, response: HttpResponse) -> None:
         self.send_response(response.status)
@@ -232,11 +211,6 @@ def _linger(connection: socket.socket) -> None:
             if not (read := len(connection.recv(65_536))):
                 return
             left -= read
-
-
-def wants_socket(method: str, headers: Mapping[str, str] | Message) -> bool:
-    """Return whether a request asks for a WebSocket."""
-    return method == "GET" and (headers.get("upgrade") or "").lower() == "websocket"
 
 
 def _is_here(host: str, port: int) -> bool:

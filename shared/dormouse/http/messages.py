@@ -68,8 +68,6 @@ class HttpResponse:
     """What is answered. `problem` is what the log should say about a failure of this side.
 
     A long body is `pieces`, which are read once, with a header content-length, instead of `body`.
-    If the request asks for a WebSocket, `socket` may be what talks on it; the rest is for a server
-    that has none.
     """
 
     status: int
@@ -77,7 +75,6 @@ class HttpResponse:
     body: bytes = b""
     problem: str = ""
     pieces: Iterator[bytes] | None = None
-    socket: Talk | None = None
 
     @property
     def whole(self) -> bytes:
@@ -85,29 +82,6 @@ class HttpResponse:
         return self.body if self.pieces is None else b"".join(self.pieces)
 
 
-class Socket(Protocol):
-    """A WebSocket of a server. It can be used by several threads."""
-
-    def receive(self, seconds: float) -> str | None:
-        """Return the next message; None if there is none for so long.
-
-        Raises:
-            SocketClosedError: it is closed, by either side.
-        """
-
-    def send(self, text: str) -> None:
-        """Send a message. Raises SocketClosedError: it is closed, or the other side takes none."""
-
-    def close(self, code: int, reason: str) -> None:
-        """Close it, unless it is closed; `code` is one of RFC 6455."""
-
-
-class SocketClosedError(Exception):
-    """A WebSocket is closed."""
-
-
-Talk = Callable[[Socket], None]
-"""Talks on a WebSocket until it is closed."""
 Answer = Callable[[HttpRequest], HttpResponse]
 """Answers requests."""
 Refuse = Callable[[int, str], HttpResponse]

@@ -111,8 +111,7 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     the results bucket, and a manifest that is put last. If `to` names a queue of the instance's
     list, the result is sent there, too. With `spark`, a statement is one in Spark's dialect, which
     Spark computes on a cluster of these options. `who` is who asks: the function puts the sender
-    there that SQS names. `connection` is the WebSocket to which progress is sent; the API alone can
-    name one.
+    there that SQS names.
     """
 
     query_id: QueryId
@@ -124,7 +123,6 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     to: str = ""
     limits: QueryLimits = QueryLimits()
     who: str = ""
-    connection: str | UnsetType = UNSET
     spark: SparkOptions | UnsetType = UNSET
     v: Literal[1] = 1
 
@@ -148,25 +146,6 @@ class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
     v: Literal[1] = 1
 
 
-class FollowQuery(Message, frozen=True, tag="follow_query", kw_only=True):
-    """Send the progress of a query to another connection of its asker, too. Only the API can."""
-
-    query_id: QueryId
-    connection: str
-    who: str = ""
-    v: Literal[1] = 1
-
-
-class LeaveQuery(Message, frozen=True, tag="leave_query", kw_only=True):
-    """Cancel a query whose connection was closed, if no other connection follows it. `who` asked
-    it.
-    """
-
-    query_id: QueryId
-    who: str = ""
-    v: Literal[1] = 1
-
-
 class QueryTask(Message, frozen=True, tag="query_task"):
     """Answer one sub-query of a query that `who` asked. Both are described in the results
     bucket.
@@ -178,7 +157,7 @@ class QueryTask(Message, frozen=True, tag="query_task"):
     v: Literal[1] = 1
 
 
-QueryMessage = AnswerQuery | CancelQuery | FollowQuery | LeaveQuery | QueryTask
+QueryMessage = AnswerQuery | CancelQuery | QueryTask
 """All messages about queries."""
 
 
@@ -442,9 +421,6 @@ SERVED = {
 }
 """The functions that an HTTP API invokes: what each does with what it needs of the instance, and a
 request."""
-CONNECTED = {"serve_websocket": "websocket:serve_websocket"}
-"""The functions that a WebSocket API invokes: what each does with an instance, and what happens to
-a connection."""
 QUEUES = tuple(stage.queue for stage in STAGES)
 STAGE_OF = {stage.queue: stage for stage in STAGES}
 """The stage that each queue feeds."""

@@ -7,7 +7,6 @@ Everything of a table lies below its id: shards, state, run markers, jobs, purge
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
 
 TABLE_ID_DIGITS = 16
 """The length of a table id. Roles may access only objects below prefixes of this length."""
@@ -406,21 +405,6 @@ def query_done_path(query_id: str, task: int) -> str:
     return f"{query_prefix(query_id)}_done/{task:05d}.json"
 
 
-def query_followers_prefix(query_id: str) -> str:
-    """Return the prefix of the connections that follow a query, beside the one that asked it."""
-    return f"{query_prefix(query_id)}_followers/"
-
-
-def query_follower_path(query_id: str, connection: str) -> str:
-    """Return the path of the object that says that a connection follows a query."""
-    return query_followers_prefix(query_id) + quote(connection, safe="")
-
-
-def connection_of(path: str) -> str:
-    """Return the connection that a path of `query_follower_path` is of."""
-    return unquote(path.rpartition("/")[2])
-
-
 def query_attempts_prefix(query_id: str, task: int) -> str:
     """Return the prefix of the attempts of functions at one sub-query."""
     return f"{query_prefix(query_id)}_tries/{task:05d}/"
@@ -429,11 +413,6 @@ def query_attempts_prefix(query_id: str, task: int) -> str:
 def query_file(task: int, attempt: str, number: int, suffix: str) -> str:
     """Return the name of the `number`-th file, from 0, that an attempt at a sub-query writes."""
     return f"part-{task:05d}-{attempt}-{number:03d}.{suffix}"
-
-
-def task_of(file: str) -> int:
-    """Return the sub-query that wrote a file, by its name."""
-    return int(file.split("-")[1])
 
 
 # Names of resources, made here alone: buckets, queues, DynamoDB tables, the Spark application.

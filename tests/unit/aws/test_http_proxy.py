@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import boto3
@@ -98,13 +97,3 @@ def test_the_api_of_an_instance_is_found_by_its_name(monkeypatch: pytest.MonkeyP
             api_uri("none")
     finally:
         server.stop()
-
-
-def test_a_page_learns_the_signed_address_of_the_websocket() -> None:
-    uri = "wss://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live?X-Amz-Signature=00"
-    proxy = SigningProxy(
-        "https://a1b2c3d4e5.execute-api.eu-west-2.amazonaws.com", socket=lambda: uri
-    )
-    response = proxy.answer(HttpRequest("GET", "/websocket"))
-    assert json.loads(response.body) == {"url": uri}
-    assert response.headers["cache-control"] == "no-store"

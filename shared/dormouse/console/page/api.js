@@ -21,11 +21,6 @@ export function takeToken() {
   history.replaceState(null, "", `#${found[2] ?? "/"}`);
 }
 
-/** Return the token of the server. */
-export function tokenOf() {
-  return sessionStorage.getItem(TOKEN) ?? "";
-}
-
 /** Ask the API; return its response, or throw a Problem. */
 export async function ask(path, { method = "GET", body, headers = {}, signal } = {}) {
   const token = sessionStorage.getItem(TOKEN);
@@ -51,12 +46,6 @@ export async function get(path, options) {
 /** Send JSON; return what is answered in JSON. */
 export async function send(path, body, { method = "POST", signal, headers = {} } = {}) {
   return get(path, { method, body: JSON.stringify(body), headers: { "content-type": "application/json", ...headers }, signal });
-}
-
-/** Return the rows that a question asks for, in a form such as text/csv, as a blob. */
-export async function rowsAs(path, body, type) {
-  const headers = { "content-type": "application/json", accept: type };
-  return (await ask(path, { method: "POST", body: JSON.stringify(body), headers })).blob();
 }
 
 /** Return all items of a list that comes in pages, up to `most`. */

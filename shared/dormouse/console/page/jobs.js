@@ -1,9 +1,8 @@
 // Jobs of all tables as they run.
 
-import { tablePath } from "/console/api.js";
+import { get, tablePath } from "/console/api.js";
 import { badge, bytes, duration, grid, h, number, when } from "/console/dom.js";
 import { eachOf, live } from "/console/live.js";
-import { watch } from "/console/socket.js";
 
 const STATES = ["", "waiting", "accepted", "assigned", "running", "finished", "failed", "refused", "damaged"];
 const EACH = 100; // jobs of each table
@@ -20,11 +19,11 @@ export async function showJobs() {
 }
 
 async function load(state) {
-  const { tables } = await watch("/tables");
+  const { tables } = await get("/tables");
   const query = `?limit=${EACH}&state=${state}`;
   const found = await eachOf(tables, async ({ name }) =>
-    (await watch(tablePath(name, `/jobs${query}`))).jobs.map((job) => ({ ...job, table: name })));
-  const others = await watch(`/jobs${query}`).catch((error) => {
+    (await get(tablePath(name, `/jobs${query}`))).jobs.map((job) => ({ ...job, table: name })));
+  const others = await get(`/jobs${query}`).catch((error) => {
     if (error.status !== 403) throw error;
     return { jobs: [] }; // these jobs are of no table: only callers who may read all tables see them
   });

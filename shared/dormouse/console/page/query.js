@@ -3,14 +3,13 @@
 import { get, send, tablePath } from "/console/api.js";
 import { completing, quoted } from "/console/completion.js";
 import { bytes, h, number } from "/console/dom.js";
+import { rowsOf } from "/console/later.js";
 import { problem } from "/console/live.js";
 import { result } from "/console/results.js";
-import { follow } from "/console/socket.js";
 
 const HISTORY = "dormouse-history";
 const MOST = 50; // statements that are remembered
-const MOST_ROWS = 10_000; // of an answer that comes in pages
-const ACCEPT = "application/json, application/vnd.apache.arrow.stream;q=0.1"; // files, which are no JSON, have exact types
+const MOST_ROWS = 10_000; // of an answer that comes later
 let draft = ""; // what was typed when another place was looked at
 
 function past() {
@@ -62,8 +61,8 @@ export async function showQuery(parameters) {
     const started = performance.now();
     try {
       const body = { text: before + text };
-      let found = await send("/sql", body, { signal: running.signal, headers: { accept: ACCEPT } });
-      if (found.query_id) found = await follow(found.query_id, { most: MOST_ROWS, progress, signal: running.signal });
+      let found = await send("/sql", body, { signal: running.signal });
+      if (found.query_id) found = await rowsOf(found.query_id, { most: MOST_ROWS, progress, signal: running.signal });
       const seconds = (performance.now() - started) / 1000;
       answer.replaceChildren(before ? plan(found) : result(found, { path: "/sql", body, seconds }));
       remember(text);

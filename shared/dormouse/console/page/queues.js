@@ -1,10 +1,9 @@
 // Queues, and their dead letters: what they say, why they failed, and the way back.
 
-import { all, change } from "/console/api.js";
+import { all, change, get } from "/console/api.js";
 import { parse, stringify } from "/console/exact.js";
 import { duration, grid, h, note, number, when } from "/console/dom.js";
 import { live, problem } from "/console/live.js";
-import { watch } from "/console/socket.js";
 
 /** Return the place of all queues, or of the dead letters of one. */
 export async function showQueues(queue) {
@@ -18,7 +17,7 @@ export async function showQueues(queue) {
     ["Oldest", (each) => (each.oldest_seconds === null ? "–" : duration(each.oldest_seconds)), right],
     ["Dead letters", (each) => h("a", { href: `#/queues/${each.queue}`, class: each.dead ? "alarm" : "", "aria-label": `${each.dead} dead letters of ${each.queue}` }, number(each.dead)), right],
   ], queues));
-  return h("section", {}, h("div", { class: "head" }, h("h1", {}, "Queues")), live(() => watch("/queues"), draw));
+  return h("section", {}, h("div", { class: "head" }, h("h1", {}, "Queues")), live(() => get("/queues"), draw));
 }
 
 async function showLetters(queue) {

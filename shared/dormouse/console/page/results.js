@@ -1,9 +1,10 @@
 // Rows as people look at them: in pages, as a chart, as a file.
 
-import { rowsAs } from "/console/api.js";
+import { ask } from "/console/api.js";
 import { chartOf } from "/console/chart.js";
 import { stringify } from "/console/exact.js";
 import { bytes, counted, h, note, number, scroller } from "/console/dom.js";
+import { filesOf } from "/console/later.js";
 
 const PAGE = 100; // rows that are in the document at once
 const FORMS = [["CSV", "text/csv", "csv"], ["JSON lines", "application/x-ndjson", "jsonl"], ["Arrow", "application/vnd.apache.arrow.stream", "arrows"]];
@@ -59,7 +60,11 @@ export function result(found, { path, body, seconds }) {
 
 async function save(path, body, type, name) {
   try {
-    const blob = await rowsAs(path, body, type);
+    const headers = { "content-type": "application/json", accept: type };
+    const answer = await ask(path, { method: "POST", body: JSON.stringify(body), headers });
+    const parts = [];
+    for await (const file of answer.status === 202 ? filesOf((await answer.json()).query_id) : [answer]) parts.push(await file.blob());
+    const blob = new Blob(parts);
     const url = URL.createObjectURL(blob);
     h("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60_000);

@@ -3,7 +3,6 @@
 import { all, change, get, send, tablePath } from "/console/api.js";
 import { badge, bytes, counted, grid, h, note, number, when } from "/console/dom.js";
 import { live, problem } from "/console/live.js";
-import { watch } from "/console/socket.js";
 import { jobGrid } from "/console/jobs.js";
 import { rowGrid } from "/console/results.js";
 import { health } from "/console/tables.js";
@@ -18,7 +17,7 @@ export async function showTable(name, chosen) {
   const here = `#/tables/${encodeURIComponent(name)}`;
   const tabs = Object.keys(VIEWS).map((each) =>
     h("a", { href: each === "overview" ? here : `${here}/${each}`, "aria-current": each === chosen ? "page" : null }, each));
-  const numbers = live(async () => ({ table: await watch(tablePath(name)), status: await watch(tablePath(name, "/status")) }), summary);
+  const numbers = live(async () => ({ table: await get(tablePath(name)), status: await get(tablePath(name, "/status")) }), summary);
   return h("section", {},
     h("div", { class: "head" }, h("h1", {}, name), h("a", { class: "button", href: `#/query?table=${encodeURIComponent(name)}` }, "Query")),
     numbers, h("nav", { class: "tabs", "aria-label": `Views of ${name}` }, tabs), await draw(name).catch(problem));
@@ -117,11 +116,11 @@ async function properties(name) {
 }
 
 async function jobs(name) {
-  return live(() => watch(tablePath(name, "/jobs?limit=200")), (found) => jobGrid("Jobs", found.jobs), { every: 3 });
+  return live(() => get(tablePath(name, "/jobs?limit=200")), (found) => jobGrid("Jobs", found.jobs), { every: 3 });
 }
 
 async function files(name) {
-  const refused = live(() => watch(tablePath(name, "/refused-files")), ({ jobs: found }) => grid("Refused files", [
+  const refused = live(() => get(tablePath(name, "/refused-files")), ({ jobs: found }) => grid("Refused files", [
     ["File", (job) => job.subject.split("/").slice(1).join("/"), { class: "code" }],
     ["Why it was refused", (job) => h("p", { class: "reason" }, job.reason), { class: "wide" }],
     ["When", (job) => when(job.updated_ms)],

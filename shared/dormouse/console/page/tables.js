@@ -1,9 +1,8 @@
 // All tables, each with its numbers and its health.
 
-import { tablePath } from "/console/api.js";
+import { get, tablePath } from "/console/api.js";
 import { badge, grid, h, number, when } from "/console/dom.js";
 import { eachOf, live } from "/console/live.js";
-import { watch } from "/console/socket.js";
 import { newTableButton } from "/console/upload.js";
 
 const MOST = 60; // tables whose numbers are asked for
@@ -23,8 +22,8 @@ export async function showTables() {
 }
 
 async function load() {
-  const { tables, damaged } = await watch("/tables");
-  const status = await eachOf(tables.slice(0, MOST), ({ name }) => watch(tablePath(name, "/status")).catch((error) => ({ error: error.message })));
+  const { tables, damaged } = await get("/tables");
+  const status = await eachOf(tables.slice(0, MOST), ({ name }) => get(tablePath(name, "/status")).catch((error) => ({ error: error.message })));
   return { tables: tables.map((table, place) => ({ ...table, status: status[place] ?? {} })), damaged };
 }
 

@@ -2,7 +2,6 @@
 
 import { ask, change, get, send, tablePath } from "/console/api.js";
 import { badge, bytes, grid, h, note } from "/console/dom.js";
-import { watch } from "/console/socket.js";
 
 const SAMPLE_BYTES = 2_000_000; // of a file that a table is made of; a request takes 4 MB, in base64
 const followed = new Map(); // uploads of this page, by table
@@ -25,7 +24,7 @@ async function upload(table, file) {
     become("waiting");
     for (let pause = 300; item.state === "waiting"; pause = Math.min(pause * 1.3, 3000)) {
       await new Promise((resolve) => setTimeout(resolve, pause));
-      const found = await watch(location);
+      const found = await get(location);
       become(found.state, found.reason);
     }
     note(item.state === "ingested" ? `${file.name} is rows of ${table}.` : `${file.name} was refused: ${item.reason}`, item.state === "ingested" ? "good" : "bad");

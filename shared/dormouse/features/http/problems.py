@@ -148,8 +148,6 @@ def _check_origin(request: HttpRequest) -> None:
 
 def _check_token(request: HttpRequest, token: str) -> None:
     given = request.headers.get("authorization", "")
-    if "upgrade" in request.headers and not given:  # a page can send no header with that
-        given = SCHEME + request.query.get("token", "")
     has_scheme = given[: len(SCHEME)].lower() == SCHEME
     if not has_scheme or not compare_digest(given[len(SCHEME) :].encode(), token.encode()):
         raise ProblemError(

@@ -163,8 +163,8 @@ def ask_later(call: Call, asked: AnswerQuery) -> HttpResponse:
 
 
 def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
-    """Send a query of the caller; return its id, which follows from `key` and the question, on
-    whatever connection it is asked, if there is one.
+    """Send a query of the caller; return its id, which follows from `key` and the question if there
+    is a key.
 
     Raises:
         ForbiddenError: nothing identifies the caller, who could not be given the result.
@@ -180,8 +180,7 @@ def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
             f"a question that is answered later takes up to {MOST_MESSAGE_BYTES:,} bytes",
             hint="ask for fewer keys or ranges at once",
         )
-    question = encode(msgspec.structs.replace(asked, connection=UNSET))
-    head = _digest(key, question, 16) if key else call.services.ids.new()
+    head = _digest(key, content, 16) if key else call.services.ids.new()
     query_id = f"{head}-{_mark(head, call.principal)}"
     asked = msgspec.structs.replace(asked, query_id=query_id)
     call.instance.queues.send([OutboundMessage(QUEUE, asked)])

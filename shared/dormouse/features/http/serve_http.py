@@ -65,7 +65,6 @@ ROUTES = (
     Route("DELETE", "/queries/{query_id}", "read", asked.cancel_query, 202),
     Route("GET", "/queries/{query_id}/files/{file}", "read", asked.read_result, files=True),
     Route("GET", "/jobs", "read", upkeep.list_other_jobs),
-    Route("GET", "/websocket", "read", upkeep.show_websocket),
     Route("GET", "/queues", "read", upkeep.list_queues),
     Route("GET", "/queues/{queue}/dead-letters", "administer", upkeep.list_dead_letters),
     Route("POST", "/queues/{queue}/redrive", "administer", changes.redrive_dead_letters, 202),

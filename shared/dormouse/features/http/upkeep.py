@@ -96,12 +96,6 @@ class QueueList(Shown, frozen=True, kw_only=True):
     note: str
 
 
-class SocketShown(Shown, frozen=True, kw_only=True):
-    """Where the WebSocket is. With a token, `url` is used within a minute."""
-
-    url: str
-
-
 class Letter(Shown, frozen=True, kw_only=True):
     """A message that failed for good, and why. `sent_ms` is milliseconds since 1970."""
 
@@ -157,18 +151,6 @@ def list_queues(call: Call) -> QueueList:
     check_instance(call.services, call.principal, "read")
     states, note = call.instance.queue_states()
     return QueueList(queues=states, note=note)
-
-
-def show_websocket(call: Call) -> SocketShown:
-    """Show where the WebSocket is, to callers with a token by an address that lets them connect."""
-    url = call.services.connections.address_for(call.principal)
-    if not url:
-        raise ProblemError(
-            404,
-            "the address of the WebSocket is not known here",
-            hint="it is the output WebSocketUri of the stack: connect there with a signature",
-        )
-    return SocketShown(url=url)
 
 
 def list_dead_letters(call: Call, queue: str, query: Page) -> LetterPage:

@@ -9,13 +9,14 @@ import pytest
 
 from dormouse.access import AccessRule
 from dormouse.errors import NotFoundError
-from dormouse.features import answer_query, queries
+from dormouse.features import answer_query, queries, query_runs
 from dormouse.features.queries import Query, Spent
-from dormouse.messages.stages import CancelQuery, OutboundMessage, SelectionMessage
+from dormouse.messages.stages import CancelQuery, OutboundMessage, QueryTask, SelectionMessage
 from dormouse.ports import Services
+from dormouse.state.jobs import JobEvent, TrackedJob
 from dormouse.statements import running
 from tests.support.result_queues import MemoryResultQueues
-from tests.support.world import World
+from tests.support.world import World, letters
 from tests.unit.features.asking import asks, ended, four_leaves, parts, pins, record
 
 ENDLESS = 'SELECT max("at" + value) FROM letters, range(9000000000000000) AS r(value)'
@@ -64,6 +65,45 @@ def test_rows_that_the_format_does_not_have_fail_the_query_once(world: World) ->
     world.settle()
     assert (ended(world).state, ended(world).error) == ("failed", "InvalidRequestError")
     assert not [each for each in world.services.scratch.rglob("*") if each.is_file()]
+
+
+def test_nobody_else_fails_a_query_by_attempts_side_by_side(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    four_leaves(world)
+    asks(world, who="aws-id:ADAM")
+    strangers = [OutboundMessage("queries", QueryTask("q", 0, "aws-id:EVE"))] * 3
+    real = answer_query.answer
+
+    def answer(*given: Any) -> Any:
+        while strangers:
+            with pytest.raises(NotFoundError):
+                world.deliver(strangers.pop())
+        return real(*given)
+
+    monkeypatch.setattr(answer_query, "answer", answer)
+    world.settle()
+    assert (ended(world).state, ended(world).rows) == ("finished", 12)
+
+
+def test_a_query_of_one_sub_query_says_how_far_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch, looking: None
+) -> None:
+    world.create()
+    world.drop("letters/1.parquet", letters("abc"))
+    world.settle()
+    recorded: list[tuple[int, int]] = []
+    real = query_runs.record
+
+    def record(services: Services, job: TrackedJob, event: JobEvent) -> None:
+        recorded.append((event.rows, event.parts))
+        real(services, job, event)
+
+    monkeypatch.setattr(query_runs, "record", record)
+    asks(world)
+    world.settle()
+    assert recorded[0] == (3, 1)
+    assert ended(world).state == "finished"
 
 
 def test_who_administers_the_instance_by_a_rule_can_cancel_any_query(world: World) -> None:
