@@ -262,6 +262,17 @@ def union_ranges(ranges: list[KeyRange]) -> list[KeyRange]:
     return result
 
 
+def complement(ranges: list[KeyRange]) -> list[KeyRange]:
+    """Return the keys that lie in none of some ranges, as disjoint, sorted ranges."""
+    result: list[KeyRange] = []
+    end: bytes | None = b""
+    for span in union_ranges(ranges):
+        if end is not None and end < span.low:
+            result.append(KeyRange.between(end, span.low))
+        end = span.high
+    return [*result, KeyRange.between(end, None)] if end is not None else result
+
+
 def intersect_ranges(these: list[KeyRange], those: list[KeyRange]) -> list[KeyRange]:
     """Return the keys that lie in both of two lists of disjoint, sorted ranges, as such a list.
 

@@ -258,10 +258,9 @@ def _narrowed(leaf: Parts, wanted: Sequence[KeyRange]) -> Parts:
             if whole.high is not None and span.low >= whole.high:
                 break
             common = whole.intersection(span)
-            shards = (each.shard for each in part)
-            held = [s for s in shards if common.overlaps_span(s.low, s.high)]
+            held = [s for s in part if common.overlaps_span(s.shard.low, s.shard.high)]
             if held and not common.is_empty():
-                found.append(tuple(Slice(shard, common) for shard in held))
+                found.append(tuple(replace(each, range=common) for each in held))
     return tuple(found)
 
 

@@ -22,6 +22,7 @@ OTHER_WAYS = (
 OWN_RIGHTS = {
     "features/access.py",  # what there is without rules
     "access.py",
+    "features/delete_rows.py",  # as those who may send to the queue `admin` may
     "features/export.py",  # who may send to the queue `admin` may read every table
     "features/purge.py",
     "query/selection.py",  # what was selected when it was stored

@@ -47,7 +47,7 @@ LAYERS = [
     {"features.batch_files"},
     {"features.ingest", "features.seal_sources"},
     {"features.pins"},
-    {"features.deletion", "features.tables"},
+    {"features.deletion", "features.delete_rows", "features.tables"},
     {"features.versions"},
     {"features.export"},
     {"features.export_rows"},

@@ -16,11 +16,14 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
+    DeleteRows,
     DeleteShards,
+    Deletion,
     DisputeReason,
     DisputeShards,
     Entry,
     ExtendTree,
+    ForgetDeletions,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -52,8 +55,10 @@ BEFORE: tuple[Transaction, ...] = (
     AddShards("five", (), (D,)),
     AssignJob("job", LEFT, ("a", "b")),
     DisputeShards(("d",), DisputeReason.BYTES_DAMAGED, "old"),
+    DeleteRows(Deletion("early", '"done"', ("{}",), ((encode_key(("x",)), None),))),
 )
-"""A table of two leaves: a and b are inputs of a job, c is garbage, d is disputed."""
+"""A table of two leaves: a and b are inputs of a job, c is garbage, d is disputed; a deletion hides
+no row of any shard, unless one comes with keys from x on."""
 OUTPUT = shard_of("output", [("a",), ("b",)], (LEFT, 2))
 KINDS: dict[str, Transaction] = {
     "initialise": initialise(TREE),
@@ -65,6 +70,8 @@ KINDS: dict[str, Transaction] = {
     "split": SplitPartition(LEFT, encode_key(("b",))),
     "extend": ExtendTree(((LEFT, encode_key(("a\0",))), (RIGHT, encode_key(("x",))))),
     "delete": DeleteShards(("c",)),
+    "hide": DeleteRows(Deletion("late", '"done"', ("{}",), ((b"", None),))),
+    "forget": ForgetDeletions((1,)),
     "dispute": DisputeShards(("b", "c"), DisputeReason.BYTES_DAMAGED, "job"),
     "resolve": ResolveDisputes((("d", 0),)),
     "seal": SealSources(SourceSegment("segment", 0, 2, 1, 20, 16, 1)),

@@ -119,6 +119,15 @@ def half_dead(table: PublishedTable) -> None:
         table.compact((key,))
 
 
+def deleted(table: PublishedTable) -> None:
+    """Deletions by several columns, over shards of which rows are dead anyway, and rows since."""
+    half_dead(table)
+    table.delete("k % 10 = 3 OR d <> d")
+    table.ingest(flat(2690, 2700))
+    table.delete("s LIKE 'text 26%' AND k < 3000")
+    table.ingest(flat(5000, 5003))
+
+
 def nested_rows(table: PublishedTable) -> None:
     table.ingest(nested(0, 2000))
     table.split((700,))
@@ -153,6 +162,7 @@ CONDITIONS = {
     "plain": "k >= 1200 and k < 1203",
     "half-dead": "k > 2690 and k <= 2701",
     "half-dead-v3": "k > 2690 and k <= 2701",
+    "deleted": "k > 2690 and k <= 2701",
     "long-keys": f"k = '{long_key(17)}'",
 }
 KINDS: list[tuple[str, Schema, int, Callable[[PublishedTable], None]]] = [
@@ -165,6 +175,8 @@ KINDS: list[tuple[str, Schema, int, Callable[[PublishedTable], None]]] = [
     ("split", FLAT, 2, split),
     ("half-dead", FLAT, 2, half_dead),
     ("half-dead-v3", FLAT, 3, half_dead),
+    ("deleted", FLAT, 2, deleted),
+    ("deleted-v3", FLAT, 3, deleted),
     ("nested", NESTED, 2, nested_rows),
     ("nested-v3", NESTED, 3, nested_rows),
     ("long-keys", LONG_KEYS, 2, long_keys),

@@ -22,6 +22,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "collect_garbage": {"name": "letters"},
     "compact_table": {"name": "letters", "all": True},
     "create_table": {"name": "more", "schema": SCHEMA},
+    "delete_rows": {"name": "letters", "selection": {"where": "letter = 'a'"}},
     "delete_table": {"name": "letters"},
     "export_rows": {"name": "letters", "to": "out"},
     "grant_access": {"principal": "local", "tables": "*", "verbs": ["read"]},

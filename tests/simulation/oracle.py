@@ -9,7 +9,7 @@ That each file comes to be among them is checked when all is at rest (`final_che
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dormouse.errors import NotFoundError
@@ -52,6 +52,7 @@ class Version:
     claimed: frozenset[str]
     maybe: set[tuple[str, str]]
     gone: set[tuple[str, str]]
+    deleted: set[tuple[str, str]]
     until_ms: int | None = None
 
 
@@ -67,7 +68,8 @@ class PurgeWatch:
 class Oracle:
     """What is known of one table. `content` gives what an object held when it was put.
 
-    `taken` are the files whose rows were seen in it, `claimed` those that it said to have.
+    `deletions` are the letters that each deletion hides, by its id. `taken` are the files whose
+    rows were seen in the table, `claimed` those that it said to have.
     """
 
     table_id: str
@@ -75,6 +77,7 @@ class Oracle:
     shape: Shape
     content: Callable[[str], bytes]
     dropped: dict[str, Dropped]
+    deletions: Mapping[str, str]
     slack_ms: int
     generation: int = 0
     taken: frozenset[str] = frozenset()
@@ -87,6 +90,8 @@ class Oracle:
     purged: set[str] = field(default_factory=set)
     maybe: set[tuple[str, str]] = field(default_factory=set)
     gone: set[tuple[str, str]] = field(default_factory=set)
+    deleted: set[tuple[str, str]] = field(default_factory=set)
+    last_deletion: int = 0
     letters_purged: set[str] = field(default_factory=set)
     compactions: Compactions = field(default_factory=Compactions)
     _rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -108,13 +113,12 @@ class Oracle:
         self.claimed |= {s for s in self.dropped if s in state.sources}
         self._see_references(state, now_ms)
         self._see_takings(state)
-        stored = self._stored(state)
+        stored = self._see_rows(state)
         is_next = begun_with is not None and state.version == self.newest + 1
         if is_next and begun_with is not None and Counter(stored) != Counter(begun_with.stored):
             self.fail(
                 f"version {state.version} has other rows than {restored_to}, its restored one"
             )
-        self.taken |= self._files_of(stored)
         for purge in self.purges.values():
             self.maybe |= {(s, letter) for s in self.taken for letter in purge.letters}
         self._check(stored, state.version, now_ms)
@@ -251,16 +255,17 @@ class Oracle:
         self.generation = generation
         if version is None:
             self.taken = self.claimed = frozenset()
-            self.maybe, self.gone = set(), set()
+            self.maybe, self.gone, self.deleted = set(), set(), set()
             return
         back = {place for place in self.gone - version.gone if place[0] in version.taken}
         if back:
             self.fail(f"what was purged is restored with version {number}: {sorted(back)[:3]}")
         self.taken, self.claimed = version.taken, version.claimed
         self.maybe, self.gone = set(version.maybe), set(version.gone)
+        self.deleted = set(version.deleted)
 
     def _version(self, stored: list[Row]) -> Version:
-        known = self.taken, self.claimed, set(self.maybe), set(self.gone)
+        known = self.taken, self.claimed, set(self.maybe), set(self.gone), set(self.deleted)
         return Version(stored, self.generation, self.referenced, *known)
 
     def _see_references(self, state: TableState, now_ms: int) -> None:
@@ -280,14 +285,32 @@ class Oracle:
                 if taking.rows != (rows := sum(map(taking.range.contains, map(encode_key, keys)))):
                     self.fail(f"version {state.version}: {taking} of shard {shard} has {rows}")
 
-    def _stored(self, state: TableState) -> list[Row]:
-        return [
-            row
+    def _see_rows(self, state: TableState) -> list[Row]:
+        """Note what files there are, and what a new deletion hides of those there were before;
+        return the rows that no deletion hides.
+        """
+        stored = [
+            (row, state.shards[reference.shard].deleted_to)
             for span, references in state.partitions_to_read(KeyRange())
             for reference in references
             for row in self.rows_of(reference.shard, state.version)
             if span.contains(encode_key(self.shape.key(row)))
         ]
+        before = self.taken
+        self.taken |= self._files_of([row for row, _ in stored])
+        letters = {each.number: set(self.deletions[each.id]) for each in state.deletions}
+        for number, hidden in letters.items():
+            if number > self.last_deletion:
+                self.letters_purged |= hidden
+                self.deleted |= {(source, letter) for source in before for letter in hidden}
+                since = self.taken - before  # by the same commit, in whatever order
+                self.maybe |= {(source, letter) for source in since for letter in hidden}
+        self.last_deletion = state.last_deletion
+
+        def is_hidden(row: Row, deleted_to: int) -> bool:
+            return any(n > deleted_to and row[0] in hidden for n, hidden in letters.items())
+
+        return [row for row, deleted_to in stored if not is_hidden(row, deleted_to)]
 
     def _files_of(self, stored: list[Row]) -> set[str]:
         """Return the files that rows come from, by their marks."""
@@ -316,7 +339,7 @@ class Oracle:
                 place = (source, row[0])
                 if place in self.maybe or (self.kind.ages and self._ages(row, now_ms)):
                     unsure.append(row)
-                elif place not in self.gone:
+                elif place not in self.gone and place not in self.deleted:
                     sure.append(row)
         if self.kind.joins:
             open_ = {row[0] for row in unsure}

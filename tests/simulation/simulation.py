@@ -81,7 +81,7 @@ class Simulation:
         self.workload = Workload(
             self.instance,
             users,
-            operations_with_versions(self.seed, drawn_operations(users)),
+            operations_with_versions(self.seed, drawn_operations(users, self.seed)),
             lambda: self.injector.happens("untold"),
             shape=drawn_shape(users),
             publishes=publishes(self.seed),

@@ -72,6 +72,7 @@ class Watch:
                 self.workload.shape,
                 self.instance.storage.as_put,
                 self.workload.dropped,
+                self.workload.deletions,
                 self.slack_ms,
             )
         return self.oracles[table_id]

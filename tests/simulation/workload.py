@@ -11,12 +11,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dormouse.features.purge import purge_id_of
+from dormouse.features.requests import request_key
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CollectGarbage,
     CompactTable,
     CreateTable,
+    DeleteRows,
     DeleteTable,
     ExportRows,
     IngestFiles,
@@ -39,6 +41,10 @@ from tests.simulation.rows import AGE_MS, LETTERS, Kind, Row
 from tests.simulation.shapes import CLASSIC, FILES_MARKED, Shape, mark_of
 from tests.simulation.versions import VersionUsers
 
+DELETIONS = ("delete_rows",) * 3
+"""What users delete, in some of the runs."""
+DELETING_SEEDS, DELETING = 5, 2
+"""In a run of each so many seeds, of which this is the remainder, users delete rows."""
 NAMES = ("ants", "bees", "crabs", "deer")
 OFTEN = ("drop",) * 8
 SELDOM = (
@@ -87,8 +93,8 @@ class Workload(VersionUsers, PublishingUsers):
     """The users of one run. `operations` are drawn from, those named often more often.
 
     What they know is kept here: each file by its id, the kind of each table they asked for, what
-    each purge is to remove, and all they asked for. Names of tables are those of requests, which
-    may yet be refused.
+    each purge and each deletion is to remove, and all they asked for. Names of tables are those of
+    requests, which may yet be refused.
     """
 
     instance: Instance
@@ -98,6 +104,7 @@ class Workload(VersionUsers, PublishingUsers):
     kinds: dict[str, Kind] = field(default_factory=dict)
     dropped: dict[str, Dropped] = field(default_factory=dict)
     purges: dict[str, str] = field(default_factory=dict)
+    deletions: dict[str, str] = field(default_factory=dict)
     asked: list[AdminRequest] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     shape: Shape = CLASSIC
@@ -211,6 +218,18 @@ class Workload(VersionUsers, PublishingUsers):
             rows = SelectionMessage(where=self.shape.letter_condition(letters))
         name, spark, releases = self._name(), self._spark(), self._releases()
         return self.ask(PurgeRows(request_id, name, rows, spark=spark, release_tags=releases))
+
+    def delete_rows(self) -> str:
+        """Ask for some letters to be hidden."""
+        request_id = self._request()
+        letters = "".join(sorted(self.random.sample(LETTERS, self.random.randint(1, 2))))
+        if self.random.random() < 0.5 and not self.shape.grows:
+            rows = SelectionMessage(keys=self.shape.letter_keys(letters))
+        else:
+            rows = SelectionMessage(where=self.shape.letter_condition(letters))
+        request = DeleteRows(request_id, self._name(), rows)
+        self.deletions[request_key(request)] = letters
+        return self.ask(request)
 
     def export(self) -> str:
         """Ask for an export of all."""
@@ -341,7 +360,8 @@ def table_id_of(request_id: str) -> str:
     return blake2b(request_id.encode(), digest_size=8).hexdigest()
 
 
-def drawn_operations(random: Random) -> tuple[str, ...]:
-    """Draw which operations a run has."""
+def drawn_operations(random: Random, seed: int) -> tuple[str, ...]:
+    """Draw which operations the run of a seed has."""
     chance = random.choice((0.15, 0.4, 0.8))
-    return (*OFTEN, *(name for name in SELDOM if random.random() < chance))
+    deletions = DELETIONS if seed % DELETING_SEEDS == DELETING else ()
+    return (*OFTEN, *deletions, *(name for name in SELDOM if random.random() < chance))

@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dormouse.features.delete_rows import build_deletion
 from dormouse.iceberg import avro
 from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.manifests import NewObject
 from dormouse.iceberg.metadata import read_previous
 from dormouse.iceberg.publication import Changes, Published, Source, plan_publication
 from dormouse.keys import Key, encode_key
+from dormouse.messages.requests import DeleteRows
+from dormouse.messages.stages import SelectionMessage
 from dormouse.query.rows import count_slices
 from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema, parse_schema
@@ -22,6 +25,7 @@ from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.fold import apply
 from dormouse.state.partitions import Shard
 from dormouse.state.state import AssignJob, Entry, ReplaceShards, SplitPartition, Transaction
+from dormouse.state.state import DeleteRows as Hide
 from dormouse.storage import FolderStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
@@ -66,6 +70,14 @@ class PublishedTable(ShardTable):
     def split(self, at: Key) -> None:
         leaf = self.state.partitions.leaf_containing(encode_key(at))
         self.commit(SplitPartition(leaf.id, encode_key(at)))
+
+    def delete(self, where: str) -> None:
+        request = DeleteRows(
+            f"deletion{self.state.version}", "table", SelectionMessage(where=where)
+        )
+        deletion = build_deletion(self.table, request, self.now_ms)
+        assert deletion is not None
+        self.commit(Hide(deletion))
 
     def compact(self, key: Key) -> None:
         """Merge all shards of the leaf with a key; what they have elsewhere stays."""

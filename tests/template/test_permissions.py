@@ -269,6 +269,7 @@ def test_no_object_of_a_table_or_an_export_can_be_overwritten_by_any_role(
         "state",
         "run-markers",
         "purges",
+        "deletions",
         "exports",
         "requests",
         "jobs",

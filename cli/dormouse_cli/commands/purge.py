@@ -1,4 +1,4 @@
-"""`dormouse table purge`: rows removed for good, and the proof that they are."""
+"""`dormouse delete` and `dormouse table purge`: rows hidden, or removed for good and proved so."""
 
 from __future__ import annotations
 
@@ -33,19 +33,42 @@ from dormouse_cli.values import (
     parse_spark,
 )
 
+WhereOption = Annotated[
+    str, typer.Option(metavar="PREDICATE", help="Rows for which this SQL predicate is true.")
+]
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE,…", help="Rows whose keys begin with this; repeat for more."),
+]
+
+
+def delete_rows(
+    ctx: typer.Context,
+    name: TableName,
+    where: WhereOption = "",
+    key: KeyOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Delete all rows that match: hide them from every reader, at once.
+
+    What comes later is not affected, and earlier versions keep the rows. Compactions leave them
+    out. To remove rows from every object, for good: `dormouse table purge`.
+    """
+    handle = table_of(ctx, name)
+    codec = KeyCodec(handle.schema)
+    keys: list[KeyLike] = [codec.from_assignments(text) for text in key or ()]
+    if not force and bool(keys) != bool(where):
+        rows = handle.count(exact=keys or None, where=where or None)
+        confirm(f"Delete {counted(rows, 'row')} of table {name}?")
+    version = handle.delete(where, keys)
+    note(f"the rows were deleted; version {version} of table {name} is the first without them")
+
 
 def purge(
     ctx: typer.Context,
     name: TableName,
-    where: Annotated[
-        str, typer.Option(metavar="PREDICATE", help="Rows for which this SQL predicate is true.")
-    ] = "",
-    key: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE,…", help="Rows whose keys begin with this; repeat for more."
-        ),
-    ] = None,
+    where: WhereOption = "",
+    key: KeyOption = None,
     prove: Annotated[
         bool, typer.Option("--prove", help="Remove nothing; show what matches, and where.")
     ] = False,

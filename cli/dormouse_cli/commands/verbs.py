@@ -87,6 +87,7 @@ VERBS: dict[str, Verb | Verbs] = {
     "console": Verb("commands.console:console"),
     "query": Verb("commands.query:query"),
     "sql": Verb("commands.sql:sql"),
+    "delete": Verb("commands.purge:delete_rows"),
     "queries": _QUERIES,
     "export": Verb("commands.export:export"),
     "copy": Verb("commands.copying:copy"),

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError, UnavailableError
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import DELETED_TO, Field, Schema
 from dormouse.schema.types import (
     TIMESTAMPS,
     UUID_BYTES,
@@ -129,6 +129,14 @@ def nulls(rows: int, kind: FieldType) -> Array:
     """Return a column of `rows` nulls."""
     column: Array = pa.nulls(rows, arrow_type(kind))  # type: ignore[call-overload]  # any type will do
     return column
+
+
+def of_shard(batch: pa.RecordBatch, wanted: pa.Schema, deleted_to: int) -> pa.RecordBatch:
+    """Return the columns of `wanted` from a batch of a shard (`conform`), with its `deleted_to`."""
+    if DELETED_TO.name in wanted.names:
+        numbers = pa.repeat(pa.scalar(deleted_to, pa.int64()), batch.num_rows)
+        batch = batch.append_column(DELETED_TO.name, numbers)
+    return conform(batch, wanted)
 
 
 def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

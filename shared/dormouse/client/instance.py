@@ -19,7 +19,7 @@ from dormouse.client.operations import (
     spark_status,
 )
 from dormouse.client.table import TableHandle
-from dormouse.client.versions import named_parameters, open_table
+from dormouse.client.versions import is_delete, named_parameters, open_table, version_result
 from dormouse.client.waiting import (
     WAIT_SECONDS,
     IngestBucket,
@@ -417,7 +417,8 @@ class Instance(Shown):
     ) -> QueryResult:
         """Return the rows of a query in SQL over tables of this instance, streamed.
 
-        DuckDB computes them, in this process; it reaches nothing else than those tables.
+        DuckDB computes them, in this process; it reaches nothing else than those tables. A DELETE
+        deletes rows (`TableHandle.delete`), and returns the first version without them.
 
         Args:
             text: SELECT, WITH, VALUES, or a set operation on these; EXPLAIN before it asks what
@@ -446,6 +447,8 @@ class Instance(Shown):
             LimitExceededError: it took too long or too much memory; here, or while rows are read.
             TimedOutError: a remote query took longer than `timeout_seconds`.
         """
+        if is_delete(text):
+            return self._delete(text, parameters or principal or spark or run != "here")
         if run != "here" or spark is not None:
             if principal is not None:
                 raise InvalidRequestError(
@@ -460,6 +463,18 @@ class Instance(Shown):
         tables = Tables(services, partial(open_table, services, principal), services.clock.now_ms())
         limits = Limits(memory_bytes, timeout_seconds, read_bytes)
         return run_statement(tables, text, named_parameters(parameters), services.scratch, limits)
+
+    def _delete(self, text: str, others: object) -> QueryResult:
+        """Delete rows by a statement; `others` are arguments of `sql` that it does not take."""
+        from dormouse.features.delete_rows import parse_delete
+
+        name, where = parse_delete(text)
+        if others:
+            raise InvalidRequestError(
+                "a DELETE runs here, for this process, and takes no parameters",
+                hint="TableHandle.delete takes keys as values",
+            )
+        return version_result(self.table(name).delete(where))
 
     def export_sql(
         self,

@@ -34,6 +34,7 @@ from dormouse.key_codec import KeyCodec, KeyLike, Ranges
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
+    DeleteRows,
     RestoreVersion,
     TagVersion,
     UntagVersion,
@@ -657,6 +658,26 @@ class TableHandle(Shown):
         result, messages = rebuild(self.services, table, watch)
         self.queues.send(messages)
         return result
+
+    def delete(self, where: str = "", keys: Sequence[KeyLike] = ()) -> int:
+        """Delete all rows that match a condition or begin with a key; return the first version
+        without them.
+
+        They are hidden from all readers at once. Rows that come later are not affected, and earlier
+        versions keep them. Compactions leave them out of what they write: `purge` removes rows from
+        every object.
+
+        Raises:
+            InvalidRequestError: not exactly one of both is given, or it does not fit the table; or
+                too many deletions are not applied to all shards yet.
+            NotFoundError: the table was deleted.
+        """
+        from dormouse.messages.stages import SelectionMessage
+
+        name = self.current().name
+        selection = SelectionMessage(keys=KeyCodec(self.schema).keys_to_json(keys), where=where)
+        self._administer(DeleteRows(self.services.ids.new(), name, selection))
+        return self.services.store(self.current()).current().version
 
     def purge(
         self,

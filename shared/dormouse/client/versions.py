@@ -89,7 +89,7 @@ def changes_of(
     where: str | None,
     limit: int | None,
 ) -> QueryResult:
-    """Return the rows ingested since a version, a few shards at a time."""
+    """Return the rows ingested and not deleted since a version, a few shards at a time."""
     from dormouse.access import EVERYTHING
     from dormouse.features.versions import ingested_since
     from dormouse.keys import KeyRange
@@ -107,7 +107,7 @@ def changes_of(
             since = read_as_of(services, table, since)[1].version
         except NotBegunError:
             since = 0  # all rows came later
-    shards, newest = ingested_since(services, table, since)
+    shards, deletions, newest = ingested_since(services, table, since)
     plain = replace(
         table, properties=structs.replace(table.properties, filters="", aggregations="")
     )
@@ -122,7 +122,7 @@ def changes_of(
         condition=condition,
         limit=limit,
     )
-    parts = ([Slice(shard, KeyRange())] for shard in shards)
+    parts = ([Slice(shard, KeyRange(), deletions)] for shard in shards)
     return query_slices(services, plain, parts, selection).for_programs()
 
 
@@ -204,6 +204,22 @@ def open_table(
         raise table_not_found(name, services.tables.list_readable()[0])
     table, state = read_as_of(services, found, version)
     return VisibleTable.whole(table), state
+
+
+def is_delete(text: str) -> bool:
+    """Return whether a statement begins with DELETE."""
+    return text.lstrip()[:7].upper().rstrip() == "DELETE"
+
+
+def version_result(version: int) -> QueryResult:
+    """Return a row that has the version which a statement made."""
+    import pyarrow as pa
+
+    from dormouse.query.result import PeekableBatches, QueryResult
+    from dormouse.shards.read_counters import ReadCounters
+
+    row = pa.RecordBatch.from_pydict({"version": pa.array([version], pa.int64())})
+    return QueryResult(row.schema, PeekableBatches(iter([row])), ReadCounters(), version)
 
 
 def named_parameters(

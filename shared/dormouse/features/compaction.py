@@ -6,7 +6,8 @@ outputs, commit, messages. A crash leaves outputs, which the next run adopts. If
 what it would write (because the rules of the table changed, or the code), the job is released, and
 another is planned for its inputs.
 
-A merge applies the table's filters and aggregations; a job of a purge also removes the purged rows.
+A merge applies the table's filters and aggregations, and the deletions that were there when the job
+was assigned; a job of a purge also removes the purged rows.
 If an input's bytes are damaged, and still are when read again, the job is released and the shard
 disputed: it is kept, an alarm fires, and no plan selects it, while the other inputs are free for
 other jobs.
@@ -24,7 +25,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.order import row_key, spans_in_ranges
-from dormouse.arrow.types import RowCounter, Tally
+from dormouse.arrow.types import RowCounter, Tally, arrow_schema, conform
 from dormouse.cache import Cache
 from dormouse.errors import (
     AlreadyExistsError,
@@ -69,6 +70,7 @@ from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.ports import Services, Storage
 from dormouse.query.rows import count_slices
+from dormouse.rows.deletions import deletions_for
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.schema.schema import Schema
@@ -82,7 +84,14 @@ from dormouse.shards.run_markers import (
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.jobs import Assigned, Failed, Finished, Started, TrackedJob, is_heavy_compaction
 from dormouse.state.partitions import Job, NewShard, Partition, Shard
-from dormouse.state.state import DisputeReason, DisputeShards, ReleaseJob, ReplaceShards, TableState
+from dormouse.state.state import (
+    Deletion,
+    DisputeReason,
+    DisputeShards,
+    ReleaseJob,
+    ReplaceShards,
+    TableState,
+)
 from dormouse.state.store import Rejected
 from dormouse.state.versions import merge_lineages
 from dormouse.stored.decoding import raise_corrupt
@@ -116,8 +125,8 @@ class Compaction:
     """An assigned job with everything that is needed to run it.
 
     `leaves` are those of its partition, in key order: the partition itself, unless it is split.
-    Rows that `removed` matches are purged. `keys` are the key histograms of the inputs, `read` has
-    their indexes, so that each is read once.
+    Rows that `removed` matches are purged, and those that `deletions` hide are left out. `keys` are
+    the key histograms of the inputs, `read` has their indexes, so that each is read once.
     """
 
     table: Table
@@ -128,6 +137,7 @@ class Compaction:
     leaves: tuple[Partition, ...] = ()
     keys: tuple[KeyHistogram, ...] = ()
     removed: RowMatcher | None = None
+    deletions: tuple[Deletion, ...] = ()
     read: Cache | None = None
 
     @property
@@ -183,12 +193,16 @@ def merge_inputs(
     """
     table, job = compaction.table, compaction.job
     wanted = compaction.partition.range.intersection(span)
+    schema, rules = table.schema, row_rules(table.schema, table.properties)
+    if compaction.deletions:
+        deletions = deletions_for(schema, compaction.deletions)
+        schema, rules = deletions.schema, replace(rules, kept=deletions.hidden.negated())
     read = RowCounter(
         merge_slices(
             storage,
             table.id,
             [Slice(shard, wanted) for shard in compaction.inputs],
-            table.schema,
+            schema,
             scratch=scratch,
             memory_bytes=memory_bytes,
             cache=compaction.read,
@@ -198,8 +212,9 @@ def merge_inputs(
     left = read if compaction.removed is None else compaction.removed.kept(read, removed)
     # Rules are evaluated at the time of the job's assignment, so that each run of the job writes
     # the same rows.
-    rules = row_rules(table.schema, table.properties)
-    kept = RowCounter(apply_row_rules(left, table.schema, rules, job.assigned_ms, removed))
+    applied = apply_row_rules(left, schema, rules, job.assigned_ms, removed)
+    columns = arrow_schema(table.schema)
+    kept = RowCounter(conform(batch, columns) for batch in applied)
     rows = [0] * len(compaction.leaves)
     outputs = write_shards(
         storage,
@@ -394,7 +409,7 @@ def _load_compaction(
         table_id=table.id,
         schema=table.schema,
         job=job.id,
-        written_ms=services.clock.now_ms(),
+        written_ms=job.assigned_ms,  # a rebuild compares it with the time of deletions
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
         lineage=merge_lineages(
@@ -410,6 +425,7 @@ def _load_compaction(
         leaves=tuple(state.partitions.leaves_overlapping(partition.range)),
         keys=tuple(footer.keys for footer in footers),
         removed=removed,
+        deletions=tuple(d for d in state.deletions if d.number <= job.deleted_to),
         read=read,
     )
 

@@ -35,6 +35,7 @@ from dormouse.errors import (
     InvariantError,
     NotFoundError,
 )
+from dormouse.features.delete_rows import keep_notes
 from dormouse.features.rebuild import commit_plan, planned_state
 from dormouse.features.rebuild_plan import PlacedShard, RebuildPlan
 from dormouse.features.reset import put_restored
@@ -199,6 +200,7 @@ def plan_copy(state: TableState) -> RebuildPlan:
         state.key_types,
         state.generation,
         state.all_source_segments,
+        state.deletions,
     )
 
 
@@ -296,6 +298,7 @@ def copy_table(
     ).with_settings(_settings(newest, target.tables.defaults()), target.tables.defaults())
     copy = replace(copy, restored=_record_restored(target, newest, copy, plan))
     expected = _register(target, copy, plan)
+    keep_notes(target, copy, state)
     target.storage.delete(others)  # nothing names them, and what was written since has other names
     _destroy_other_logs(target, copy)
     report = CopyReport(copy, state.version, expected.rows, len(plan.shards), copied)

@@ -27,7 +27,7 @@ from dormouse.messages.stages import CompactionJob, OutboundMessage, PartitionSp
 from dormouse.ports import Services
 from dormouse.state.jobs import compaction_queue
 from dormouse.state.partitions import Reference
-from dormouse.state.state import AssignJob, TableState
+from dormouse.state.state import AssignJob, Deletion, TableState
 from dormouse.state.store import Committed
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import id_prefix, run_of_shard
@@ -197,6 +197,9 @@ def plan_everything(state: TableState, properties: Properties) -> list[Compactio
     should not stay as they are though nothing is to be merged with them.
     """
     plans = plan_full_compactions(state)
+    if state.deletions:
+        hidden = may_be_hidden(state, state.deletions, state.references)
+        plans += plan_rewrites(state, properties, hidden, plans)
     if not is_published(properties):
         return plans
     groups = live_shards(state).values()
@@ -221,6 +224,35 @@ def plan_age_off(
     shards = (r.shard for partition in looked_at for r in state.references_in(partition))
     due = {shard for shard in shards if shard[: len(newest)] <= newest}
     return plan_rewrites(state, properties, due, planned, looked_at) if due else []
+
+
+def plan_deletions(
+    state: TableState,
+    properties: Properties,
+    now_ms: int,
+    planned: Sequence[CompactionPlan],
+    among: Iterable[str] | None = None,
+) -> list[CompactionPlan]:
+    """Propose to rewrite the shards of which deletions hide rows that are as old as the table's
+    properties allow.
+
+    With `among`, only these partitions are looked at.
+    """
+    age_ms = properties.deletion_age_seconds * 1000
+    old = [each for each in state.deletions if age_ms and each.time_ms <= now_ms - age_ms]
+    if not old:
+        return []
+    looked_at = [*(state.references if among is None else among)]
+    due = may_be_hidden(state, old, looked_at)
+    return plan_rewrites(state, properties, due, planned, looked_at)
+
+
+def may_be_hidden(
+    state: TableState, deletions: Sequence[Deletion], among: Iterable[str]
+) -> set[str]:
+    """Return the shards in some partitions of which deletions may hide rows."""
+    shards = {r.shard for partition in among for r in state.references_in(partition)}
+    return {s for s in shards if any(each.may_hide(state.shards[s]) for each in deletions)}
 
 
 def plan_rewrites(
@@ -501,6 +533,10 @@ def plan_table(services: Services, message: TableChanged) -> Iterator[OutboundMe
     store.maintain()  # first: were it to fail after jobs were assigned, they would go unsent
     seal_sources(services, table)
     state = finish_reset(services, table)  # a crash may have left a reset unfinished
+    if state.deletions:
+        from dormouse.features.delete_rows import forget_deletions  # most tables have none
+
+        forget_deletions(services, table, state)
     yield from publications(table)
     if not table.online:
         return
@@ -531,4 +567,5 @@ def _compactions(
         if age_off is not None:
             age_ms = age_off.age_ms
             plans += plan_age_off(state, table.properties, age_ms, swept_ms, plans, among)
+        plans += plan_deletions(state, table.properties, swept_ms, plans, among)
     return within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)

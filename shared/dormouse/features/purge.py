@@ -6,7 +6,7 @@ purge is finished.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -47,7 +47,7 @@ from dormouse.stored.paths import (
     purge_prefix,
 )
 from dormouse.tables.properties import SparkOptions
-from dormouse.tables.row_rules import group_keys, row_rules
+from dormouse.tables.row_rules import check_groups
 from dormouse.tables.table import Table
 
 MAX_REWRITE_INPUTS = 50
@@ -457,29 +457,12 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
         )
     selection = decode_selection(asked, schema, permission=EVERYTHING, version=0, time_ms=0)
     if selection.condition is not None:
-        _check_groups(table, selection.condition.columns)
+        check_groups(table.name, schema, table.properties, selection.condition.columns, "purge")
     else:
-        _check_groups(table, {f.name for f in schema.keys[: max(map(len, asked.keys))]})
+        named = {field.name for field in schema.keys[: max(map(len, asked.keys))]}
+        check_groups(table.name, schema, table.properties, named, "purge")
     rows = store_selection(selection, schema)
     return PurgeRequest(rows, purge_id_of(request.request_id), spark=request.spark or None)
-
-
-def _check_groups(table: Table, columns: Collection[str]) -> None:
-    """Refuse columns that can differ between the stored rows of one group.
-
-    All stored rows of a group are one row of the table. Removing some of them would change that row
-    instead of removing it.
-    """
-    if not row_rules(table.schema, table.properties).aggregates:
-        return
-    shared = [field.name for field in group_keys(table.schema, table.properties)]
-    alone = sorted(set(columns) - set(shared))
-    if alone:
-        raise InvalidRequestError(
-            f"a purge of {table.name!r} cannot select rows by {', '.join(alone)}: the table "
-            "aggregates, so a stored row may be only a part of a row of the table",
-            hint="columns that a purge can use: " + ", ".join(shared),
-        )
 
 
 # Purges that have not ended in time, which a sweep continues.

@@ -14,9 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
+from dormouse.features.delete_rows import Note, load_notes
 from dormouse.features.pins import REBUILDING
-from dormouse.features.rebuild_plan import FoundShard, RebuildPlan, Refusal, plan_rebuild
+from dormouse.features.rebuild_plan import (
+    FoundShard,
+    PlacedShard,
+    RebuildPlan,
+    Refusal,
+    plan_rebuild,
+)
 from dormouse.features.reset import load_restored
 from dormouse.features.seal_sources import load_segments
 from dormouse.messages.stages import OutboundMessage, TableChanged
@@ -29,6 +38,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
+    DeleteRows,
     Entry,
     InitialisePartitions,
     ReplaceShards,
@@ -65,10 +75,12 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
         chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
         yield AddShards(f"{REBUILDING}sources-{start}", chunk, ())
-    for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
-        placed = plan.shards[start : start + SHARDS_PER_TRANSACTION]
-        new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in placed)
-        yield AddShards(f"{REBUILDING}shards-{start}", (), tuple(new))
+    left = list(plan.shards)
+    for deletion in plan.deletions:
+        yield from _additions([each for each in left if each.shard.deleted_to < deletion.number])
+        left = [each for each in left if each.shard.deleted_to >= deletion.number]
+        yield DeleteRows(structs.replace(deletion, number=0, time_ms=0))
+    yield from _additions(left)
     merged: dict[str, list[str]] = {}
     for item in plan.shards:
         for leaf in item.merged:
@@ -77,6 +89,13 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
         job = f"{REBUILDING}merged-{leaf}"
         yield AssignJob(job, leaf, tuple(shards))
         yield ReplaceShards(job, leaf, tuple(shards), ())
+
+
+def _additions(placed: Sequence[PlacedShard]) -> Iterator[Transaction]:
+    for start in range(0, len(placed), SHARDS_PER_TRANSACTION):
+        some = placed[start : start + SHARDS_PER_TRANSACTION]
+        new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in some)
+        yield AddShards(f"{REBUILDING}shards-{some[0].shard.id}", (), tuple(new))
 
 
 def planned_state(plan: RebuildPlan, now_ms: int) -> TableState:
@@ -236,7 +255,30 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     if isinstance(plan, Refusal):
         listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])
         raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {listing}", hint=HINT)
-    return replace(plan, left_out=plan.left_out + foreign, segments=segments)
+    plan = replace(plan, left_out=plan.left_out + foreign, segments=segments)
+    return _with_deletions(plan, load_notes(services, table.id), found, restored)
+
+
+def _with_deletions(
+    plan: RebuildPlan,
+    notes: Sequence[Note],
+    found: Sequence[FoundShard],
+    restored: TableState | None,
+) -> RebuildPlan:
+    """Return the plan with the deletions that are noted of its generation, or that were of the
+    version it began with. Which shards came after a deletion, their times say.
+    """
+    noted = [note.deletion for note in notes if note.generation == plan.generation]
+    known = {each.id: each for each in (*(restored.deletions if restored else ()), *noted)}
+    deletions = sorted(known.values(), key=lambda each: (each.time_ms, each.number))
+    numbered = [structs.replace(d, number=n) for n, d in enumerate(deletions, start=1)]
+    written_ms = {each.shard.id: each.provenance.written_ms for each in found}
+
+    def placed(item: PlacedShard) -> PlacedShard:
+        later = sum(each.time_ms < written_ms[item.shard.id] for each in numbered)
+        return replace(item, shard=structs.replace(item.shard, deleted_to=later))
+
+    return replace(plan, shards=tuple(map(placed, plan.shards)), deletions=tuple(numbered))
 
 
 def _read(

@@ -13,7 +13,7 @@ from dormouse.keys import KeyRange, prefix_successor
 from dormouse.schema.schema import KeyTypes, key_problem
 from dormouse.shards.run_markers import RunMarker
 from dormouse.state.partitions import PartitionTree, Shard
-from dormouse.state.state import SourceSegment, TableState
+from dormouse.state.state import Deletion, SourceSegment, TableState
 from dormouse.state.versions import Provenance
 from dormouse.stored.paths import PART_NUMBERS, make_shard_id, run_of_shard
 
@@ -362,6 +362,7 @@ class RebuildPlan:
     key_types: KeyTypes
     generation: int = 0
     segments: tuple[SourceSegment, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.state.partitions import Shard
-from dormouse.state.state import SourceSegment, TableState
+from dormouse.state.state import Deletion, SourceSegment, TableState
 from dormouse.state.store import StateStore, VersionRecord
 from dormouse.state.versions import (
     AsOf,
@@ -156,8 +156,11 @@ _BEGINNINGS = {"reset table", "restore version"}
 _HINT = "read the table as it is now, and the changes since the version of that read"
 
 
-def ingested_since(services: Services, table: Table, version: int) -> tuple[list[Shard], int]:
-    """Return the shards that ingests added after a version, in order, and the newest version.
+def ingested_since(
+    services: Services, table: Table, version: int
+) -> tuple[list[Shard], tuple[Deletion, ...], int]:
+    """Return the shards that ingests added after a version, in order, the deletions after it, and
+    the newest version.
 
     Raises:
         NotFoundError: the version is yet to come; the log is not kept from it on any more, or a
@@ -181,7 +184,7 @@ def ingested_since(services: Services, table: Table, version: int) -> tuple[list
     for shard in shards:
         if shard.id not in state.shards:
             raise _expired(table, version, f"shard {shard.id} is deleted")
-    return shards, newest
+    return shards, tuple(each for record in since for each in record.deleted), newest
 
 
 def _check_kept(table: Table, history: Sequence[VersionRecord], version: int) -> None:

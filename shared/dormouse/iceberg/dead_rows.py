@@ -1,15 +1,17 @@
-"""Find the rows of shards in dead key ranges: from footers, and keys at the ends of ranges."""
+"""Find the dead rows of shards: those in dead key ranges, from footers and the keys at their ends,
+and those that deletions hide, by reading the columns that these name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dormouse.cache import Cache
 from dormouse.iceberg.avro import RowRange
 from dormouse.iceberg.liveness import LiveShard
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Storage
-from dormouse.query.rows import count_slices
+from dormouse.query.rows import count_slices, hidden_rows
 from dormouse.shards.reading import Slice
 from dormouse.tables.table import Table
 
@@ -34,8 +36,26 @@ def find_dead_rows(
             if part in shards[key].dead and at < end:
                 rows.append((at, end))
             at = end
-        found[key] = tuple(rows)
+        if shards[key].deletions:
+            live = shards[key]
+            hidden = hidden_rows(storage, table, live.shard, live.deletions, cache or Cache(0))
+            rows += ((row, row + 1) for row in hidden)
+        found[key] = tuple(_joined(rows))
     return found
+
+
+def _joined(rows: Iterable[RowRange]) -> Iterator[RowRange]:
+    """Yield ranges in order, those that touch or overlap as one."""
+    last: RowRange | None = None
+    for start, end in sorted(rows):
+        if last is not None and start <= last[1]:
+            last = last[0], max(last[1], end)
+            continue
+        if last is not None:
+            yield last
+        last = start, end
+    if last is not None:
+        yield last
 
 
 def _parts(dead: Sequence[KeyRange]) -> list[KeyRange]:

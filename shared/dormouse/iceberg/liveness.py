@@ -2,7 +2,7 @@
 
 The rows of a shard that lie in a partition with a reference to it are live. A compaction of one
 partition takes the references to a shard there, so of a shard that spans several partitions some
-rows may be dead while others are not.
+rows may be dead while others are not. So may those that a deletion hides.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from dormouse.keys import Key, KeyRange, encode_key, union_ranges
+from dormouse.keys import Key, KeyRange, complement, encode_key
 from dormouse.state.partitions import Shard
-from dormouse.state.state import TableState
+from dormouse.state.state import Deletion, TableState
 from dormouse.stored.paths import is_plain
 
 ENTRIES = 1000
@@ -22,10 +22,18 @@ ENTRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class LiveShard:
-    """A shard with live rows, and the key ranges of its dead ones, in order."""
+    """A shard with live rows, the key ranges of its dead ones, in order, and the deletions that may
+    hide others.
+    """
 
     shard: Shard
     dead: tuple[KeyRange, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
+
+    @property
+    def is_partly_dead(self) -> bool:
+        """Return whether some of its rows may be dead."""
+        return bool(self.dead or self.deletions)
 
 
 def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:
@@ -43,7 +51,9 @@ def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:
     for shard_id, ranges in spans.items():
         shard = state.shards[shard_id]
         first = min(span.min for span in ranges)
-        groups.setdefault(first, []).append(LiveShard(shard, dead_ranges(shard, ranges)))
+        deletions = tuple(each for each in state.deletions if each.may_hide(shard))
+        live = LiveShard(shard, dead_ranges(shard, ranges), deletions)
+        groups.setdefault(first, []).append(live)
     return {key: sorted(groups[key], key=lambda live: live.shard.id) for key in sorted(groups)}
 
 
@@ -53,15 +63,8 @@ def dead_ranges(shard: Shard, live: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
     """
     if len(live) == 1 and live[0].contains_span(shard.low, shard.high):
         return ()
-    dead: list[KeyRange] = []
-    end: bytes | None = b""
-    for span in union_ranges(list(live)):
-        if end is not None and end < span.low:
-            dead.append(KeyRange.between(end, span.low))
-        end = span.high
-    if end is not None:
-        dead.append(KeyRange.between(end, None))
-    return tuple(gap for gap in dead if gap.overlaps_span(shard.low, shard.high))
+    gaps = complement(list(live))
+    return tuple(gap for gap in gaps if gap.overlaps_span(shard.low, shard.high))
 
 
 def cut_into_manifests(groups: Mapping[Key, Sequence[LiveShard]]) -> list[list[LiveShard]]:

@@ -206,7 +206,7 @@ class Draft:
     def _delete_files(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> list[DeleteFile]:
         """Return the files of dead rows. A shard whose dead ranges have no rows needs none."""
         found = []
-        for live in (live for shards in self.manifests for live in shards if live.dead):
+        for live in (live for shards in self.manifests for live in shards if live.is_partly_dead):
             known = self.deletes.get(delete_name(self.place, live))
             if known is not None:
                 found.append(DeleteFile(known))
@@ -388,7 +388,7 @@ def plan_publication(
     place = Place(table.id, source.root, table.schema, source.format_version, sequence, listed)
     manifests = cut_into_manifests(live_shards(state))
     known = {content_name(file["file_path"]): file for file in kept.deletes} if kept else {}
-    partly = [live for shards in manifests for live in shards if live.dead]
+    partly = [live for shards in manifests for live in shards if live.is_partly_dead]
     unranked = {live.shard.id: live for live in partly if delete_name(place, live) not in known}
     lineage = {}
     if kept is not None and source.format_version >= 3:

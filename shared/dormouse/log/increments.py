@@ -50,7 +50,7 @@ from dormouse.state.partitions import (
     Reference,
     Shard,
 )
-from dormouse.state.state import Dispute, RowsTaken, SourceSegment, TableState
+from dormouse.state.state import Deletion, Dispute, RowsTaken, SourceSegment, TableState
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 _TAKINGS = pa.list_(
@@ -74,6 +74,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "rows": pa.int64(),
     "exact": pa.bool_(),
     "size_bytes": pa.int64(),
+    "deleted_to": pa.int64(),
     "min_key": pa.binary(),
     "max_key": pa.binary(),
     "parent": pa.string(),
@@ -94,9 +95,9 @@ COLUMNS: dict[str, pa.DataType] = {
 # without references, lost the last; a source has the version it came with. What was remembered
 # has a digest instead of an id where all ids are 32 hex digits.
 _PARTITION = ("id", "min_key", "max_key", "parent", "children", "height")
-_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key")
+_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key", "deleted_to")
 REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
-_JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key")
+_JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key", "deleted_to")
 _TIMED = ("id", "time_ms")
 _VERSIONED = ("id", "version")
 _TAKEN = ("id", "takings")
@@ -124,6 +125,7 @@ def facts_of(table_id: str, state: TableState) -> dict[str, str]:
         "dormouse.time_ms": str(state.time_ms),
         "dormouse.items": " ".join(ITEMS),
         "dormouse.sealed": encode_sealed(state).decode(),
+        "dormouse.deletions": encode_deletions(state),
     }
 
 
@@ -143,6 +145,7 @@ def key_facts(facts: Mapping[str, str], after: int) -> Facts:
         time_ms=int(facts["dormouse.time_ms"]),
         generation=int(facts["dormouse.generation"]),
         key_types=types_of(facts),
+        deletions=deletions_of(facts)[0],
     )
 
 
@@ -154,12 +157,13 @@ def partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]
 
 def shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:
     """Return a shard as a row."""
-    return shard_id, shard.rows, shard.size_bytes, shard.low, shard.high
+    return shard_id, shard.rows, shard.size_bytes, shard.low, shard.high, shard.deleted_to
 
 
 def job_row(job_id: str, job: Job) -> tuple[object, ...]:
     """Return a job as a row."""
-    return job_id, job.partition, job.inputs, job.assigned_ms, job.purge_id, job.request_key
+    cause = job.purge_id, job.request_key
+    return job_id, job.partition, job.inputs, job.assigned_ms, *cause, job.deleted_to
 
 
 def marks_row(reference: Reference) -> tuple[object, ...]:
@@ -224,6 +228,16 @@ def decode_sealed(body: bytes, where: str) -> Sealed:
     """
     with raise_corrupt(f"{where} does not say which sources are sealed"):
         return decode_json(body, Sealed)
+
+
+def encode_deletions(state: TableState) -> str:
+    """Return the deletions that hide rows, and the number of the last one, as JSON."""
+    return msgspec.json.encode((state.deletions, state.last_deletion)).decode()
+
+
+def deletions_of(facts: Mapping[str, str]) -> tuple[tuple[Deletion, ...], int]:
+    """Return what `encode_deletions` stored. Raises ValueError: it is damaged."""
+    return decode_json(facts["dormouse.deletions"], tuple[tuple[Deletion, ...], int])
 
 
 def taken_row(shard_id: str, takings: tuple[RowsTaken, ...]) -> tuple[object, ...]:

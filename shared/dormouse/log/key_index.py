@@ -52,10 +52,13 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
+    DeleteRows,
     DeleteShards,
+    Deletion,
     DisputeShards,
     Entry,
     ExtendTree,
+    ForgetDeletions,
     Piece,
     ReleaseJob,
     ReplaceShards,
@@ -88,10 +91,12 @@ COLUMNS: dict[str, pa.DataType] = {
     "rows": pa.int64(),
     "shard_rows": pa.int64(),
     "size_bytes": pa.int64(),
+    "deleted_to": pa.int64(),
     "min_key": pa.binary(),
     "max_key": pa.binary(),
 }
 SCHEMA = pa.schema(list(COLUMNS.items()))
+_OF_A_REFERENCE = ("rows", "shard_rows", "size_bytes", "deleted_to", "min_key", "max_key")
 BLOCK_ROWS = 1024
 """About how many rows a block of a snapshot has: some 18 KB. Of a million references the index of
 all blocks takes 21 KB: with fewer rows a reader would fetch more of it than it saves."""
@@ -140,7 +145,7 @@ def blocks_of_snapshot(
         own = held.slice(start, ends[end - 1] - start)
         of = tree.take(own["rank"])
         at = shards.take(own["shard"])
-        facts = {name: at[name] for name in ("size_bytes", "min_key", "max_key")}
+        facts = {name: at[name] for name in ("size_bytes", "deleted_to", "min_key", "max_key")}
         there = {"low": of["min_key"], "high": of["max_key"], **facts}
         rows = {"shard": at["id"], "rows": own["rows"], "shard_rows": at["rows"]}
         return pa.concat_tables([_partitions(tree.slice(first, end - first)), _table(there | rows)])
@@ -210,7 +215,7 @@ def _changed_partitions(earlier: TableState, later: TableState) -> Iterator[_Row
 
 
 def _partition_row(partition: Partition, is_leaf: bool) -> _Row:
-    return (*_ends_of(partition.range), is_leaf, None, False, *[None] * 5)
+    return (*_ends_of(partition.range), is_leaf, None, False, *[None] * len(_OF_A_REFERENCE))
 
 
 def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row]:
@@ -225,12 +230,12 @@ def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row
             if not is_kept or earlier.shards[reference.shard] != later.shards[reference.shard]:
                 yield (*ends, None, reference.shard, False, *_facts(later, reference))
         for shard in before:
-            yield (*ends, None, shard, True, *[None] * 5)
+            yield (*ends, None, shard, True, *[None] * len(_OF_A_REFERENCE))
 
 
 def _facts(state: TableState, reference: Reference) -> _Row:
     shard = state.shards[reference.shard]
-    return reference.rows, shard.rows, shard.size_bytes, shard.low, shard.high
+    return reference.rows, shard.rows, shard.size_bytes, shard.deleted_to, shard.low, shard.high
 
 
 def _ends_of(span: KeyRange) -> tuple[bytes, bytes | None]:
@@ -320,6 +325,7 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_ms: int
     generation: int
     key_types: KeyTypes
+    deletions: tuple[Deletion, ...] = ()
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -600,7 +606,7 @@ def _digest(body: bytes, size: int) -> bytes:
 
 # Rows of a snapshot, and of the increments after it, as the part of a state that they are.
 
-_OF_A_SHARD = ("shard", "shard_rows", "size_bytes", "min_key", "max_key")
+_OF_A_SHARD = ("shard", "shard_rows", "size_bytes", "min_key", "max_key", "deleted_to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -745,6 +751,11 @@ class Concern:
                 return self._joins(partition, inputs)
             case DeleteShards() | DisputeShards() | ResolveDisputes():
                 return False
+            case DeleteRows(deletion=deletion):
+                wanted = self._part.wanted
+                return any(span.overlaps(each) for span in deletion.spans for each in wanted)
+            case ForgetDeletions():
+                return False  # what is forgotten hides no row
             case SealSources() | AdoptSegments():
                 return False
         return True

@@ -307,6 +307,7 @@ class PartialReads:
             time_ms=facts.time_ms,
             generation=facts.generation,
             key_types=facts.key_types,
+            deletions=facts.deletions,
             shards=shards_of(pieces),
             pieces=pieces,
             covers=wanted,

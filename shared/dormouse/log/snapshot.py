@@ -47,6 +47,7 @@ from dormouse.log.increments import (
     columns_of,
     counts_of,
     decode_sealed,
+    deletions_of,
     dispute_row,
     facts_of,
     has_digests,
@@ -183,6 +184,7 @@ def state_of(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
     job_rows = zip(*(cells.to_pylist() for cells in job_cells), strict=True)
     jobs = {job: Job(job, where, tuple(shards), *rest) for job, where, shards, *rest in job_rows}
     sealed = decode_sealed(facts["dormouse.sealed"].encode(), "it")
+    deletions, last_deletion = deletions_of(facts)
     return TableState(
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
@@ -203,6 +205,8 @@ def state_of(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
         source_segments=sealed.segments,
         adopted_segments=sealed.adopted,
         transactions=transactions,
+        deletions=deletions,
+        last_deletion=last_deletion,
     )
 
 

@@ -19,7 +19,7 @@ from dormouse.log.deltas import Delta
 from dormouse.log.log import MOST_CARRIED, CollectedError, Reader, carried_before
 from dormouse.log.pages import Increment, IndexPlace, Manifest, Page, Snapshot, place_after
 from dormouse.state.fold import Verdict
-from dormouse.state.state import AddShards, Entry, TableState, change_name
+from dormouse.state.state import AddShards, DeleteRows, Entry, TableState, change_name
 from dormouse.state.store import VersionRecord
 from dormouse.state.versions import iso_time
 
@@ -283,9 +283,12 @@ def _record(state: TableState, delta: Delta, verdicts: tuple[Verdict, ...]) -> V
     accepted = [e.transaction for e, made in pairs if not (made.violations or made.repeated)]
     jobs = dict.fromkeys(job for each in accepted if (job := getattr(each, "job", "")))
     changes = dict.fromkeys(change_name(each) for each in accepted)
-    added = [new.shard for each in accepted if isinstance(each, AddShards) for new in each.shards]
+    new = [each.shard for add in accepted if isinstance(add, AddShards) for each in add.shards]
+    added = [state.shards.get(shard.id, shard) for shard in new]
     made = state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows
-    return VersionRecord(*made, tuple(added))
+    hidden = {each.deletion.id for each in accepted if isinstance(each, DeleteRows)}
+    deleted = [each for each in state.deletions if each.id in hidden]
+    return VersionRecord(*made, tuple(added), tuple(deleted))
 
 
 def _following(

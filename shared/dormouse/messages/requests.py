@@ -247,6 +247,18 @@ class PurgeRows(Request, frozen=True, tag="purge_rows"):
     v: Literal[2] = 2
 
 
+class DeleteRows(Request, frozen=True, tag="delete_rows"):
+    """Hide all selected rows from every reader, from the next version on. The selection has either
+    a condition in `where` or `keys`, and nothing else. Rows that come later are not affected.
+    Compactions leave the rows out; to have them removed from every object, purge them.
+    """
+
+    path: ClassVar[str] = "delete_rows:delete_rows"
+    name: str
+    selection: SelectionMessage
+    v: Literal[1] = 1
+
+
 class CompactTable(Request, frozen=True, tag="compact_table"):
     """Start the compactions of a table that are due, also if the table is offline. With `all`,
     merge the shards of each leaf partition into one sorted run, whatever the table's strategy; of a
@@ -345,6 +357,7 @@ AdminRequest = (
     | CollectGarbage
     | CompactTable
     | CreateTable
+    | DeleteRows
     | DeleteTable
     | GrantAccess
     | IngestFiles

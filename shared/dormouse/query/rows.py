@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
 from typing import Protocol
 
@@ -16,12 +16,13 @@ from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, so
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
-from dormouse.keys import KeyRange
+from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
 from dormouse.ports import Storage
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
+from dormouse.rows.deletions import deletions_for
 from dormouse.rows.predicates import Predicate, ValueBounds, apply_row_rules, filter_predicate
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import RESERVED, Schema
 from dormouse.schema.types import FILTERED
 from dormouse.shards.decoding import read_blocks
 from dormouse.shards.read_counters import READ_THREADS, READS_AT_ONCE, CountedObjects, ReadCounters
@@ -33,13 +34,15 @@ from dormouse.shards.reading import (
     Slice,
     Values,
     find_blocks,
+    narrow,
     plan_reads,
     with_footers,
     without_excluded,
 )
 from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import column_values
-from dormouse.state.state import TableState
+from dormouse.state.partitions import Shard
+from dormouse.state.state import Deletion, TableState
 from dormouse.tables.row_rules import RowRules, row_rules
 from dormouse.tables.table import Table
 
@@ -120,8 +123,14 @@ def query_slices(
     leaf, as `slices_to_read` returns them.
     """
     reads = ReadCounters() if reads is None else reads
-    rules = row_rules(table.schema, table.properties)
-    query = _Query(resources, table, selection, rules, look_up_bytes, is_sifted, reads)
+    rules, stored = row_rules(table.schema, table.properties), table.schema
+    parts = iter(parts)
+    first = next(parts, None)
+    if first and first[0].deletions:
+        deletions = deletions_for(stored, first[0].deletions)
+        rules, stored = replace(rules, kept=deletions.hidden.negated()), deletions.schema
+    parts = chain([] if first is None else [first], parts)
+    query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
     schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
     batches = PeekableBatches(query.result(parts, schema))
     return QueryResult(schema, batches, reads, selection.version)
@@ -133,15 +142,12 @@ class _Query:
 
     resources: QueryResources
     table: Table
+    schema: Schema
     selection: Selection
     rules: RowRules
     look_up_bytes: int
     is_sifted: bool
     reads: ReadCounters
-
-    @property
-    def schema(self) -> Schema:
-        return self.table.schema
 
     @property
     def where(self) -> Predicate | None:
@@ -398,22 +404,33 @@ def count_rows(
 ) -> int:
     """Return the number of rows that `query_rows` would return; the selection has no limit.
 
-    If a condition, filters or aggregations decide about rows, they are read. Otherwise a shard that
-    is wholly in a range is counted by the state, a row group by the footer, and only the row groups
-    at the ends of ranges are read.
+    If a condition, filters or aggregations decide about rows, they are read; so are those with keys
+    of which deletions may hide some. Otherwise a shard that is wholly in a range is counted by the
+    state, a row group by the footer, and only the row groups at the ends of ranges are read.
 
     Raises:
         NotFoundError: the version cannot be read any more.
     """
     schema = table.schema
+    keys = replace(selection, columns=(schema.row_keys[0].name,))
+    known, wanted = 0, requested_ranges(schema, selection.ranges)
     if selection.condition is not None or not row_rules(schema, table.properties).is_empty:
-        keys = replace(selection, columns=(schema.row_keys[0].name,))
-        found = query_rows(resources, table, state, keys)
-        return sum(batch.num_rows for batch in found)
-    known, rest = _by_state(state, requested_ranges(schema, selection.ranges))
+        return _counted(query_rows(resources, table, state, keys))
+    if state.deletions:
+        spans = [span for each in state.deletions for span in each.spans]
+        if inside := intersect_ranges(wanted, union_ranges(spans)):
+            keys = replace(keys, ranges=tuple(inside))
+            known = _counted(query_rows(resources, table, state, keys))
+            wanted = intersect_ranges(wanted, complement(spans))
+    by_state, rest = _by_state(state, wanted)
+    known += by_state
     for part in _by_footer(resources.storage, table, rest, resources.cache):
         known += part
     return known
+
+
+def _counted(found: QueryResult) -> int:
+    return sum(batch.num_rows for batch in found)
 
 
 def count_slices(
@@ -495,3 +512,42 @@ def _by_footer(
         ):
             rows = read_blocks(storage, table.id, step.found, schema, keys[:1])
             yield sum(batch.num_rows for batches in rows for batch in batches)
+
+
+BLOCKS_AT_ONCE = 64
+"""At most half a million rows are read at once: a block has up to 8,192."""
+_ROW = f"{RESERVED}row"
+
+
+def hidden_rows(
+    storage: Storage, table: Table, shard: Shard, deletions: tuple[Deletion, ...], cache: Cache
+) -> Iterator[int]:
+    """Yield the numbers of the rows of a shard that deletions hide, from 0, in no order.
+
+    Only the columns that deletions name are read, of blocks that may have such rows.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        CorruptDataError: it is damaged.
+    """
+    made = deletions_for(table.schema, deletions)
+    wanted = [field.name for field in made.schema.fields if field.name in made.hidden.columns]
+    objects, slices = CountedObjects(storage, ReadCounters()), [Slice(shard, KeyRange())]
+    (whole,) = needed_blocks(objects, cache, table, slices, made.hidden, footers=True)
+    firsts = [0, *accumulate(whole.index.rows(number) for number in whole.index.blocks)]
+    spans = [span for each in deletions for span in each.spans]
+    in_spans = {n for span in spans for n in narrow(whole, span, table.schema).numbers}
+    numbers = [number for number in whole.numbers if number in in_spans]
+
+    def numbered() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(numbers), BLOCKS_AT_ONCE):
+            some = tuple(numbers[start : start + BLOCKS_AT_ONCE])
+            blocks = [replace(whole, numbers=some)]
+            (rows,) = read_blocks(storage, table.id, blocks, made.schema, wanted)
+            places = chain.from_iterable(range(firsts[n], firsts[n + 1]) for n in some)
+            for batch in rows:
+                numbers_of_rows = pa.array(islice(places, batch.num_rows), pa.int64())
+                yield batch.append_column(_ROW, numbers_of_rows)
+
+    for batch in Predicate(made.hidden, made.schema).apply(numbered()):
+        yield from batch.column(_ROW).to_pylist()  # type: ignore[misc]  # none is null

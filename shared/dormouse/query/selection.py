@@ -19,7 +19,7 @@ from dormouse.schema.types import check_name_list
 from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.state.partitions import Shard
-from dormouse.state.state import Piece, TableState
+from dormouse.state.state import Deletion, Piece, TableState
 from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
 from dormouse.tables.table import Table
 
@@ -105,9 +105,10 @@ def slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[li
     Each list has the slices of one range within one leaf. For example, if the leaves meet at the
     key m, the range [k, p) is divided into [k, m) and [m, p), each with the shards of its leaf.
     """
+    deletions = state.deletions_in(wanted)
     for item in wanted:
         for span, references in state.partitions_to_read(item):
-            yield [Slice(state.shards[r.shard], span) for r in references]
+            yield [Slice(state.shards[r.shard], span, deletions) for r in references]
 
 
 def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
@@ -117,7 +118,7 @@ def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
         span = piece.range.intersection(KeyRange(start))
         if not span.is_empty():
             shards = (s for s in piece.shards if span.overlaps_span(s.low, s.high))
-            parts.append([Slice(shard, span) for shard in shards])
+            parts.append([Slice(shard, span, piece.deletions) for shard in shards])
     return [part for part in parts if part]
 
 
@@ -281,6 +282,8 @@ def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Pie
 
     A shard of several partitions counts in each by the share of its rows there.
     """
+    ranges = list(ranges)
+    deletions = state.deletions_in(ranges)
     for wanted in ranges:
         for span, references in state.partitions_to_read(wanted):
             shards = tuple(state.shards[reference.shard] for reference in references)
@@ -288,7 +291,7 @@ def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Pie
                 shard.size_bytes * min(reference.rows, shard.rows) // shard.rows
                 for shard, reference in zip(shards, references, strict=True)
             )
-            yield Piece(span, shards), size_bytes
+            yield Piece(span, shards, deletions=deletions), size_bytes
 
 
 class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -296,6 +299,7 @@ class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     shards: tuple[Shard, ...]
     pieces: tuple[tuple[tuple[bytes, bytes | None], tuple[int, ...]], ...]
+    deletions: tuple[Deletion, ...] = ()
 
 
 def encode_pieces(pieces: Sequence[Piece], kind: str, path: str) -> bytes:
@@ -309,7 +313,9 @@ def encode_pieces(pieces: Sequence[Piece], kind: str, path: str) -> bytes:
         )
         for piece in pieces
     )
-    return encode_stored(kind, FORMAT, path, _StoredPieces(tuple(shards), tuple(stored)))
+    deletions = pieces[0].deletions if pieces else ()
+    body = _StoredPieces(tuple(shards), tuple(stored), deletions)
+    return encode_stored(kind, FORMAT, path, body)
 
 
 def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
@@ -322,6 +328,10 @@ def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
     with raise_corrupt(f"{path} is not {kind}", hint=hint):
         body = decode_stored(kind, FORMAT, path, stored, _StoredPieces)
         return tuple(
-            Piece(KeyRange.between(*ends), tuple(body.shards[number] for number in numbers))
+            Piece(
+                KeyRange.between(*ends),
+                tuple(body.shards[number] for number in numbers),
+                deletions=body.deletions,
+            )
             for ends, numbers in body.pieces
         )

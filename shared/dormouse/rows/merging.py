@@ -384,7 +384,8 @@ class _MergePlan:
     def _shard(self, groups: Blocks, local: Path, context: SessionContext) -> DataFrame | None:
         is_whole = self.is_cut or groups.slice.is_whole
         wanted = KeyRange() if is_whole else groups.slice.range
-        frame = engine.sorted_file(context, local, groups.index.names, self.schema, wanted)
+        names, deleted_to = groups.index.names, groups.slice.shard.deleted_to
+        frame = engine.sorted_file(context, local, names, self.schema, wanted, deleted_to)
         if self.where is None:
             return frame
         frame = self.bounds.applied(frame).filter(self.where.expr(context))

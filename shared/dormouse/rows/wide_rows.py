@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import fit_range, row_span, rows_in_ranges, sort_in_memory, sort_key
-from dormouse.arrow.types import conform, halved, stored_names
+from dormouse.arrow.types import halved, of_shard, stored_names
 from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys import Key, KeyRange
 from dormouse.schema.schema import Field, Schema
@@ -196,6 +196,7 @@ class WideRows:
     span: KeyRange = KeyRange()
     groups: Mapping[int, float] | None = None
     leaves: list[int] | None = None
+    deleted_to: int = 0
 
     @classmethod
     def of_shard(
@@ -219,7 +220,8 @@ class WideRows:
             place if local.is_part else number: sizes[number].row_bytes
             for place, number in enumerate(groups.row_groups)
         }
-        return cls(local.path, path, wanted, stored, span, rows, leaves)
+        deleted_to = groups.slice.shard.deleted_to
+        return cls(local.path, path, wanted, stored, span, rows, leaves, deleted_to)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
@@ -248,7 +250,8 @@ class WideRows:
                         use_threads=False,
                     ):
                         columns = [names[name] for name in batch.schema.names]
-                        yield conform(batch.rename_columns(columns), self.wanted)
+                        renamed = batch.rename_columns(columns)
+                        yield of_shard(renamed, self.wanted, self.deleted_to)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the system: Arrow's own have no number

@@ -146,6 +146,8 @@ __all__ = [
 _PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
 _FIELD_PARTS = frozenset({"id", "unit", "nestedIds"})
 MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store
+RESERVED = "\x7f"
+"""No column of a table has this character in its name, as those have that only readers add."""
 MAX_LEAF_COLUMNS = 10_000
 """The most columns of any table, whatever its properties say: each column enlarges every footer."""
 
@@ -202,6 +204,11 @@ class Field:
     def without_ids(self) -> Field:
         """Return the field as a schema takes it that assigns other ids."""
         return replace(self, id=0, nested_ids=())
+
+
+DELETED_TO = Field(f"{RESERVED}deleted_to", Primitive.LONG, nullable=True, id=MAX_FIELD_ID)
+"""What readers add to the columns while there are deletions: of which number the last one is that
+hides none of the rows of the shard from which a row comes. No shard has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import fit_range, rows_in_ranges, spans_in_ranges
-from dormouse.arrow.types import arrow_schema, arrow_type, conform, present_fields
+from dormouse.arrow.types import arrow_schema, arrow_type, of_shard, present_fields
 from dormouse.errors import DamagedShardError
 from dormouse.keys import KeyRange
 from dormouse.ports import Objects
@@ -289,7 +289,8 @@ class FetchedRows:
             found = self._sparse() if self._wants_few_rows else self._dense()
             wanted = arrow_schema(self.schema)
             result_schema = pa.schema([wanted.field(name) for name in self.columns])
-            return [conform(batch, result_schema) for batch in found]
+            deleted_to = self.found[0].slice.shard.deleted_to
+            return [of_shard(batch, result_schema, deleted_to) for batch in found]
         except (pa.ArrowException, OSError) as error:
             raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
 

@@ -47,6 +47,7 @@ from dormouse.shards.footer import (
 from dormouse.shards.read_counters import Start, reading_threads
 from dormouse.shards.stored_index import MAGIC
 from dormouse.state.partitions import Shard
+from dormouse.state.state import Deletion
 from dormouse.storage import SeekableFile
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import shard_path
@@ -54,10 +55,15 @@ from dormouse.stored.paths import shard_path
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows of a shard whose keys are in a range."""
+    """The rows of a shard whose keys are in a range.
+
+    `deletions` are those that may hide rows of its version in what is read, the same for all slices
+    of one query. Queries leave these rows out; what merges or counts slices does not.
+    """
 
     shard: Shard
     range: KeyRange
+    deletions: tuple[Deletion, ...] = ()
 
     @property
     def is_whole(self) -> bool:

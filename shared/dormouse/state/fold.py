@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+import msgspec
 from rpds import HashTrieMap
 
 from dormouse.state.partitions import (
@@ -30,12 +31,14 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
+    DeleteRows,
     DeleteShards,
     Dispute,
     DisputeReason,
     DisputeShards,
     Entry,
     ExtendTree,
+    ForgetDeletions,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
@@ -115,20 +118,22 @@ def _changed(  # noqa: C901  # a case a kind
             return replace(state, partitions=tree, key_types=key_types)
         case AddShards(shards=shards, sources=sources):
             known = dict.fromkeys(sources, state.version + 1)
-            return _add(state, shards, sources=state.sources.put(known, new=len(known)))
+            sources_after = state.sources.put(known, new=len(known))
+            return _add(state, _deleted_to(shards, state.last_deletion), sources=sources_after)
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
-            assigned = Job(job, partition, inputs, state.time_ms, *cause)
+            assigned = Job(job, partition, inputs, state.time_ms, *cause, state.last_deletion)
             joined = _join(state, partition, inputs)
             return _mark(joined, assigned, job, state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):
             return _release(state, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
+            left_out = state.jobs[job].deleted_to
             taken = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
             dropped = _drop(state, ((partition, shard) for shard in inputs))
             state = record_taken(dropped, taken)
-            return _add(state, outputs, jobs=state.jobs.remove(job))
+            return _add(state, _deleted_to(outputs, left_out), jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
         case ExtendTree(splits=splits):
@@ -137,6 +142,13 @@ def _changed(  # noqa: C901  # a case a kind
             return state
         case DeleteShards() | DisputeShards() | ResolveDisputes():
             return _delete_or_dispute(state, entry.transaction)
+        case DeleteRows(deletion=deletion):
+            number = state.last_deletion + 1
+            made = msgspec.structs.replace(deletion, number=number, time_ms=state.time_ms)
+            return replace(state, deletions=(*state.deletions, made), last_deletion=number)
+        case ForgetDeletions(numbers=numbers):
+            left = tuple(each for each in state.deletions if each.number not in numbers)
+            return replace(state, deletions=left)
         case SealSources(segment=segment, replaced=replaced):
             return _seal(state, segment, len(replaced))
         case AdoptSegments(segments=segments):
@@ -154,6 +166,14 @@ def _release(state: TableState, job: str) -> TableState:
     released = state.jobs[job]
     free = _mark(state, released, None, state.jobs.remove(job))
     return _push_down(free, released.partition, {})
+
+
+def _deleted_to(shards: Sequence[NewShard], number: int) -> Sequence[NewShard]:
+    """Return new shards as they are kept while there are deletions, whatever an entry says."""
+    if all(new.shard.deleted_to == number for new in shards):
+        return shards
+    change = msgspec.structs.replace
+    return [change(new, shard=change(new.shard, deleted_to=number)) for new in shards]
 
 
 def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableState:
@@ -475,6 +495,7 @@ def restored(state: TableState, earlier: TableState, generation: int) -> TableSt
         taken=_taken(state, earlier, counts),
         disputed=state.disputed,
         transactions=OverlayMap(),
+        last_deletion=state.last_deletion,
     )
 
 

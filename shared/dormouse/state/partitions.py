@@ -502,6 +502,9 @@ map whose changes share what they leave alone."""
 class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One immutable, sorted data file. `low` and `high` are the bytes of its least and
     its greatest row key (`encode_key`).
+
+    Deletions up to the number `deleted_to` hide none of its rows: they were committed before these
+    rows came, or when the shard was written their rows were left out.
     """
 
     id: str
@@ -509,6 +512,7 @@ class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     size_bytes: int
     low: bytes
     high: bytes
+    deleted_to: int = 0
 
     @staticmethod
     def of(id: str, rows: int, size_bytes: int, min_key: Key, max_key: Key) -> Shard:  # noqa: A002
@@ -682,7 +686,7 @@ class Job:
     """An assigned compaction: in one partition, these shards become new ones.
 
     `purge_id` names the purge that it removes rows for, `request_key` the request that asked for
-    it, if any.
+    it, if any. It leaves out the rows that deletions up to the number `deleted_to` hide.
     """
 
     id: str
@@ -691,3 +695,4 @@ class Job:
     assigned_ms: int
     purge_id: str | None = None
     request_key: str | None = None
+    deleted_to: int = 0

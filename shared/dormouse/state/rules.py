@@ -16,10 +16,13 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
+    DeleteRows,
     DeleteShards,
+    Deletion,
     DisputeShards,
     Entry,
     ExtendTree,
+    ForgetDeletions,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
@@ -38,6 +41,10 @@ MAX_GENERATIONS_AHEAD = 1_000_000
 """How far a reset may advance the generation. Usually it is by one; in a rebuilt state it is up
 to that of the table. After a generation near the greatest integer, the table could never be
 reset again."""
+
+
+MAX_DELETIONS = 1_000
+"""How many deletions may hide rows at once. Readers test rows by each whose keys they read."""
 
 
 class Rule(Enum):
@@ -85,6 +92,11 @@ class Rule(Enum):
     JOB_RELEASED = "a job with this id was released before"
     JOB_MISSING = "there is no such job"
     NO_SPLITS = "the transaction has no splits"
+    DELETION_UNFIT = "a deletion has a condition and ascending ranges of keys, and no number yet"
+    DELETION_EXISTS = "the deletion exists already"
+    TOO_MANY_DELETIONS = "as many deletions as there may be are not applied to all shards yet"
+    DELETION_MISSING = "there is no such deletion"
+    DELETION_NEEDED = "the deletion may still hide rows of a shard"
     SPLIT_OUTSIDE_PARTITION = "the split key does not lie strictly within the partition"
 
 
@@ -133,6 +145,8 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
             return _extend(state.partitions, transaction)
         case DeleteShards() | DisputeShards() | ResolveDisputes():
             return _delete_or_dispute(state, transaction)
+        case DeleteRows() | ForgetDeletions():
+            return _hide(state, transaction)
         case SealSources() | AdoptSegments():
             return _remember(state, transaction)
         case ResetTable() | RestoreVersion():
@@ -312,6 +326,33 @@ def _resolve(state: TableState, resolution: ResolveDisputes) -> Iterator[Violati
         dispute = state.disputed.get(shard)
         if dispute is None or dispute.since_ms != since_ms:
             yield Violation(Rule.DISPUTE_MISSING, shard)
+
+
+def _hide(state: TableState, change: DeleteRows | ForgetDeletions) -> Iterator[Violation]:
+    if isinstance(change, DeleteRows):
+        if len(state.deletions) >= MAX_DELETIONS:
+            yield Violation(Rule.TOO_MANY_DELETIONS, change.deletion.id)
+        if any(each.id == change.deletion.id for each in state.deletions):
+            yield Violation(Rule.DELETION_EXISTS, change.deletion.id)
+        return
+    known = {each.number: each for each in state.deletions}
+    for number in change.numbers:
+        if number not in known:
+            yield Violation(Rule.DELETION_MISSING, f"deletion {number}")
+    forgotten = [known[number] for number in change.numbers if number in known]
+    for number in needed_deletions(state, forgotten):
+        yield Violation(Rule.DELETION_NEEDED, f"deletion {number}")
+
+
+def needed_deletions(state: TableState, deletions: Iterable[Deletion]) -> list[int]:
+    """Return the numbers of those deletions that may still hide rows of a shard in the table."""
+    left = list(deletions)
+    needed: list[int] = []
+    for shard in state.shards.values() if left else ():
+        if state.reference_counts.get(shard.id, 0):
+            needed += [each.number for each in left if each.may_hide(shard)]
+            left = [each for each in left if not each.may_hide(shard)]
+    return sorted(needed)
 
 
 def _remember(state: TableState, change: SealSources | AdoptSegments) -> Iterator[Violation]:

@@ -83,6 +83,37 @@ def is_conserved(takings: tuple[RowsTaken, ...], rows: int) -> bool | None:
     return sum(counts) == rows if len(counts) == len(takings) else None
 
 
+# A deletion: rows that are hidden from all readers, until compactions have left them out.
+
+
+class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Rows that are deleted: those of the shards before it of which `where` is true, a condition in
+    its normal form.
+
+    `columns` are the fields that it names, as JSON: one can be renamed or dropped later. `ranges`
+    contain the row keys of all these rows, each from a key up to another or to the end. Deletions
+    of a table are numbered as they are committed, from 1.
+    """
+
+    id: str
+    where: str
+    columns: tuple[str, ...]
+    ranges: tuple[tuple[bytes, bytes | None], ...]
+    number: int = 0
+    time_ms: int = 0
+
+    def may_hide(self, shard: Shard) -> bool:
+        """Return whether it may hide rows of a shard."""
+        return shard.deleted_to < self.number and any(
+            span.overlaps_span(shard.low, shard.high) for span in self.spans
+        )
+
+    @property
+    def spans(self) -> list[KeyRange]:
+        """The ranges as such."""
+        return [KeyRange.between(*ends) for ends in self.ranges]
+
+
 # A segment of source ids, as the state names it. `log.sources` has its stored form.
 
 
@@ -118,6 +149,8 @@ class TableState:
     - `taken` maps shards from which jobs took some, but not yet all, of the rows to these counts.
     - `disputed` maps the shards that are never deleted to the reason.
     - `transactions` maps the ids of recent transactions to the time of their commit.
+    - `deletions` are those that may still hide rows of a shard, in order; `last_deletion` is the
+      number of the last one that was ever committed.
     - `key_types` are the types of the row keys, set with the first tree, for a generation.
     - `sources` maps what was ingested after version `sealed_to` to the version that brought it.
       Older sources are in segments, which are objects of their own: `source_segments`, in the order
@@ -143,6 +176,8 @@ class TableState:
     source_segments: tuple[SourceSegment, ...] = ()
     adopted_segments: tuple[SourceSegment, ...] = ()
     transactions: OverlayMap[str, int] = field(default_factory=OverlayMap)
+    deletions: tuple[Deletion, ...] = ()
+    last_deletion: int = 0
 
     def reset(self, generation: int, partitions: PartitionTree, key_types: KeyTypes) -> TableState:
         """Return the empty table, as the start of a generation."""
@@ -239,6 +274,14 @@ class TableState:
         """
         return [source for source, at in self.sources.items() if at <= version]
 
+    def deletions_in(self, wanted: Sequence[KeyRange]) -> tuple[Deletion, ...]:
+        """Return the deletions that may hide rows with keys in some ranges, in order."""
+        return tuple(
+            each
+            for each in self.deletions
+            if any(span.overlaps(other) for span in each.spans for other in wanted)
+        )
+
     def has_committed(self, transaction_id: str, now_ms: int) -> bool:
         """Return whether a transaction was committed within the retention time."""
         at = self.transactions.get(transaction_id)
@@ -259,12 +302,14 @@ class Piece:
     """A range of keys within one partition, and the shards that can hold rows in it.
 
     `rows` are the rows of each shard in its partition, as far as they are known; else there are
-    none, and those of the whole shard are taken for them.
+    none, and those of the whole shard are taken for them. `deletions` are those that may hide rows
+    of any piece that is read with it.
     """
 
     range: KeyRange
     shards: tuple[Shard, ...]
     rows: tuple[int, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +457,18 @@ class DeleteShards(Change, tag="delete_shards", frozen=True):
     shards: tuple[str, ...]
 
 
+class DeleteRows(Change, tag="delete_rows", frozen=True):
+    """Hide the rows that a deletion names, in the shards that there are now, from all readers."""
+
+    deletion: Deletion
+
+
+class ForgetDeletions(Change, tag="forget_deletions", frozen=True):
+    """Forget deletions, given by their numbers, that hide no row of any shard any more."""
+
+    numbers: tuple[int, ...]
+
+
 class DisputeShards(Change, tag="dispute_shards", frozen=True):
     """Keep shards from being deleted or merged, for a reason that `job` found."""
 
@@ -480,6 +537,8 @@ Transaction = (
     | SplitPartition
     | ExtendTree
     | DeleteShards
+    | DeleteRows
+    | ForgetDeletions
     | DisputeShards
     | ResolveDisputes
     | SealSources

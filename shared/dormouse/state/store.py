@@ -10,7 +10,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.keys import KeyRange
 from dormouse.state.partitions import Shard
 from dormouse.state.rules import Violation
-from dormouse.state.state import TableState, Transaction
+from dormouse.state.state import Deletion, TableState, Transaction
 from dormouse.state.versions import Pin, PinOwner
 
 REBUILD = "`dormouse rebuild NAME` rebuilds the state of the table from its shards"
@@ -85,7 +85,7 @@ class VersionRecord:
     """A kept version: when it was made, by which changes and jobs, and how many rows it has.
 
     `changes` has the kind of each accepted transaction, and is empty if none was accepted. `added`
-    are the shards that ingests added; a compaction adds none.
+    are the shards that ingests added; a compaction adds none. `deleted` are the deletions.
     """
 
     version: int
@@ -94,6 +94,7 @@ class VersionRecord:
     jobs: tuple[str, ...]
     rows: int
     added: tuple[Shard, ...] = ()
+    deleted: tuple[Deletion, ...] = ()
 
 
 class VersionPins(Protocol):

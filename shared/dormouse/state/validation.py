@@ -34,10 +34,13 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
+    DeleteRows,
     DeleteShards,
+    Deletion,
     DisputeShards,
     Entry,
     ExtendTree,
+    ForgetDeletions,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
@@ -57,6 +60,8 @@ MAX_SHARD_ROWS = 2**40
 MAX_SHARD_BYTES = 2**50
 """Far more than any object has. The limit keeps sums over all shards of a table within 64
 bits."""
+MAX_DELETION_BYTES = 64 * 1024
+"""The longest deletion. All that hide rows are in each snapshot and index of a state."""
 MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999. A clock beyond it would stop the time of its table."""
 
@@ -73,7 +78,7 @@ def entry_violations(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]
     return tuple(_faults(entry, key_types))
 
 
-def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901  # a case a kind
+def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901, PLR0915  # a case a kind
     yield from _number(entry.time_ms, "the time", MAX_TIME_MS)
     yield from _number(entry.generation, "the generation", INT64_MAX)
     match entry.transaction:
@@ -103,6 +108,10 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _splits(splits, types)
         case DeleteShards(shards=shards):
             yield from _named_once(shards)
+        case DeleteRows(deletion=deletion):
+            yield from _deletion(deletion, types)
+        case ForgetDeletions(numbers=numbers):
+            yield from _twice([f"deletion {number}" for number in numbers], Rule.NAMED_TWICE)
         case DisputeShards(shards=shards, job=job):
             yield from _ids([job])
             yield from _named_once(shards)
@@ -122,6 +131,24 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
         case RestoreVersion(generation=generation, version=version):
             yield from _number(generation, "the new generation", INT64_MAX)
             yield from _number(version, "the version", INT64_MAX)
+
+
+def _deletion(deletion: Deletion, types: KeyTypes) -> Iterator[Violation]:
+    yield from _ids([deletion.id])
+    name = shown(deletion.id)
+    end: bytes | None = b""
+    size_bytes = len(deletion.where) + sum(map(len, deletion.columns))
+    is_ascending = True
+    for low, high in deletion.ranges:
+        size_bytes += len(low) + len(high or b"")
+        is_ascending &= end is not None and end <= low and (high is None or low < high)
+        end = high
+        for key in (low, high):
+            if key:
+                yield from _key(key, types, 0, f"an end of deletion {name}")
+    is_whole = deletion.where and deletion.ranges and is_ascending
+    if not is_whole or deletion.number or deletion.time_ms or size_bytes > MAX_DELETION_BYTES:
+        yield Violation(Rule.DELETION_UNFIT, name)
 
 
 def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:
@@ -199,7 +226,7 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
     shard, name = new.shard, new.shard.id
     if not 0 <= shard.size_bytes <= MAX_SHARD_BYTES:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
-    if not 0 <= shard.rows <= MAX_SHARD_ROWS:
+    if not 0 <= shard.rows <= MAX_SHARD_ROWS or shard.deleted_to < 0:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
     low = _key_fault(shard.low, types, len(types))
     high = low if shard.high == shard.low else _key_fault(shard.high, types, len(types))
@@ -282,8 +309,21 @@ def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
         *_broken_jobs(state, whole),
         *_broken_counts(state, whole),
         *_broken_takings(state, whole),
+        *_broken_deletions(state, whole),
         *(_broken_totals(state) if whole else ()),
     ]
+
+
+def _broken_deletions(state: TableState, whole: bool) -> list[str]:
+    broken = []
+    numbers = [each.number for each in state.deletions]
+    if sorted({*numbers}) != numbers or any(not 0 < n <= state.last_deletion for n in numbers):
+        broken.append("deletions are not numbered in their order")
+    for name in _changed(state.shards, whole):
+        shard = state.shards.get(name)
+        if shard is not None and shard.deleted_to > state.last_deletion:
+            broken.append(f"shard {name} lacks what a deletion hides that is yet to come")
+    return broken
 
 
 def broken_tree(tree: PartitionTree, *, whole: bool = False) -> list[str]:

@@ -306,7 +306,7 @@ class VerifiedFiles:
         # few rows need few row groups, and files hold all columns
         if tables.first is not None or not visible.is_whole:
             return None
-        if tables.resources.storage.is_remote or not _can_be_read_as_it_is(visible.table):
+        if tables.resources.storage.is_remote or not _can_be_read_as_it_is(visible.table, state):
             return None
         with reading_version(tables.resources, visible.table, state.version):
             return self._query(tables, name, scan)
@@ -358,10 +358,10 @@ def _reading(window: MergeWindow, table: Table) -> str:
     return f"SELECT {columns} FROM read_parquet([{files}], can_have_nan = true)"
 
 
-def _can_be_read_as_it_is(table: Table) -> bool:
+def _can_be_read_as_it_is(table: Table, state: TableState) -> bool:
     """Return whether the rows of shards are those of the table, in the types of programs."""
     stored = arrow_schema(table.schema)
-    return not has_rules(table) and frame_schema(stored).equals(stored)
+    return not has_rules(table, state) and frame_schema(stored).equals(stored)
 
 
 def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:

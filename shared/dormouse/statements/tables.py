@@ -137,7 +137,7 @@ class Tables:
         """
         visible, state = self.references[name]
         selection = self.selection(name, Scan((), condition))
-        if selection.condition is not None or has_rules(visible.table):
+        if selection.condition is not None or has_rules(visible.table, state):
             return None
         return count_rows(self.resources, visible.table, state, selection)
 
@@ -183,8 +183,8 @@ class Tables:
 
     def shows_all_rows(self, name: str) -> bool:
         """Return whether the caller may know of all rows and keys that are stored of a table."""
-        visible, _ = self.references[name]
-        sees_all = "administer" in visible.permission.verbs or not has_rules(visible.table)
+        visible, state = self.references[name]
+        sees_all = "administer" in visible.permission.verbs or not has_rules(visible.table, state)
         return visible.shows_all_keys and sees_all
 
     def _rows(self, name: str, scan: Scan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -195,7 +195,7 @@ class Tables:
             limit = self.first.rows if is_ordered else MANY_ROWS
             condition = self.first.condition if is_ordered else selection.condition
             selection = replace(selection, limit=limit, condition=condition)
-        is_sifted = is_ordered or has_rules(table)
+        is_sifted = is_ordered or has_rules(table, state)
         found = query_rows(
             self.resources, table, state, selection, is_sifted=is_sifted, reads=self.reads
         ).for_programs()
@@ -210,9 +210,9 @@ class Tables:
                     yield passed.select(wanted.names)
 
 
-def has_rules(table: Table) -> bool:
-    """Return whether filters or aggregations make other rows of those that are stored."""
-    return not row_rules(table.schema, table.properties).is_empty
+def has_rules(table: Table, state: TableState) -> bool:
+    """Return whether deletions, filters or aggregations change the rows that are stored."""
+    return bool(state.deletions) or not row_rules(table.schema, table.properties).is_empty
 
 
 def _check_names(schema: Schema, table: str) -> None:
@@ -259,7 +259,7 @@ def known_ends(table: Table, state: TableState) -> tuple[Key, Key] | None:
     slices = [slice for part in parts for slice in part]
     low = [slice.shard.min_key for slice in slices if _holds(slice, slice.shard.low)]
     high = [slice.shard.max_key for slice in slices if _holds(slice, slice.shard.high)]
-    if has_rules(table) or not low or not high:
+    if has_rules(table, state) or not low or not high:
         return None
     # a slice that begins or ends within its shard has rows up to there that the state does not know
     lowest = min(max(slice.shard.min_key, slice.range.min) for slice in slices)

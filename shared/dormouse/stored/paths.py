@@ -1,6 +1,7 @@
 """Paths of objects in the data bucket, made and parsed here alone.
 
-Everything of a table lies below its id: shards, state, run markers, jobs, purges, exports, Spark.
+Everything of a table lies below its id: shards, state, run markers, jobs, purges, deletions,
+exports, Spark.
 `names` has the names of buckets and queues.
 """
 
@@ -260,6 +261,16 @@ def parse_job_note_path(path: str) -> tuple[str, str]:
     """Return the job that a path below `job_notes_prefix` belongs to, and the rest of the path."""
     job_id, _, rest = path.partition("/jobs/")[2].partition("/")
     return job_id, rest
+
+
+def deletions_prefix(table_id: str) -> str:
+    """Return the prefix of the notes of a table's deletions."""
+    return f"{table_id}/deletions/"
+
+
+def deletion_path(table_id: str, deletion_id: str) -> str:
+    """Return the path of the note of a deletion."""
+    return f"{deletions_prefix(table_id)}{deletion_id}.json"
 
 
 def purge_prefix(table_id: str) -> str:

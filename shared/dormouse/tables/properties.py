@@ -67,6 +67,14 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "than the longest query. Older versions can be read for this long.",
         ),
     ] = 15 * 60
+    deletion_age_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Age after which shards are rewritten of which a deletion may hide rows. "
+            "0 leaves that to other compactions.",
+        ),
+    ] = 24 * 60 * 60
     orphan_age_seconds: Annotated[
         int,
         Meta(

@@ -8,9 +8,10 @@ table that aggregates may read only fields that all rows of a group share.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, TypeAlias, cast, get_args
 
 from dormouse.errors import InvalidRequestError
@@ -83,11 +84,14 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """The filters of a table, which apply first, and its aggregation."""
+    """The filters of a table, which apply first, and its aggregation. `kept` is true of the rows
+    that no deletion hides: it also reads what `rows.deletions` adds to the columns.
+    """
 
     age_off: AgeOff | None = None
     where: Condition | None = None
     aggregation: Aggregation | None = None
+    kept: Condition | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -105,7 +109,8 @@ class RowRules:
     def filter_columns(self) -> frozenset[str]:
         """The names of the columns that the filters read."""
         aged = {self.age_off.column.name} if self.age_off else set()
-        return frozenset(aged) | (self.where.columns if self.where else frozenset())
+        tested = (each.columns for each in (self.where, self.kept) if each is not None)
+        return frozenset(aged).union(*tested)
 
     def needed(self, columns: Sequence[str], schema: Schema) -> list[str]:
         """Return the columns to read so that `columns` are right once the rules are applied, in
@@ -123,9 +128,8 @@ class RowRules:
         kept.
         """
         aged = self.age_off.condition(now_ms) if self.age_off else None
-        if aged and self.where:
-            return aged.and_also(self.where)
-        return aged or self.where
+        tests = [each for each in (aged, self.where, self.kept) if each is not None]
+        return reduce(Condition.and_also, tests) if tests else None
 
 
 NO_RULES = RowRules()
@@ -166,6 +170,30 @@ def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
     text = properties.aggregations
     aggregation = _aggregation(text, schema) if text else None
     return schema.keys if aggregation is None else aggregation.group_keys(schema)
+
+
+def check_groups(
+    name: str, schema: Schema, properties: Properties, columns: Collection[str], what: str
+) -> None:
+    """Refuse columns that can differ between the stored rows of one group: a purge or deletion,
+    `what`, of table `name` cannot select rows by them.
+
+    All stored rows of a group are one row of the table. Removing some of them would change that row
+    instead of removing it.
+
+    Raises:
+        InvalidRequestError: there are such columns.
+    """
+    if not row_rules(schema, properties).aggregates:
+        return
+    shared = [field.name for field in group_keys(schema, properties)]
+    alone = sorted(set(columns) - set(shared))
+    if alone:
+        raise InvalidRequestError(
+            f"a {what} of {name!r} cannot select rows by {', '.join(alone)}: the table "
+            "aggregates, so a stored row may be only a part of a row of the table",
+            hint=f"columns that a {what} can use: " + ", ".join(shared),
+        )
 
 
 @contextmanager

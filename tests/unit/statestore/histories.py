@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 from dormouse.keys import Key, encode_key
 from dormouse.log.log import fold_delta
 from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
+from dormouse.state.rules import needed_deletions
 from dormouse.state.state import (
     DAY_MS,
     AddShards,
     AssignJob,
+    DeleteRows,
     DeleteShards,
+    Deletion,
     DisputeReason,
     DisputeShards,
     Entry,
+    ForgetDeletions,
     ReleaseJob,
     ReplaceShards,
     ResetTable,
@@ -56,6 +60,12 @@ def merge_of(job: str, inputs: tuple[str, ...], output: NewShard) -> ReplaceShar
     return ReplaceShards(job, ROOT, inputs, (output,), taken, 10 * len(inputs) - output.shard.rows)
 
 
+def deletion_of(name: str, one: Key, other: Key) -> Deletion:
+    """A deletion of the rows between two keys for which a column is true."""
+    low, high = sorted((encode_key(one), encode_key(other)))
+    return Deletion(name, '"done"', ("{}",), ((low, None if low == high else high),))
+
+
 def addition(number: int, low: Key = ("a",), high: Key = ("z",)) -> AddShards:
     """A valid ingest job, another for each number."""
     return AddShards(f"job{number}", (f"source{number}",), (shard_of(f"s{number}", low, high),))
@@ -91,15 +101,10 @@ _causes = st.sampled_from(((None, None), ("p", None), (None, "r")))
 def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> Transaction:
     """Draw a transaction that holds in `state`, or repeat a past one."""
     free = sorted({r.partition for r in state.all_references() if r.job is None})
-    kinds = ["add", "add", "repeat", "split"]
-    kinds += ["assign"] * 2 if free else []
-    kinds += ["release", "replace", "replace"] if state.jobs else []
-    kinds += ["delete"] if state.unreferenced else []
-    kinds += ["dispute"] if state.shards else []
-    kinds += ["resolve"] if state.disputed else []
-    kinds += ["seal"] if len(state.sources_up_to(state.version)) else []
-    kinds += ["reset"] if len(past) > 10 else []
-    match draw(st.sampled_from(kinds)):
+    kind = draw(st.sampled_from(_kinds(state, free, past)))
+    if kind in ("hide", "forget"):
+        return _of_rows(draw, state, kind, name)
+    match kind:
         case "assign":
             leaf = draw(st.sampled_from(free))
             partition = draw(st.sampled_from([leaf, *state.partitions.ancestors(leaf)]))
@@ -148,3 +153,26 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
     low, high = draw(short_keys), draw(short_keys)
     shards = (shard_of(f"s{name}", low, high),)
     return AddShards(f"a{name}", (f"source{name}",), shards, state.sealed_to)
+
+
+def _of_rows(draw: st.DrawFn, state: TableState, kind: str, name: str) -> Transaction:
+    """Draw a deletion, or that some are forgotten, if they can be."""
+    if kind == "hide":
+        return DeleteRows(deletion_of(f"h{name}", draw(short_keys), draw(short_keys)))
+    needed = needed_deletions(state, state.deletions)
+    numbers = [each.number for each in state.deletions]
+    done = tuple(number for number in numbers if number not in needed)
+    return ForgetDeletions(done or (draw(st.sampled_from(numbers)),))
+
+
+def _kinds(state: TableState, free: list[str], past: list[Delta]) -> list[str]:
+    kinds = ["add", "add", "repeat", "split", "hide"]
+    kinds += ["forget"] if state.deletions else []
+    kinds += ["assign"] * 2 if free else []
+    kinds += ["release", "replace", "replace"] if state.jobs else []
+    kinds += ["delete"] if state.unreferenced else []
+    kinds += ["dispute"] if state.shards else []
+    kinds += ["resolve"] if state.disputed else []
+    kinds += ["seal"] if len(state.sources_up_to(state.version)) else []
+    kinds += ["reset"] if len(past) > 10 else []
+    return kinds

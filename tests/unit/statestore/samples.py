@@ -24,11 +24,14 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
+    DeleteRows,
     DeleteShards,
+    Deletion,
     DisputeReason,
     DisputeShards,
     Entry,
     ExtendTree,
+    ForgetDeletions,
     InitialisePartitions,
     ReleaseJob,
     ReplaceShards,
@@ -52,6 +55,12 @@ _SHARD = Shard.of("s1", 12, 3456, ("a", -1, b""), ("\U0001f42d", 2**63 - 1, b"\x
 _OUTPUT_AGAIN = Shard.of("s3", 5, 789, ("a", -1, b""), ("b", 0, b""))
 _OUTPUT = Shard.of("s2", 5, 789, ("a", -1, b""), ("b", 0, b""))
 
+_DELETION = Deletion(
+    "deletion1",
+    """("name" = 'Hazel')""",
+    ('{"id": 3, "name": "name", "type": "StringType"}',),
+    ((encode_key(("a",)), encode_key(("b", 4))), (encode_key(("m",)), None)),
+)
 _ADOPTED = SourceSegment("g0", 0, 77, 5000, 95_000, 80_039, 1055)
 _SEALED = SourceSegment("g1", 0, 1, 2, 436, 71, 2)
 
@@ -63,6 +72,7 @@ ENTRIES = {
         2_000,
         0,
     ),
+    "delete_rows": Entry(DeleteRows(_DELETION), 2_500, 0),
     "assign_job": Entry(AssignJob("job2", _LEFT, ("s1",), "purge1", "request1"), 3_000, 0),
     "release_job": Entry(ReleaseJob("job3"), 4_000, 0),
     "replace_shards": Entry(
@@ -76,6 +86,7 @@ ENTRIES = {
     ),
     "resolve_disputes": Entry(ResolveDisputes((("s2", 6_200),)), 6_400, 0),
     "delete_shards": Entry(DeleteShards(("s0", "s9")), 7_000, 0),
+    "forget_deletions": Entry(ForgetDeletions((2, 3)), 7_200, 0),
     "extend_tree": Entry(
         ExtendTree(
             (

@@ -54,6 +54,7 @@ ROUTES = (
         apart=True,
     ),
     Route("POST", "/tables/{table}/compact", "administer", changes.compact_table, 202),
+    Route("POST", "/tables/{table}/delete", "write", changes.delete_rows, 202),
     Route("POST", "/tables/{table}/split", "administer", changes.split_partitions, 202),
     Route("POST", "/tables/{table}/files", "write", upkeep.begin_upload),
     Route("GET", "/tables/{table}/files/{file}", "read", upkeep.show_file),

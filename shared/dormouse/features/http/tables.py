@@ -16,6 +16,7 @@ from dormouse.client.versions import Version
 from dormouse.client.waiting import Status
 from dormouse.errors import InvalidRequestError
 from dormouse.features.access import check_instance, check_new_name, damaged_entries, visible_tables
+from dormouse.features.delete_rows import build_deletion
 from dormouse.features.http.calls import Call, Form, Page, Shown
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.tables import new_table_id
@@ -25,6 +26,7 @@ from dormouse.messages.requests import (
     AlterSchema,
     CompactTable,
     CreateTable,
+    DeleteRows,
     DeleteTable,
     Redrive,
     RenameTable,
@@ -33,7 +35,7 @@ from dormouse.messages.requests import (
     SplitPartitions,
     is_request_id,
 )
-from dormouse.messages.stages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.ports import NO_TABLE
 from dormouse.schema.schema import Schema, parse_field, parse_schema
 from dormouse.state.sources import READ_ENDINGS, digest_of_key
@@ -327,6 +329,13 @@ class Compaction(Form, frozen=True, kw_only=True):
     all: bool = False
 
 
+class RowDeletion(Form, frozen=True, kw_only=True):
+    """Which rows to delete: those for which `where` is true, or that begin with one of `keys`."""
+
+    where: str = ""
+    keys: list[list[Any]] = []
+
+
 class Split(Form, frozen=True, kw_only=True):
     """What to split: the leaf partitions with too many rows, or only `partition`."""
 
@@ -395,6 +404,16 @@ def compact_table(call: Call, table: str, body: Compaction) -> Accepted:
     """Begin the compactions of a table that are due, or one of each leaf partition."""
     table_id = _administered(call, table)
     return send(call.instance, CompactTable(_id(call), table, body.all), table_id)
+
+
+def delete_rows(call: Call, table: str, body: RowDeletion) -> Accepted:
+    """Hide rows of a table from all readers; what comes later is not affected."""
+    seen = call.table(table, "write")
+    selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
+    request = DeleteRows(_id(call), table, selection)
+    handle, now_ms = seen.handle, call.services.clock.now_ms()
+    build_deletion(handle.table, request, now_ms, seen.seen.permission)
+    return send(call.instance, request, handle.table.id)
 
 
 def split_partitions(call: Call, table: str, body: Split) -> Accepted:

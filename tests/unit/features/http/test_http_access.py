@@ -50,6 +50,7 @@ def test_each_verb_is_for_its_routes_alone(people: Api) -> None:
     grant(people, "read")
     assert len(people.found("POST", QUERY, {})["rows"]) == 30
     assert people.problem("POST", "/tables/people/rows", [])["status"] == 403
+    assert people.problem("POST", "/tables/people/delete", {"where": "true"})["status"] == 403
     assert people.problem("DELETE", "/tables/people")["status"] == 403
     assert people.problem("POST", "/tables", {"name": "x", "schema": "a: int"})["status"] == 403
     grant(people, "write")
@@ -127,3 +128,13 @@ def test_a_page_is_refused_once_the_rule_is_gone(people: Api) -> None:
     after = people.found("POST", QUERY, {"page_rows": 5})["next"]
     people.instance.services.tables.change_access_rules(lambda rules: ())
     assert people.problem("POST", QUERY, {"page_rows": 5, "after": after})["status"] == 404
+
+
+def test_no_condition_of_a_deletion_names_a_hidden_column(people: Api) -> None:
+    """Which rows are gone would tell what is in it."""
+    grant(people, "write", "read", hidden=("name",))
+    hidden = people.problem("POST", "/tables/people/delete", {"where": "name = 'n01'"})
+    unknown = people.problem("POST", "/tables/people/delete", {"where": "nope = 'n01'"})
+    assert (hidden["status"], unknown["status"]) == (422, 422)
+    assert hidden["detail"].replace("name", "nope") == unknown["detail"]
+    assert len(people.found("POST", QUERY, {})["rows"]) == 30

@@ -106,6 +106,18 @@ def test_a_request_that_cannot_be_is_not_there(api: Api, wrong: str) -> None:
     assert response.status == 404
 
 
+def test_rows_are_deleted_by_keys_or_by_a_condition(people: Api) -> None:
+    path, count = "/tables/people/delete", {"columns": ["age"]}
+    assert people.request("POST", path, {"keys": [[3], [4]]})["state"] == "finished"
+    assert len(people.found("POST", "/tables/people/query", count)["rows"]) == 24
+    assert people.request("POST", path, {"where": "name < 'n03'"})["state"] == "finished"
+    assert len(people.found("POST", "/tables/people/query", count)["rows"]) == 21
+    for body in ({}, {"where": "size = 1"}, {"keys": [["x"]]}, {"where": "age = 1", "keys": [[1]]}):
+        assert people.problem("POST", path, body)["status"] == 422
+    assert people.problem("POST", "/sql", {"text": "DELETE FROM people"})["status"] == 422
+    assert len(people.found("POST", "/tables/people/query", count)["rows"]) == 21
+
+
 def test_parts_of_a_table_are_listed_in_pages(people: Api) -> None:
     for n in range(3):
         people.found("POST", "/tables/people/rows", [{"age": n, "name": "x", "note": None}])

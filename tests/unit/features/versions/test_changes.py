@@ -6,7 +6,14 @@ import pytest
 
 from dormouse.client.versions import changes_of
 from dormouse.errors import NotFoundError
-from dormouse.messages.requests import CompactTable, ReinitialiseTable, RestoreVersion, TagVersion
+from dormouse.messages.requests import (
+    CompactTable,
+    DeleteRows,
+    ReinitialiseTable,
+    RestoreVersion,
+    TagVersion,
+)
+from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import World, letters
@@ -121,3 +128,17 @@ def test_over_a_rebuild_they_are_refused(world: World, table: Table) -> None:
     last = world.state(rebuilt).version
     drop(world, 2, "xyz")
     assert changes(world, rebuilt, last)[0] == "xyz"
+
+
+def test_changes_lack_what_was_deleted_since_and_have_what_came_after(
+    world: World, table: Table
+) -> None:
+    since = world.state(table).version
+    drop(world, 2, "xyz")
+    ask(world, DeleteRows("d", table.name, SelectionMessage(where="letter IN ('x', 'a')")))
+    drop(world, 3, "xq")
+    assert changes(world, table, since)[0] == "qxyz"
+    world.administer(CompactTable("c", table.name, all=True))
+    world.deliver_all_but("gc-candidates")
+    assert not world.state(table).deletions
+    assert changes(world, table, since)[0] == "qxyz"

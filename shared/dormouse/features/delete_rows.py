@@ -1,0 +1,211 @@
+"""delete_rows: hide rows from all readers by one commit; compactions leave them out later.
+
+A deletion is an entry in the log (`state.Deletion`). It hides the matching rows of the shards that
+are there at its version: earlier versions still have them, and rows that come later are not
+affected. A compaction that is assigned later writes none of these rows. When no shard is left that
+may hold some, the deletion is forgotten.
+
+Order of writes: the commit, then a note of the deletion, which only a rebuild of a lost state
+reads. A crash between the two leaves the note to the redelivery, and to the next planning of the
+table. What is forgotten loses its note after that; a note too many hides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from dormouse.access import EVERYTHING, Permission
+from dormouse.arrow.order import ranges_to_read
+from dormouse.errors import InvalidRequestError
+from dormouse.features.kinds import Kind
+from dormouse.features.pins import read_version
+from dormouse.features.requests import request_key
+from dormouse.key_codec import KeyCodec
+from dormouse.keys import Key, KeyRange, union_ranges
+from dormouse.messages.requests import DeleteRows
+from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.ports import Services
+from dormouse.query.selection import decode_selection
+from dormouse.rows.deletions import any_of, named_fields
+from dormouse.schema.schema import Schema
+from dormouse.sql.conditions import (
+    MAX_CONDITION_CHARACTERS,
+    MAX_LIST,
+    Column,
+    Expression,
+    Literal,
+    truth,
+)
+from dormouse.state.rules import MAX_DELETIONS, Rule, needed_deletions
+from dormouse.state.state import DeleteRows as Hide
+from dormouse.state.state import Deletion, ForgetDeletions, TableState
+from dormouse.state.store import Rejected, accepted
+from dormouse.stored.paths import deletion_path, deletions_prefix
+from dormouse.tables.row_rules import check_groups
+from dormouse.tables.table import Table
+
+MOST_RANGES = 64
+"""More ranges of keys are stored as one around them: they only tell which shards to look at."""
+
+
+def delete_rows(services: Services, table: Table, request: DeleteRows) -> list[OutboundMessage]:
+    """Delete the rows of a request once, however often it is delivered.
+
+    Raises:
+        InvalidRequestError: it selects no rows, or rows that this table cannot delete separately;
+            or too many deletions are not applied yet.
+        NotFoundError: no table has that name, or it is being deleted.
+    """
+    table, state = read_version(services, table)
+    deletion = build_deletion(table, request, services.clock.now_ms())
+    if deletion is None:
+        return []
+    store = services.store(table)
+    (outcome,) = store.commit(Hide(deletion), generation=state.generation)
+    if isinstance(outcome, Rejected):
+        _refuse_too_many(table, outcome)
+        if {each.rule for each in outcome.violations} != {Rule.DELETION_EXISTS}:
+            accepted(outcome)  # raises
+    keep_notes(services, table, store.current())
+    return [OutboundMessage("table-changes", TableChanged(table.id))]
+
+
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A deletion of a generation of a table."""
+
+    generation: int
+    deletion: Deletion
+
+
+NOTE = Kind(
+    "the note of a deletion",
+    Note,
+    "without the state, it is not known which rows it hid: see docs/reliability.md",
+)
+
+
+def keep_notes(services: Services, table: Table, state: TableState) -> None:
+    """Put the notes of the deletions of a state that have none."""
+    for each in state.deletions:
+        path = deletion_path(table.id, each.id)
+        NOTE.put(services.storage, path, Note(state.generation, each))
+
+
+def load_notes(services: Services, table_id: str) -> list[Note]:
+    """Return the notes of a table's deletions.
+
+    Raises:
+        CorruptDataError: one is damaged.
+    """
+    stored = services.storage.list(deletions_prefix(table_id))
+    found = (NOTE.get(services.storage, each.path) for each in stored)
+    return [note for note in found if note is not None]
+
+
+def forget_deletions(services: Services, table: Table, state: TableState) -> None:
+    """Forget the deletions that hide no row of any shard any more; note those that do."""
+    needed = set(needed_deletions(state, state.deletions))
+    done = [each for each in state.deletions if each.number not in needed]
+    if done:
+        change = ForgetDeletions(tuple(each.number for each in done))
+        (outcome,) = services.store(table).commit(change, generation=state.generation)
+        if not isinstance(outcome, Rejected):
+            services.storage.delete([deletion_path(table.id, each.id) for each in done])
+    left = tuple(each for each in state.deletions if each.number in needed)
+    keep_notes(services, table, replace(state, deletions=left))
+
+
+def _refuse_too_many(table: Table, outcome: Rejected) -> None:
+    if any(each.rule is Rule.TOO_MANY_DELETIONS for each in outcome.violations):
+        raise InvalidRequestError(
+            f"{MAX_DELETIONS:,} deletions of table {table.name!r} hide rows of shards already",
+            hint=f"`dormouse table compact {table.name} --all` leaves these rows out of the "
+            "shards; or select more rows by each deletion",
+        )
+
+
+def build_deletion(
+    table: Table, request: DeleteRows, now_ms: int, permission: Permission = EVERYTHING
+) -> Deletion | None:
+    """Return the deletion of a request; None if no row can match. `now()` is `now_ms`.
+
+    Raises:
+        InvalidRequestError: as `delete_rows`, or it names what `permission` hides.
+    """
+    asked, schema = request.selection, table.schema
+    others = asked.ranges or asked.columns or asked.limit is not None or asked.as_of is not None
+    if others or bool(asked.where.strip()) == bool(asked.keys):
+        raise InvalidRequestError(
+            "say which rows to delete: either by a condition or by keys, and nothing else",
+            hint="a condition can name key columns too; `true` is one for all rows",
+        )
+    if len(asked.keys) > MAX_LIST:
+        raise InvalidRequestError(
+            f"a deletion names at most {MAX_LIST:,} keys, not {len(asked.keys):,}",
+            hint="delete them by several deletions, or by a condition",
+        )
+    selection = decode_selection(asked, schema, permission=permission, version=0, time_ms=now_ms)
+    condition = selection.condition
+    if condition is None:
+        codec = KeyCodec(schema)
+        keys = [codec.from_json(key, f"key {n}") for n, key in enumerate(asked.keys, start=1)]
+        condition = any_of(list(_of_keys(keys, schema)))
+    check_groups(table.name, schema, table.properties, condition.columns, "deletion")
+    if len(condition.sql) > MAX_CONDITION_CHARACTERS:
+        raise InvalidRequestError(
+            f"the deletion has {len(condition.sql):,} characters in its normal form, more than "
+            f"{MAX_CONDITION_CHARACTERS:,}",
+            hint="name fewer keys or values at once",
+        )
+    spans = ranges_to_read(table, selection.ranges, condition)
+    spans = union_ranges([span.widen_to_parts(len(schema.row_keys)) for span in spans])
+    if not spans:
+        return None
+    return Deletion(
+        request_key(request),
+        condition.sql,
+        named_fields(condition, schema),
+        tuple((span.low, span.high) for span in _few(spans)),
+    )
+
+
+def _few(spans: Sequence[KeyRange]) -> Sequence[KeyRange]:
+    return spans if len(spans) <= MOST_RANGES else [KeyRange.between(spans[0].low, spans[-1].high)]
+
+
+def _of_keys(keys: Sequence[Key], schema: Schema) -> Iterator[Expression]:
+    """Yield conditions of which one is true of the rows that begin with one of these keys."""
+    columns = [Column(field.name, field.type) for field in schema.keys]
+    first = columns[0]
+    if alone := [Literal(key[0], first.type) for key in keys if len(key) == 1]:
+        yield truth("IN", first, *alone) if len(alone) > 1 else truth("=", first, alone[0])
+    for key in keys:
+        if len(key) > 1:
+            parts = zip(columns, key, strict=False)
+            yield truth("AND", *(truth("=", c, Literal(part, c.type)) for c, part in parts))
+
+
+_STATEMENT = re.compile(
+    r"""\s*DELETE\s+FROM\s+(?:"((?:[^"]|"")+)"|(\w+))(?:\s+WHERE\s+(.+?))?\s*;?\s*""",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def parse_delete(text: str) -> tuple[str, str]:
+    """Return the table and the condition of a DELETE in SQL. Without WHERE, the condition is true
+    of all rows.
+
+    Raises:
+        InvalidRequestError: it has more parts than these.
+    """
+    found = _STATEMENT.fullmatch(text)
+    if found is None:
+        raise InvalidRequestError(
+            "this is no DELETE that is known here", hint="write DELETE FROM table WHERE condition"
+        )
+    quoted, plain, where = found.groups()
+    return quoted.replace('""', '"') if quoted else plain, where or "true"

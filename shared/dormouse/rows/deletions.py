@@ -1,0 +1,94 @@
+"""The rows that deletions hide: a condition on the rows of shards, as they are read.
+
+A deletion hides rows of the shards that were there before it. So while there are deletions, shards
+are read with one column more, `DELETED_TO`: the number of the last deletion that hides none of the
+shard's rows (`state.Shard`); and with the columns that deletions name and the table dropped since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.schema.schema import DELETED_TO, RESERVED, Field, Schema, parse_field
+from dormouse.schema.types import Primitive
+from dormouse.sql.conditions import (
+    Call,
+    Column,
+    Condition,
+    Expression,
+    Literal,
+    parse_condition,
+    truth,
+)
+from dormouse.state.state import Deletion
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """What deletions mean for readers: `schema` is what they read, and the rows of which
+    `hidden` is true are deleted.
+    """
+
+    schema: Schema
+    hidden: Condition
+
+
+@lru_cache(maxsize=64)
+def deletions_for(schema: Schema, deletions: tuple[Deletion, ...]) -> Deletions:
+    """Return what some deletions, at least one, mean for readers of a table with this schema.
+
+    Raises:
+        CorruptDataError: one cannot be read by this release; the message does not quote it.
+    """
+    fields = {field.id: field for field in schema.fields}
+    hidden = []
+    for deletion in deletions:
+        before = Column(DELETED_TO.name, Primitive.LONG)
+        is_before = truth("<", before, Literal(deletion.number, Primitive.LONG))
+        hidden.append(truth("AND", is_before, _condition(deletion, fields)))
+    added = tuple(field for key, field in fields.items() if field.name.startswith(RESERVED))
+    values = (*schema.values, *added, DELETED_TO)
+    return Deletions(replace(schema, values=values), any_of(hidden))
+
+
+def _condition(deletion: Deletion, fields: dict[int, Field]) -> Expression:
+    """Return the condition of a deletion on present columns; those that were dropped since are
+    added to `fields`.
+    """
+    try:
+        named = [parse_field(json.loads(text), "a column") for text in deletion.columns]
+        for field in named:
+            dropped = replace(field, name=f"{RESERVED}{field.id}", nullable=True)
+            fields.setdefault(field.id, dropped)
+        then = tuple(replace(fields[field.id], name=field.name) for field in named)
+        found = parse_condition(deletion.where, Schema((), (), then, is_part=True))
+    except (InvalidRequestError, ValueError):
+        # not chained: the message quotes what may be values of rows
+        raise CorruptDataError(
+            f"deletion {deletion.id} cannot be read", hint="a later release made it: upgrade"
+        ) from None
+    return _renamed(found.expression, {field.name: fields[field.id].name for field in named})
+
+
+def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+    match expression:
+        case Column(name=name):
+            return replace(expression, name=names[name])
+        case Call(arguments=arguments):
+            return replace(expression, arguments=tuple(_renamed(a, names) for a in arguments))
+    return expression
+
+
+def named_fields(condition: Condition, schema: Schema) -> tuple[str, ...]:
+    """Return the columns of a condition as a deletion stores them."""
+    named: Iterable[str] = sorted(condition.columns)
+    return tuple(json.dumps(schema.field_named(name).to_json()) for name in named)
+
+
+def any_of(conditions: Sequence[Expression]) -> Condition:
+    """Return the condition that is true where one of some, at least one, is."""
+    return Condition(conditions[0] if len(conditions) == 1 else truth("OR", *conditions))

@@ -1,0 +1,294 @@
+"""Deletions: which rows they hide, from whom, and what becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.features.copying import copy_table
+from dormouse.features.delete_rows import load_notes, parse_delete
+from dormouse.features.rebuild import rebuild
+from dormouse.messages.requests import (
+    CompactTable,
+    DeleteRows,
+    ReinitialiseTable,
+    RestoreVersion,
+    SetProperties,
+)
+from dormouse.messages.stages import CompactionJob, OutboundMessage, SelectionMessage
+from dormouse.schema.schema import Field, Primitive, parse_schema
+from dormouse.state.rules import MAX_DELETIONS
+from dormouse.state.state import AssignJob
+from dormouse.tables.table import Table
+from tests.support.world import World, letters
+
+
+def drop(world: World, text: str, name: str = "") -> None:
+    name = name or text
+    world.drop(f"letters/{name}.parquet", letters(text))
+    world.settle()
+
+
+def delete(world: World, where: str = "", *keys: str, request_id: str = "") -> None:
+    selection = SelectionMessage(where=where, keys=tuple((key,) for key in keys))
+    world.administer(DeleteRows(request_id or world.ids.new(), "letters", selection))
+    world.settle()
+
+
+def compact(world: World) -> None:
+    world.administer(CompactTable(world.ids.new(), "letters", all=True))
+    world.settle()
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    made = world.create()
+    drop(world, "abcdef")
+    return made
+
+
+def test_rows_are_hidden_and_those_that_come_later_are_not(world: World, table: Table) -> None:
+    before = world.state(table)
+    delete(world, "letter IN ('b', 'd')")
+    assert world.names(table) == "acef"
+    drop(world, "bx")
+    assert world.names(table) == "abcefx"
+    delete(world, "", "x", "a")
+    assert world.names(table) == "bcef"
+    assert "".join(str(row["letter"]) for row in world.rows(table, state=before)) == "abcdef"
+
+
+def test_a_compaction_leaves_them_out_and_the_deletion_is_forgotten(
+    world: World, table: Table
+) -> None:
+    delete(world, "letter = 'b'")
+    (deletion,) = world.state(table).deletions
+    assert [note.deletion for note in load_notes(world.services, table.id)] == [deletion]
+    compact(world)
+    state = world.state(table)
+    assert (state.rows, state.deletions, world.names(table)) == (5, (), "acdef")
+    assert load_notes(world.services, table.id) == []
+    drop(world, "b")
+    assert world.names(table) == "abcdef"
+
+
+def test_a_job_that_was_assigned_before_leaves_nothing_out_and_its_output_is_hidden(
+    world: World, table: Table
+) -> None:
+    drop(world, "gh")
+    state = world.state(table)
+    (leaf,) = state.partitions.leaves()
+    inputs = tuple(r.shard for r in state.references_in(leaf.id))
+    world.services.store(table).commit(AssignJob("job", leaf.id, inputs), generation=0)
+    world.administer(DeleteRows("d", "letters", SelectionMessage(where="letter = 'g'")))
+    world.deliver_all_but("compaction-jobs")
+    assert world.names(table) == "abcdefh"
+    world.queue.append(OutboundMessage("compaction-jobs", CompactionJob(table.id, 0, "job")))
+    world.settle()
+    state = world.state(table)
+    assert (state.rows, world.names(table), len(state.deletions)) == (8, "abcdefh", 1)
+
+
+def test_a_repeated_request_deletes_nothing_that_came_in_between(
+    world: World, table: Table
+) -> None:
+    delete(world, "letter = 'b'", request_id="again")
+    drop(world, "b", "more")
+    delete(world, "letter = 'b'", request_id="again")
+    assert world.names(table) == "abcdef"
+    compact(world)
+    delete(world, "letter = 'b'", request_id="again")
+    assert world.names(table) == "abcdef"
+
+
+def test_old_deletions_are_applied_by_a_sweep_and_young_ones_are_not(
+    world: World, table: Table
+) -> None:
+    delete(world, "letter = 'b'")
+    world.sweep()
+    world.settle()
+    assert world.state(table).rows == 6
+    world.clock.advance(seconds=table.properties.deletion_age_seconds)
+    world.sweep()
+    world.settle()
+    world.sweep()
+    world.settle()
+    state = world.state(table)
+    assert (state.rows, state.deletions, world.names(table)) == (5, (), "acdef")
+
+
+def test_no_sweep_rewrites_for_a_deletion_if_the_table_says_so(world: World, table: Table) -> None:
+    world.administer(SetProperties("p", "letters", {"deletion_age_seconds": 0}))
+    delete(world, "letter = 'b'")
+    world.clock.advance(seconds=10 * table.properties.deletion_age_seconds)
+    world.sweep()
+    world.settle()
+    assert world.state(table).rows == 6
+
+
+def test_a_deletion_of_keys_that_no_shard_has_is_forgotten_at_once(
+    world: World, table: Table
+) -> None:
+    delete(world, "letter > 'x'")
+    assert world.state(table).deletions == ()
+
+
+@pytest.mark.parametrize(
+    ("where", "keys", "says"),
+    [
+        ("", (), "either by a condition or by keys"),
+        ("letter = 'a'", ("a",), "either by a condition or by keys"),
+        ("size > 1", (), "no column 'size'"),
+        ("letter = ", (), "line 1"),
+        ("letter = 'a'; drop table x", (), "line 1"),
+        ("", ("a",) * 1001, "at most 1,000 keys"),
+        ("note = '" + "x" * 20_000 + "'", (), "characters"),
+    ],
+)
+def test_what_cannot_be_deleted_is_refused_and_changes_nothing(
+    world: World, table: Table, where: str, keys: tuple[str, ...], says: str
+) -> None:
+    version = world.state(table).version
+    with pytest.raises(InvalidRequestError, match=says):
+        delete(world, where, *keys)
+    assert world.state(table).version == version
+
+
+def test_an_unknown_table_is_refused(world: World) -> None:
+    with pytest.raises(NotFoundError):
+        delete(world, "letter = 'a'")
+
+
+def test_only_so_many_deletions_may_wait_to_be_applied(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.state.rules.MAX_DELETIONS", 2)
+    delete(world, "letter = 'a'")
+    delete(world, "letter = 'b'")
+    with pytest.raises(InvalidRequestError, match=f"{MAX_DELETIONS:,} deletions"):
+        delete(world, "letter = 'c'")
+    compact(world)
+    delete(world, "letter = 'c'")
+    assert world.names(table) == "def"
+
+
+def test_of_rows_that_are_aggregated_only_whole_groups_are_deleted(world: World) -> None:
+    schema = parse_schema("k:long, n:long", ["k"])
+    table = world.create("sums", schema, aggregations="sum(n)")
+    with pytest.raises(InvalidRequestError, match="cannot select rows by n"):
+        world.administer(DeleteRows("d", "sums", SelectionMessage(where="n = 3")))
+    world.drop("sums/1.jsonl", b'{"k": 1, "n": 3}\n{"k": 2, "n": 1}\n')
+    world.settle()
+    world.administer(DeleteRows("e", "sums", SelectionMessage(where="k = 1")))
+    world.settle()
+    world.drop("sums/2.jsonl", b'{"k": 1, "n": 4}\n')
+    world.settle()
+    assert world.rows(table) == [{"k": 1, "n": 4}, {"k": 2, "n": 1}]
+    world.administer(CompactTable("c", "sums", all=True))
+    world.settle()
+    assert world.rows(table) == [{"k": 1, "n": 4}, {"k": 2, "n": 1}]
+
+
+def test_a_reset_forgets_deletions_and_a_restored_version_has_its_own(
+    world: World, table: Table
+) -> None:
+    delete(world, "letter = 'b'")
+    one = world.state(table)
+    delete(world, "letter = 'c'")
+    world.administer(RestoreVersion("r", "letters", one.version))
+    world.settle()
+    assert world.names(table) == "acdef"
+    world.administer(RestoreVersion("s", "letters", one.version - 1))
+    world.settle()
+    assert world.names(table) == "abcdef"
+    world.administer(ReinitialiseTable("i", "letters"))
+    world.settle()
+    drop(world, "abc", "after")
+    assert world.names(table) == "abc"
+
+
+def test_a_column_that_a_deletion_names_can_be_renamed_and_dropped(
+    world: World, table: Table
+) -> None:
+    delete(world, "note = 'b1' OR note IS NULL")
+    left = world.names(table)
+    assert left != "abcdef"
+    renamed = world.alter(table, rename={"note": "remark"})
+    added = world.alter(renamed, add=[Field("note", Primitive.STRING, nullable=True)])
+    assert world.names(added) == left
+    dropped = world.alter(added, drop=["remark"])
+    assert world.names(dropped) == left
+    compact(world)
+    assert (world.names(dropped), world.state(dropped).rows) == (left, len(left))
+
+
+def test_a_rebuilt_state_hides_what_the_lost_one_hid(world: World, table: Table) -> None:
+    delete(world, "letter = 'b'")
+    world.clock.advance(seconds=1)
+    drop(world, "bx")
+    delete(world, "letter = 'x' OR letter = 'c'")
+    world.clock.advance(seconds=1)
+    drop(world, "xy")
+    assert world.names(table) == "abdefxy"
+    rebuild(world.services, table)
+    rebuilt = world.services.tables.get(table.id)
+    assert rebuilt is not None
+    assert world.names(rebuilt) == "abdefxy"
+    compact(world)
+    assert world.names(rebuilt) == "abdefxy"
+
+
+def test_a_rebuild_does_not_hide_what_a_restore_brought_back(world: World, table: Table) -> None:
+    version = world.state(table).version
+    world.clock.advance(seconds=1)
+    delete(world, "letter = 'b'")
+    world.administer(RestoreVersion("r", "letters", version))
+    world.settle()
+    restored = world.services.tables.get(table.id)
+    assert restored is not None
+    rebuild(world.services, restored)
+    rebuilt = world.services.tables.get(table.id)
+    assert rebuilt is not None
+    assert world.names(rebuilt) == "abcdef"
+
+
+def test_a_rebuild_refuses_a_damaged_note(world: World, table: Table) -> None:
+    delete(world, "letter = 'b'")
+    (stored,) = world.storage.list(f"{table.id}/deletions/")
+    world.storage.delete([stored.path])
+    world.storage.put(stored.path, b"{}")
+    with pytest.raises(CorruptDataError, match="note of a deletion"):
+        rebuild(world.services, table)
+
+
+def test_a_copy_has_the_deletions(world: World, table: Table) -> None:
+    drop(world, "gh")
+    delete(world, "letter = 'g' OR letter = 'a'")
+    world.clock.advance(seconds=1)
+    drop(world, "a", "more")
+    report, messages = copy_table(world.services, table, "bucket", world.services, "other")
+    world.queue += messages
+    world.settle()
+    assert world.names(report.table) == "abcdefh"
+    rebuild(world.services, report.table)
+    rebuilt = world.services.tables.get(report.table.id)
+    assert rebuilt is not None
+    assert world.names(rebuilt) == "abcdefh"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("DELETE FROM t", ("t", "true")),
+        ('delete from "a ""b" where x = \'where\' ; ', ('a "b', "x = 'where'")),
+        ("\n DELETE\nFROM\tt\nWHERE\na\nOR b", ("t", "a\nOR b")),
+    ],
+)
+def test_a_delete_in_sql_has_a_table_and_a_condition(text: str, found: tuple[str, str]) -> None:
+    assert parse_delete(text) == found
+
+
+@pytest.mark.parametrize("text", ["DELETE t", "DELETE FROM t USING u", "DELETE FROM t WHERE"])
+def test_another_delete_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="no DELETE"):
+        parse_delete(text)
