@@ -45,7 +45,6 @@ PUT_AND_DELETE: Mapping[tuple[str, str], str] = {
         "deletes snapshots, deltas and segments that no kept version needs; each new object has a "
         "name with its time, which is never reused"
     ),
-    ("PlanTable", "deletions"): "deletes the note of a deletion that hides no row any more",
     ("Administer", "deletions"): DELETES_TABLES,
     ("Administer", "state"): DELETES_TABLES,
     ("Administer", "purges"): DELETES_TABLES,

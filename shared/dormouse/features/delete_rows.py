@@ -7,7 +7,7 @@ may hold some, the deletion is forgotten.
 
 Order of writes: the commit, then a note of the deletion, which only a rebuild of a lost state
 reads. A crash between the two leaves the note to the redelivery, and to the next planning of the
-table. What is forgotten loses its note after that; a note too many hides nothing.
+table. An audit deletes the notes of forgotten deletions, which hide nothing that is there.
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ def forget_deletions(services: Services, table: Table, state: TableState) -> Non
     done = [each for each in state.deletions if each.number not in needed]
     if done:
         change = ForgetDeletions(tuple(each.number for each in done))
-        (outcome,) = services.store(table).commit(change, generation=state.generation)
-        if not isinstance(outcome, Rejected):
-            services.storage.delete([deletion_path(table.id, each.id) for each in done])
+        services.store(table).commit(change, generation=state.generation)
     left = tuple(each for each in state.deletions if each.number in needed)
     keep_notes(services, table, replace(state, deletions=left))
 

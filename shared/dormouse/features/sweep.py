@@ -43,7 +43,14 @@ from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.sources import Source
 from dormouse.state.state import DAY_MS, TableState
-from dormouse.stored.paths import data_prefix, rejected_prefix, shard_id_of, spark_prefix
+from dormouse.stored.paths import (
+    data_prefix,
+    deletion_path,
+    deletions_prefix,
+    rejected_prefix,
+    shard_id_of,
+    spark_prefix,
+)
 from dormouse.tables.table import Table, is_published
 
 RESENT_JOBS = "sent-again"
@@ -201,7 +208,7 @@ def _missed_files(
 
 
 def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:
-    """Delete obsolete run markers, job notes, Spark requests, trees and records of resets, source
+    """Delete obsolete run markers, notes of jobs and deletions, Spark requests, trees and records of resets, source
     segments, and old rows that ingests rejected.
 
     Return the errors of run markers that are damaged.
@@ -222,7 +229,10 @@ def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]
     # notes of runs that a process saved after their job was completed
     delete(list_jobs(storage, spark_prefix(table.id), now_ms - retry_ms)[1])
     noted = job_notes(services, table.id)
+    deletions = list(storage.list(deletions_prefix(table.id)))
     state = _current_state(services, table)
+    hiding = {deletion_path(table.id, each.id) for each in state.deletions}
+    delete([each.path for each in deletions if each.path not in hiding])
     spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
     delete([path for paths in spent for path in paths])
     delete(stale_trees(services, table, state, now_ms - orphan_age_ms))
