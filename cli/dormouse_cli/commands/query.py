@@ -154,6 +154,9 @@ def changes(
     where: WhereOption = None,
     columns: ColumnsOption = None,
     limit: LimitOption = None,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Also rows that were deleted since: see _change.")
+    ] = False,
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -170,6 +173,7 @@ def changes(
         where=where,
         columns=parse_columns(columns or [], handle.schema),
         limit=_shown(chosen, limit),
+        deleted=deleted,
     )
     write_rows(found, chosen, limit, output, began)
     note(f"these are the changes of table {name} up to version {found.version}")

@@ -560,8 +560,13 @@ class TableHandle(Shown):
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
+        deleted: bool = False,
     ) -> QueryResult:
-        """Return the rows that were ingested after a version, given by number, tag or time.
+        """Return the rows that were ingested after a version, given by number, tag or time, and not
+        deleted since.
+
+        With `deleted`, a first column `_change` is ``insert`` for these rows, and rows of that
+        version that were deleted since follow, with ``delete``; the version must be readable.
 
         They are read from the shards as ingest wrote them, in no particular order: rows that
         compactions rewrote come once, and the table's filters and aggregations are not applied
@@ -573,7 +578,9 @@ class TableHandle(Shown):
             NotFoundError: the version is yet to come, or its changes are not kept any more; or the
                 table was reset, restored or rebuilt since, or deleted.
         """
-        return changes_of(self.services, self.current(), since, columns, where, limit)
+        return changes_of(
+            self.services, self.current(), since, columns, where, limit, deleted=deleted
+        )
 
     def tag(self, version: int | dt.datetime, name: str) -> Tag:
         """Name a version, by its number or a time; it is kept until `untag`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ from dormouse.state.versions import AsOf, checked_as_of, parse_as_of
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dormouse.query.result import QueryResult
     from dormouse.state.state import TableState
     from dormouse.state.versions import Pin
@@ -88,15 +90,21 @@ def changes_of(
     columns: Sequence[str] | None,
     where: str | None,
     limit: int | None,
+    *,
+    deleted: bool = False,
 ) -> QueryResult:
-    """Return the rows ingested and not deleted since a version, a few shards at a time."""
+    """Return the rows ingested and not deleted since a version, a few shards at a time; with
+    `deleted`, then those of that version that were deleted since, each with what happened to it.
+    """
     from dormouse.access import EVERYTHING
     from dormouse.features.versions import ingested_since
     from dormouse.keys import KeyRange
+    from dormouse.query.result import with_changes
     from dormouse.query.rows import query_slices
-    from dormouse.query.selection import select
+    from dormouse.query.selection import select, selected_ranges, slices_to_read
     from dormouse.shards.reading import Slice
     from dormouse.sql.conditions import parse_condition
+    from dormouse.tables.row_rules import row_rules
 
     since = checked_as_of(since)
     named = {pin.owner.name: pin.version for pin in tags.tags_of(services, table)}
@@ -123,7 +131,24 @@ def changes_of(
         limit=limit,
     )
     parts = ([Slice(shard, KeyRange(), deletions)] for shard in shards)
-    return query_slices(services, plain, parts, selection).for_programs()
+    added = query_slices(services, plain, parts, selection).for_programs()
+    if not deleted:
+        return added
+    if not row_rules(table.schema, table.properties).is_empty:
+        raise InvalidRequestError(
+            f"the rules of table {table.name!r} make other rows of those that were ingested, so it "
+            "is not known which were deleted",
+            hint="ask for changes without deleted rows",
+        )
+    lost: Iterable[pa.RecordBatch] = ()
+    if deletions:
+        before = read_as_of(services, table, since)[1]
+        ranges = selected_ranges(plain, selection)
+        found = query_slices(
+            services, plain, slices_to_read(before, ranges), selection, lost_by=deletions
+        )
+        lost = found.for_programs()
+    return with_changes(added, lost, limit)
 
 
 def tags_of(services: Services, table: Table) -> Listing[Tag]:

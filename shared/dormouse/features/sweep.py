@@ -208,8 +208,8 @@ def _missed_files(
 
 
 def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:
-    """Delete obsolete run markers, notes of jobs and deletions, Spark requests, trees and records of resets, source
-    segments, and old rows that ingests rejected.
+    """Delete obsolete run markers, notes of jobs and deletions, Spark requests, trees and records
+    of resets, source segments, and old rows that ingests rejected.
 
     Return the errors of run markers that are damaged.
     """

@@ -218,6 +218,36 @@ def _imported(package: str) -> ModuleType:
     return import_module(package)
 
 
+CHANGE = "_change"
+"""The column that says what happened to a row: ``insert`` or ``delete``."""
+
+
+def with_changes(
+    added: QueryResult, deleted: Iterable[pa.RecordBatch], limit: int | None
+) -> QueryResult:
+    """Return the rows of both, up to a limit, each with what happened to it as its first column.
+
+    Raises:
+        InvalidRequestError: they have a column of that name.
+    """
+    if CHANGE in added.schema.names:
+        raise InvalidRequestError(
+            f"a column of the table is called {CHANGE}", hint="ask for other columns, or rename it"
+        )
+    schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *added.schema])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        left = limit
+        for change, rows in (("insert", added.batches), ("delete", deleted)):
+            for batch in rows:
+                some = batch if left is None else batch.slice(0, left)
+                left = None if left is None else left - some.num_rows
+                named = pa.repeat(pa.scalar(change), some.num_rows)
+                yield pa.RecordBatch.from_arrays([named, *some.columns], schema=schema)
+
+    return replace(added, schema=schema, batches=PeekableBatches(batches()))
+
+
 def _show_rows(
     title: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch], most: int
 ) -> tuple[str, HtmlText]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
 from typing import Protocol
@@ -116,19 +117,24 @@ def query_slices(
     look_up_bytes: int = LOOK_UP_BYTES,
     is_sifted: bool = True,
     reads: ReadCounters | None = None,
+    lost_by: tuple[Deletion, ...] = (),
 ) -> QueryResult:
     """Query as `query_rows` does, reading only `parts` of the selection's version of `table`.
 
     Parts are disjoint and in key order. Each has the slices of all shards for one range within one
-    leaf, as `slices_to_read` returns them.
+    leaf, as `slices_to_read` returns them. With `lost_by`, which are later deletions than those of
+    the slices, only the rows that these hide are returned.
     """
     reads = ReadCounters() if reads is None else reads
     rules, stored = row_rules(table.schema, table.properties), table.schema
     parts = iter(parts)
     first = next(parts, None)
-    if first and first[0].deletions:
-        deletions = deletions_for(stored, first[0].deletions)
-        rules, stored = replace(rules, kept=deletions.hidden.negated()), deletions.schema
+    earlier = first[0].deletions if first else ()
+    if earlier or lost_by:
+        stored = deletions_for(table.schema, (*earlier, *lost_by)).schema
+        tests = [deletions_for(table.schema, earlier).hidden.negated()] if earlier else []
+        tests += [deletions_for(table.schema, lost_by).hidden] if lost_by else []
+        rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
     schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])

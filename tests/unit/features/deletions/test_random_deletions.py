@@ -143,6 +143,17 @@ class History:
             [row for row in self.versions[earlier] if row[n] is not None and _int(row[n]) >= 4]
         ), (self.steps, earlier)
         assert not handle.check().findings, self.steps
+        self.check_changes()
+
+    def check_changes(self) -> None:
+        """Check that what changed since a version makes its rows those of today."""
+        since = self.random.choice(sorted(self.versions))
+        found = self.handle.changes(since, columns=["id"], deleted=True).to_arrow()
+        pairs = list(zip(found["_change"].to_pylist(), found["id"].to_pylist(), strict=True))
+        before, now = (set(_sorted_ids(rows)) for rows in (self.versions[since], self.rows))
+        assert sorted(pairs) == sorted(
+            [("delete", i) for i in before - now] + [("insert", i) for i in now - before]
+        ), (self.steps, since)
 
 
 def _int(value: int | str | None) -> int:
