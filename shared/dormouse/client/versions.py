@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dormouse.query.result import QueryResult
-    from dormouse.state.state import TableState
+    from dormouse.query.selection import Selection
+    from dormouse.state.state import Deletion, TableState
     from dormouse.state.versions import Pin
 
 
@@ -101,10 +102,9 @@ def changes_of(
     from dormouse.keys import KeyRange
     from dormouse.query.result import with_changes
     from dormouse.query.rows import query_slices
-    from dormouse.query.selection import select, selected_ranges, slices_to_read
+    from dormouse.query.selection import select
     from dormouse.shards.reading import Slice
     from dormouse.sql.conditions import parse_condition
-    from dormouse.tables.row_rules import row_rules
 
     since = checked_as_of(since)
     named = {pin.owner.name: pin.version for pin in tags.tags_of(services, table)}
@@ -134,21 +134,33 @@ def changes_of(
     added = query_slices(services, plain, parts, selection).for_programs()
     if not deleted:
         return added
+    lost = _deleted(services, table, since, deletions, selection)
+    return with_changes(added, lost, limit)
+
+
+def _deleted(
+    services: Services,
+    table: Table,
+    since: int,
+    deletions: tuple[Deletion, ...],
+    selection: Selection,
+) -> Iterable[pa.RecordBatch]:
+    """Return the selected rows of a version that later deletions hide."""
+    from dormouse.query.rows import query_slices
+    from dormouse.query.selection import selected_ranges, slices_to_read
+    from dormouse.tables.row_rules import row_rules
+
     if not row_rules(table.schema, table.properties).is_empty:
         raise InvalidRequestError(
             f"the rules of table {table.name!r} make other rows of those that were ingested, so it "
             "is not known which were deleted",
             hint="ask for changes without deleted rows",
         )
-    lost: Iterable[pa.RecordBatch] = ()
-    if deletions:
-        before = read_as_of(services, table, since)[1]
-        ranges = selected_ranges(plain, selection)
-        found = query_slices(
-            services, plain, slices_to_read(before, ranges), selection, lost_by=deletions
-        )
-        lost = found.for_programs()
-    return with_changes(added, lost, limit)
+    if not deletions or not since:
+        return ()
+    before = read_as_of(services, table, since)[1]
+    parts = slices_to_read(before, selected_ranges(table, selection))
+    return query_slices(services, table, parts, selection, lost_by=deletions).for_programs()
 
 
 def tags_of(services: Services, table: Table) -> Listing[Tag]:

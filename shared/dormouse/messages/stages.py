@@ -413,7 +413,7 @@ STAGES = (
     Stage("track_spark", "spark-runs", SparkRunChanged, "spark_jobs:track_spark"),
 )
 """All stages that a queue feeds, in the order of the flow. Each queue has a dead-letter queue."""
-SCHEDULED = {"measure": "measure:measure", "sweep": "sweep:sweep"}
+SCHEDULED = {"measure": "measure:measure", "sweep": "sweep:sweep_in_turn"}
 """The functions that a schedule invokes instead: what each does with `Services` and a table."""
 SERVED = {
     "serve_catalog": "catalog:serve_catalog",
