@@ -68,11 +68,11 @@ metric of each table costs $0.30 for a month in which it is published."""
 def measure(services: Services, table: Table) -> list[OutboundMessage]:
     """Publish the metrics of a table that changes, or should; return no messages."""
     if not table.deleting:
-        state, metrics = services.store(table).current(), current_metrics(services, table)
-        waits = (Metric.JOBS_ASSIGNED, Metric.DISPUTED_SHARDS, Metric.ICEBERG_LAG_SECONDS)
+        state = services.store(table).current()
         is_quiet = services.clock.now_ms() - state.time_ms > QUIET_MS
-        if not is_quiet or any(metrics.get(each) for each in waits):
-            services.metrics.emit(table.name, metrics)
+        is_done = not (state.jobs or state.disputed) and not lag_ms(services, table, state)
+        if not (is_quiet and is_done):
+            services.metrics.emit(table.name, current_metrics(services, table))
     return []
 
 
