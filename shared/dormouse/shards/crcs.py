@@ -3,7 +3,8 @@ Bloom filters, and of the page indexes.
 
 The CRCs are in the index that the footer has (`stored_index`), so every byte of a shard can be
 verified. The pages of a column in a block are the smallest unit that is read: reading some columns
-of some blocks verifies exactly these. docs/shard-format.md describes the format.
+of some blocks verifies exactly these. Each CRC begins with that of the section before, so sections
+that follow each other are verified by the last one's. docs/shard-format.md describes the format.
 """
 
 from __future__ import annotations
@@ -168,12 +169,12 @@ have one path: in each block.
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Some bytes of a shard that are read together: a dictionary, the pages of a column in a block,
-    all Bloom filters, or all page indexes.
+    """Some bytes of a shard that are read together: of a column chunk its dictionary, the pages of
+    some blocks, or both where they follow each other; all Bloom filters; or all page indexes.
 
-    `crc` is None where it is not checked. `group` and `column` identify the column chunk of the
-    first two; the others have a `name`. It is a struct because most reads make hundreds: a
-    dataclass that cannot be changed takes several times as long to make.
+    `crc` is None where it is not checked; it begins with the CRC `before`. `group` and `column`
+    identify the column chunk; the others have a `name`. It is a struct because most reads make
+    hundreds: a dataclass that cannot be changed takes several times as long to make.
     """
 
     start: int
@@ -182,6 +183,7 @@ class Section(msgspec.Struct, frozen=True):
     group: int | None = None
     column: str = ""
     name: str = "the page indexes"
+    before: int = 0
 
     def check(self, path: str, body: memoryview) -> None:
         """Check that `body` is this section of the shard at `path`, as it was written.
@@ -189,7 +191,7 @@ class Section(msgspec.Struct, frozen=True):
         Raises:
             DamagedShardError: it is shorter, or its CRC differs.
         """
-        self.check_read(path, len(body), crc32(body))
+        self.check_read(path, len(body), crc32(body, self.before))
 
     def check_read(self, path: str, read_bytes: int, crc: int) -> None:
         """Check the length and the CRC-32 of what was read of this section, as `check` does."""
@@ -249,7 +251,7 @@ def decode_entry(value: bytes | None, path: str) -> StoredIndex:
 
 
 def _chunk_sections(metadata: pq.FileMetaData, index: StoredIndex, path: str) -> Iterator[Section]:
-    """Yield the sections of all column chunks of the shard at `path`, in their order.
+    """Yield all column chunks of the shard at `path`, in their order.
 
     Raises:
         DamagedShardError: the footer has a column chunk elsewhere than the index.
@@ -268,8 +270,19 @@ def _chunk_sections(metadata: pq.FileMetaData, index: StoredIndex, path: str) ->
                     "elsewhere than by its index",
                     path=path,
                 )
-            for at in range(first, after):
-                yield Section(starts[at], starts[at + 1], index.crc(at), number, name)
+            yield chunk_section(index, first, after, number, name)
+
+
+def chunk_section(index: StoredIndex, first: int, after: int, group: int, column: str) -> Section:
+    """Return some sections that follow each other in a column chunk as one."""
+    return Section(
+        index.starts[first],
+        index.starts[after],
+        index.crc(after - 1),
+        group,
+        column,
+        before=index.crc(first - 1) if first else 0,
+    )
 
 
 def page_index_section(
@@ -394,7 +407,7 @@ def facts_of(
         InvariantError: the file does not have the sections that this code expects.
     """
     sizes, memory = [], []
-    crcs, at, block = [], len(MAGIC), 0
+    crcs, at, block, crc = [], len(MAGIC), 0, 0
     for number, blocks in enumerate(paging.row_groups):
         group, columns = metadata.row_group(number), []
         for leaf, form in enumerate(paging.forms):
@@ -408,7 +421,8 @@ def facts_of(
             stored = [dictionary_bytes] if has_dictionary(form) else []
             stored += [each.stored_bytes for each in pages]
             for stored_bytes in stored:
-                crcs.append(crc32(body[at - start : at - start + stored_bytes]))
+                crc = crc32(body[at - start : at - start + stored_bytes], crc)
+                crcs.append(crc)
                 at += stored_bytes
             sizes += stored
             counted = decoded[leaf][block : block + len(blocks)] if leaf in decoded else ()

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Annotated, Self
 
 import msgspec
@@ -25,7 +26,7 @@ from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
 from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
 from dormouse.ports import Objects, Storage
 from dormouse.schema.schema import Field, Schema
-from dormouse.shards.crcs import TRAILER_BYTES, Section, decode_entry, index_of
+from dormouse.shards.crcs import TRAILER_BYTES, Section, chunk_section, decode_entry, index_of
 from dormouse.shards.stored_index import MAGIC, StoredIndex, find_entry
 from dormouse.state.partitions import Shard
 from dormouse.state.versions import Lineage, Provenance
@@ -553,19 +554,16 @@ class ShardIndex:
                 yield column.name, leaf
 
     def sections(self, blocks: Iterable[int], fields: Iterable[Field]) -> Iterator[Section]:
-        """Yield the pages of some fields in some blocks, which ascend, and their dictionaries."""
-        wanted, stored, layout = list(self.leaves(fields)), self.stored, self.stored.layout
-        last = -1
-        for block in blocks:
-            group = layout.row_group_of(block)
+        """Yield the pages of some fields in some blocks, which ascend, and their dictionaries: what
+        follows each other in a column chunk as one.
+        """
+        wanted, layout = list(self.leaves(fields)), self.stored.layout
+        for group, numbers in groupby(blocks, layout.row_group_of):
+            places = [number - layout.firsts[group] for number in numbers]
             for name, leaf in wanted:
-                numbers = [layout.pages(group, block, leaf)]
-                if group != last and layout.has_dictionary(leaf):
-                    numbers.insert(0, layout.chunk(group, leaf))
-                for at in numbers:
-                    span = stored.starts[at], stored.starts[at + 1]
-                    yield Section(*span, stored.crc(at), group, name)
-            last = group
+                first, before = layout.chunk(group, leaf), layout.has_dictionary(leaf)
+                for low, after in _runs([*range(before), *(n + before for n in places)]):
+                    yield chunk_section(self.stored, first + low, first + after, group, name)
 
     def column_bytes(self, block: int, fields: Iterable[Field]) -> int:
         """Return the approximate size in memory of some columns of a block."""
@@ -573,6 +571,15 @@ class ShardIndex:
         return sum(
             self.stored.memory_bytes(block, leaf) + ends_bytes for _, leaf in self.leaves(fields)
         )
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where each run of numbers that follow each other begins, and the number after it."""
+    low = numbers[0]
+    for number, following in pairwise([*numbers, -1]):
+        if following != number + 1:
+            yield low, number + 1
+            low = following
 
 
 def cached_index(

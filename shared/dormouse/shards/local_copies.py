@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import accumulate, count, groupby
 from pathlib import Path
 
 from msgspec import structs
@@ -35,7 +35,7 @@ from dormouse.shards.decoding import write_short_footer
 from dormouse.shards.footer import check_footer
 from dormouse.shards.parquet import CHECKSUM_KEY
 from dormouse.shards.read_counters import READS_AT_ONCE
-from dormouse.shards.reading import Blocks, coalesce, stream_sections
+from dormouse.shards.reading import Blocks, check_sections, coalesce, stream_sections
 from dormouse.storage import PIECE_BYTES, writing_files
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
@@ -226,6 +226,10 @@ class LocalCopies:
     ) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
         sections = list(groups.index.sections(groups.numbers, self.fields))
+        if copy is None:
+            check = partial(check_sections, self.objects, self._path(groups), shard.size_bytes)
+            yield from (threads.submit(check, few) for few in _in_parts(sections))
+            sections = []
         if shard.id not in self._ends:
             if groups.index.footer is not None:
                 end = self._page_indexes(groups)
@@ -240,7 +244,7 @@ class LocalCopies:
             yield get
 
     def _get(self, groups: Blocks, sections: Sequence[Section], copy: Path | None) -> bytes:
-        """Read some sections of a shard at once, verify them, and write them to its copy, if any.
+        """Read some sections of a shard at once, verify them, and write them to its copy.
 
         The end of the shard is not written; it is returned if it is among the sections.
         """
@@ -285,6 +289,14 @@ class LocalCopies:
 
     def _path(self, groups: Blocks) -> str:
         return shard_path(self.table_id, groups.slice.shard.id)
+
+
+def _in_parts(sections: Iterable[Section]) -> Iterator[list[Section]]:
+    """Yield sections in parts of about `MAX_GET_BYTES`, which are verified side by side."""
+    ends = accumulate(section.end - section.start for section in sections)
+    numbered = zip(ends, sections, strict=True)
+    for _, part in groupby(numbered, lambda each: each[0] // MAX_GET_BYTES):
+        yield [section for _, section in part]
 
 
 def _check_size(local: Path, path: str, size_bytes: int) -> None:

@@ -48,7 +48,7 @@ from dormouse.shards.read_counters import Start, reading_threads
 from dormouse.shards.stored_index import MAGIC
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion
-from dormouse.storage import SeekableFile
+from dormouse.storage import SeekableFile, read_pieces
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import shard_path
 
@@ -289,6 +289,24 @@ def read_sections(
     return body
 
 
+def check_sections(
+    objects: Objects, path: str, size_bytes: int, sections: Iterable[Section]
+) -> bytes:
+    """Verify some sections of a shard that is a file of this machine; return nothing of them.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        DamagedShardError: it is damaged.
+    """
+    with raise_damaged(path), objects.open(path, size_bytes) as file:
+        for section in sections:
+            read_bytes, crc = 0, section.before
+            for piece in read_pieces(file, section.start, section.end):
+                read_bytes, crc = read_bytes + len(piece), crc32(piece, crc)
+            section.check_read(path, read_bytes, crc)
+    return b""
+
+
 def stream_sections(
     objects: StreamedObjects, path: str, size_bytes: int, sections: Sequence[Section]
 ) -> Iterator[tuple[Section, int, memoryview]]:
@@ -303,7 +321,7 @@ def stream_sections(
     """
     left = deque(sorted(sections, key=attrgetter("start", "end")))
     at, end = byte_span(sections)
-    read_bytes = crc = 0
+    read_bytes, crc = 0, left[0].before
     with raise_damaged(path):
         for piece in objects.stream(path, size_bytes, at, end):
             arrived = memoryview(piece)
@@ -319,11 +337,11 @@ def stream_sections(
                     break
                 section.check_read(path, read_bytes, crc)
                 left.popleft()
-                read_bytes = crc = 0
+                read_bytes, crc = 0, left[0].before if left else 0
             at = stop
-    for section in left:  # empty ones at the very end, or what the response lacked
-        section.check_read(path, read_bytes, crc)
-        read_bytes = crc = 0
+    while left:  # empty ones at the very end, or what the response lacked
+        left.popleft().check_read(path, read_bytes, crc)
+        read_bytes, crc = 0, left[0].before if left else 0
 
 
 def byte_span(sections: Sequence[Section]) -> ByteSpan:

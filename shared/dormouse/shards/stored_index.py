@@ -105,7 +105,7 @@ class KeyBounds:
 
 
 INDEX_KEY = "dormouse.index"
-VERSION = 1
+VERSION = 2
 MAGIC = b"PAR1"
 _VALUE = b"\x18"
 """The head of a value in a footer, after its key: the next field, a string."""
@@ -229,8 +229,8 @@ class StoredIndex:
     keys: KeyBounds
 
     def crc(self, section: int) -> int:
-        """Return the CRC of a section; after those of the layout, that of the page indexes and that
-        of the Bloom filters follow.
+        """Return the CRC of all sections of the layout up to one; after those, that of the page
+        indexes and that of the Bloom filters follow.
         """
         (word,) = _WORD.unpack_from(self.crcs, section * _WORD.size)
         return int(word)
@@ -269,7 +269,7 @@ class StoredIndex:
 class Facts:
     """What the index says of the sections of a file that was written: how the chunks of each
     Parquet column are stored; the size of each section; what each column takes in memory, block by
-    block; and the CRCs of all sections, and of what follows them.
+    block; and the CRC of all sections up to each, and those of what follows them.
     """
 
     forms: bytes

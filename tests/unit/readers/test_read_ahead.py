@@ -312,7 +312,8 @@ def sections_in(draw: st.DrawFn) -> list[Section]:
     ends = sorted(draw(st.lists(st.integers(0, len(BODY)), min_size=2, max_size=12)))
     spans = list(zip(ends[::2], ends[1::2], strict=False))
     made = [
-        Section(low, high, crc32(BODY[low:high]), n, "c") for n, (low, high) in enumerate(spans)
+        Section(low, high, crc32(BODY[:high]), n, "c", before=crc32(BODY[:low]))
+        for n, (low, high) in enumerate(spans)
     ]
     return draw(st.permutations(made))
 

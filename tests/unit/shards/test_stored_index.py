@@ -161,7 +161,7 @@ def sealed(body: bytes) -> bytes:
 def test_an_index_of_a_later_version_is_refused() -> None:
     body = bytearray(b64decode(encoded(FACTS))[:-4])
     body[0] += 1
-    with pytest.raises(CorruptDataError, match="unknown version 2") as raised:
+    with pytest.raises(CorruptDataError, match="unknown version 3") as raised:
         decode_index(sealed(bytes(body)))
     assert "later version" in str(raised.value.hint)
 
