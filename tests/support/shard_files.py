@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -75,6 +76,7 @@ class Bodies(FolderStorage):
         self.reads: list[tuple[str, int, int]] = []
         self.before_read: dict[int, Callable[[], object]] = {}
         self.cut_at, self.short = -1, 0
+        self.lock = threading.Lock()
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         return cast(BinaryIO, _Tampered(self, path))
@@ -91,12 +93,13 @@ class _Tampered(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         bodies = self._bodies
-        bodies.before_read.pop(len(bodies.reads), lambda: None)()
-        try:
-            body = (bodies.root / self._path).read_bytes()[self._at :][:size]
-        except FileNotFoundError as error:
-            raise NotFoundError(self._path) from error
-        bodies.reads.append((self._path, self._at, len(body)))
+        with bodies.lock:  # so that what is done before a read is done before all that follow
+            bodies.before_read.pop(len(bodies.reads), lambda: None)()
+            try:
+                body = (bodies.root / self._path).read_bytes()[self._at :][:size]
+            except FileNotFoundError as error:
+                raise NotFoundError(self._path) from error
+            bodies.reads.append((self._path, self._at, len(body)))
         return body[: len(body) - bodies.short] if self._at == bodies.cut_at else body
 
 

@@ -64,14 +64,16 @@ MOST_COLUMNS = 16
 """With more Parquet columns, a row group is one block: to read a block takes a request for each
 column.
 """
-LEAST_GROUP_BYTES = 256 * 1024
+LEAST_GROUP_BYTES = 512 * 1024
 """A row group of several blocks rarely takes less in the file."""
 CHUNK_FOOTER_BYTES = 99
 """The approximate size in the footer of one column chunk, without the index."""
+MOST_BLOCK_ROWS = 8192
+"""The most rows of a block, however few bytes they take: a look-up decodes the keys of a block."""
 BASE_FOOTER_BYTES = 12 * 1024
 """The approximate size of the rest of a footer, including samples of short keys."""
 PAGES_INDEX_BYTES = 12
-BLOCK_INDEX_BYTES = 20
+BLOCK_INDEX_BYTES = 32
 """The approximate sizes in the index of a column of a block, and of the bound and the rows of a
 block.
 """
@@ -101,9 +103,11 @@ def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
     return BASE_FOOTER_BYTES + int(groups * columns * CHUNK_FOOTER_BYTES + in_blocks)
 
 
-def estimated_index_bytes(size_bytes: int, columns: int) -> int:
-    """Return how far from the end of a shard of `size_bytes` its index rarely begins."""
-    blocks = _estimated_blocks(size_bytes, columns)
+def estimated_index_bytes(size_bytes: int, columns: int, rows: int) -> int:
+    """Return how far from the end of a shard of `size_bytes` with so many rows its index rarely
+    begins.
+    """
+    blocks = max(_estimated_blocks(size_bytes, columns), 1.03 * rows / MOST_BLOCK_ROWS + 2)
     in_blocks = blocks * (columns * PAGES_INDEX_BYTES + BLOCK_INDEX_BYTES)
     return BASE_INDEX_BYTES + COLUMN_INDEX_BYTES * columns + int(in_blocks)
 
@@ -424,7 +428,7 @@ def _footer(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes
     return tail[-footer_bytes:]
 
 
-def read_index_entry(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes | None:
+def read_index_entry(objects: Objects, path: str, shard: Shard, columns: int) -> bytes | None:
     """Read what the footer of a shard has as its index, with one or two ranged reads; return None
     if it has none. `columns` is the expected number of Parquet columns.
 
@@ -432,7 +436,9 @@ def read_index_entry(objects: Objects, path: str, size_bytes: int, columns: int)
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or not a Parquet file.
     """
-    tail = _tail(objects, path, size_bytes, estimated_index_bytes(size_bytes, columns))
+    size_bytes = shard.size_bytes
+    estimated_bytes = estimated_index_bytes(size_bytes, columns, shard.rows)
+    tail = _tail(objects, path, size_bytes, estimated_bytes)
     with raise_damaged(path):
         entry = find_entry(tail)
         footer_bytes = _footer_bytes(tail)
@@ -560,9 +566,11 @@ class ShardIndex:
         wanted, layout = list(self.leaves(fields)), self.stored.layout
         for group, numbers in groupby(blocks, layout.row_group_of):
             places = [number - layout.firsts[group] for number in numbers]
+            runs = [*_runs(places)], [*_runs([-1, *places])]  # -1 is the dictionary
             for name, leaf in wanted:
-                first, before = layout.chunk(group, leaf), layout.has_dictionary(leaf)
-                for low, after in _runs([*range(before), *(n + before for n in places)]):
+                has_dictionary = layout.has_dictionary(leaf)
+                first = layout.chunk(group, leaf) + has_dictionary
+                for low, after in runs[has_dictionary]:
                     yield chunk_section(self.stored, first + low, first + after, group, name)
 
     def column_bytes(self, block: int, fields: Iterable[Field]) -> int:
@@ -576,7 +584,10 @@ class ShardIndex:
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield where each run of numbers that follow each other begins, and the number after it."""
     low = numbers[0]
-    for number, following in pairwise([*numbers, -1]):
+    if numbers[-1] - low + 1 == len(numbers):  # mostly
+        yield low, low + len(numbers)
+        return
+    for number, following in pairwise([*numbers, low]):
         if following != number + 1:
             yield low, number + 1
             low = following
@@ -616,7 +627,7 @@ def read_index(
         check_identity(metadata, path, table_id, shard)
         index = ShardIndex.of(index_of(metadata, path), metadata)
     else:
-        entry = read_index_entry(objects, path, shard.size_bytes, schema.leaf_columns)
+        entry = read_index_entry(objects, path, shard, schema.leaf_columns)
         index = ShardIndex.of(decode_entry(entry, path))
         _check(index.stored, path, table_id, shard)
     cache.put(path, index, index.size_bytes)

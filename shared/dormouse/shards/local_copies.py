@@ -45,7 +45,7 @@ MAX_GET_BYTES = 8 * 1024 * 1024
 WINDOWS_AHEAD = 2
 """How many windows are fetched while one is merged."""
 MIN_READS_AT_ONCE = 4
-READS_OF_FILES = 4
+READS_OF_FILES = 2
 """How many files of this machine are verified at once: they need not wait for a network."""
 SHARE_OF_MEMORY = 16
 """The reads in flight hold at most this fraction (1/16) of the available memory."""

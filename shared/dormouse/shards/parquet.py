@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
-from math import isnan, log2
+from math import ceil, inf, isnan, log2
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -26,7 +26,7 @@ from dormouse.schema.schema import Schema
 from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, leaf_columns
 from dormouse.shards import thrift
 from dormouse.shards.crcs import FALSE_POSITIVES, TRAILER_BYTES, Paging, write_facts
-from dormouse.shards.footer import MOST_COLUMNS, block_bytes, first_bytes
+from dormouse.shards.footer import MOST_BLOCK_ROWS, MOST_COLUMNS, block_bytes, first_bytes
 from dormouse.shards.stored_index import (
     INDEX_KEY,
     Facts,
@@ -44,33 +44,28 @@ from dormouse.stored import checksums
 # Packed numbers are often as short as they can be: random ones shrink by nothing, and compressing
 # them takes as long as compressing text does. The first row group shows which columns these are.
 # Columns of text, bytes and nested values are always compressed, because what is in them varies
-# more.
+# more. So are those with dictionaries.
 
 Codec: TypeAlias = Literal["zstd", "none"]
 LEAST_SAVING = 0.05
 """The part of a column's bytes that compressing it must save."""
 REPETITION = 4
-"""A dictionary pays if, on average, each value occurs at least
-this often in the first row group.
-"""
-LONGEST_DICTIONARY = 32 * 1024
-"""The most bytes that the dictionary of a row group of several blocks may be expected to take: a
-look-up reads it with its block.
+"""A dictionary pays if, on average, each value occurs at least this often in a row group."""
+DICTIONARY_SHARE = 2
+"""A look-up reads dictionaries with its block: all of a row group are expected to take this part
+(1/2) of the first block at most.
 """
 
 
-def column_codecs(
+def packed_numbers(
     first: pa.Table, schema: Schema, stored: pa.Schema, encodings: Mapping[str, str]
-) -> dict[str, Codec]:
-    """Return the codec of each Parquet column of a file that begins with the rows `first`.
-
-    The file has the schema `stored`, and `encodings` of some columns by name. The numbers of these
-    rows are written to memory as they will be in the file; no other column is.
+) -> dict[str, pq.ColumnChunkMetaData]:
+    """Return the columns of numbers as they are in a file that begins with the rows `first`, has
+    the schema `stored`, and `encodings` of some columns by name: they are written to memory.
     """
-    codecs: dict[str, Codec] = dict.fromkeys(column_paths(stored), "zstd")
     numbers = [field.name for field in schema.fields if _is_number(field.type)]
     if not numbers:
-        return codecs
+        return {}
     packed = {name: encodings[name] for name in numbers if name in encodings}
     sink = pa.BufferOutputStream()
     kept = pa.schema([stored.field(name) for name in numbers])
@@ -79,8 +74,7 @@ def column_codecs(
     ) as writer:
         writer.write_table(first.select(numbers), row_group_size=first.num_rows)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    return codecs | {chunk.path_in_schema: "none" for chunk in chunks if not _shrinks(chunk)}
+    return {name: group.column(place) for place, name in enumerate(numbers)}
 
 
 @lru_cache(maxsize=64)
@@ -106,49 +100,80 @@ def _shrinks(chunk: pq.ColumnChunkMetaData) -> bool:
     return chunk.total_compressed_size <= (1 - LEAST_SAVING) * plain_bytes
 
 
-def distinct_bytes(column: pa.ChunkedArray[Any]) -> int:
-    """Return what the values of a column take in a dictionary, before it is compressed."""
+def value_bytes(column: pa.ChunkedArray[Any]) -> int:
+    """Return what the values of a column that is not nested take, however often each occurs."""
     import pyarrow.compute as pc
 
-    return int(pc.unique(column).nbytes)
+    if _is_text(column.type):
+        return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+    return int(len(column) * column.type.bit_width // 8)
 
 
-def text_bytes(column: pa.ChunkedArray[Any]) -> int:
-    """Return what the values of a column of text or bytes take, however often each occurs."""
-    import pyarrow.compute as pc
-
-    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
-def repetitive_columns(rows: pa.Table, group_rows: int) -> list[str]:
-    """Return the text and binary columns whose values repeat often enough for a dictionary to pay,
-    in row groups of `group_rows`, by their first `rows`.
+def dictionaries(
+    first: pa.Table,
+    packed: Mapping[str, pq.ColumnChunkMetaData],
+    group_rows: int,
+    most_bytes: float,
+) -> dict[str, int]:
+    """Return the columns for which dictionaries pay, by the `first` rows of a file with row groups
+    of `group_rows`, and about what each takes; those of all, `most_bytes` at most. Numbers are
+    `packed` otherwise.
     """
+    found = {}
+    for name, column in zip(first.column_names, first.columns, strict=True):
+        if _is_text(column.type) or (name in packed and not pa.types.is_boolean(column.type)):
+            size_bytes = _dictionary_bytes(column, packed.get(name), group_rows)
+            if size_bytes is not None:
+                found[name] = size_bytes
+    shortest = sorted(found, key=lambda name: found[name])
+    totals = accumulate(found[name] for name in shortest)
+    chosen = {name for name, total in zip(shortest, totals, strict=True) if total <= most_bytes}
+    return {name: size_bytes for name, size_bytes in found.items() if name in chosen}
+
+
+def _dictionary_bytes(
+    column: pa.ChunkedArray[Any], packed: pq.ColumnChunkMetaData | None, group_rows: int
+) -> int | None:
+    """Return about what the dictionary of a column takes in a row group; None if none pays."""
     import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
 
-    most = rows.num_rows // REPETITION
-    texts = [
-        (name, column)
-        for name, column in zip(rows.column_names, rows.columns, strict=True)
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-    ]
-    # where most values are unique, the first ones show it
-    some = [(name, c) for name, c in texts if pc.count_distinct(c[: 2 * most]).as_py() <= most]
-    return [name for name, column in some if _repeats(column, most, group_rows)]
+    rows, distinct = len(column), pc.count_distinct(column).as_py()
+    values = float(distinct)
+    if group_rows > rows:
+        values = _expected(
+            pc.count_distinct(column[: rows // 2]).as_py(), distinct, group_rows / rows
+        )
+    if values * REPETITION > group_rows:
+        return None
+    codec = pa.Codec("zstd")
+    some: Any = column
+    buffers = [buffer for buffer in pc.unique(some).buffers()[1:] if buffer]
+    stored_bytes = sum(len(codec.compress(buffer)) for buffer in buffers)
+    size_bytes = int(stored_bytes * values / max(1, distinct))
+    if packed is not None:
+        places_bytes = group_rows * ceil(log2(max(1, values))) / 8
+        if size_bytes + places_bytes > packed.total_compressed_size * group_rows / rows:
+            return None
+    return size_bytes
 
 
-def _repeats(column: pa.ChunkedArray[Any], most: int, group_rows: int) -> bool:
-    """Return whether a column has at most so many distinct values, and its dictionary stays short
-    in a longer row group: as if each doubling of the rows added as large a part of it as the last.
+def _expected(half: int, distinct: int, growth: float) -> float:
+    """Return how many distinct values so many times the rows may have, of which one half has `half`
+    and all have `distinct`.
+
+    They are counted as fish in a pond: by how many of one half are again in the other. For example,
+    if 974 and 974 are 1,853 together, 95 were there again, a tenth; so there are about 10,000.
+    Where values drift, hardly one is there again, and as many follow with every row.
     """
-    import pyarrow.compute as pc
-
-    distinct = pc.count_distinct(column).as_py()
-    if distinct > most:
-        return False
-    growth = distinct / max(1, pc.count_distinct(column[: len(column) // 2]).as_py())
-    doublings = log2(max(1, group_rows / len(column)))
-    return distinct_bytes(column) * growth**doublings <= LONGEST_DICTIONARY or doublings < 1
+    again = 2 * half - distinct
+    if again == half:
+        return distinct
+    drifting = distinct * growth
+    return min(drifting, half * half / (again - 1)) if again > 1 else drifting
 
 
 # Columns of floats that hold NaN have no bounds in a shard.
@@ -228,13 +253,13 @@ def drop_bounds(local: Path, leaves: Collection[int]) -> None:
 FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, whose size shows how wide the rows are."""
 CHECKSUM_KEY = "dormouse.checksum"
-MAX_ROW_GROUP_ROWS = 64 * 1024
-ROW_GROUP_BYTES = 2 * 1024 * 1024
+MAX_ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 4 * 1024 * 1024
 """The size of most row groups in memory. DuckDB takes half the time for rows in groups of these
-sizes that it takes for single blocks, and twice as large ones save little more; but a merge holds a
-row group of each input.
+sizes that it takes for single blocks, and each has its dictionaries; but a merge holds a row group
+of each input.
 """
-MAX_ROW_GROUP_BYTES = 4 * 1024 * 1024
+MAX_ROW_GROUP_BYTES = 8 * 1024 * 1024
 """The largest size of a row group in memory, unless it has one row."""
 MOST_CHUNKS = 20_000
 """A shard ends after the row group with which it has as many column chunks: each takes about 3 KB
@@ -244,8 +269,6 @@ FEW_COLUMNS = 24
 """With fewer columns, a batch adds only a small part of the most chunks."""
 PAGE_ROWS, LEAST_PAGE_ROWS = 4096, 64
 """The rows of a page: fewer where a block may have fewer, but each page takes some 30 bytes."""
-MOST_BLOCK_ROWS = 2 * PAGE_ROWS
-"""The most rows of a block, however few bytes they take: a look-up decodes the keys of a block."""
 UNLIMITED = 1 << 30
 """In place of limits of pyarrow that would end a page before it has its rows."""
 MOST_DICTIONARY = 8
@@ -305,9 +328,9 @@ class ParquetFileWriter:
         self._writer: pq.ParquetWriter | None = None
         self._described: list[pq.FileMetaData] = []
         self._written_rows = self._written_groups = 0
-        self._repetitive: list[str] = []
+        self._dictionaries: dict[str, int] = {}
+        self._packed: dict[str, pq.ColumnChunkMetaData] = {}
         self._bounded: list[str] = []
-        self._dictionary_bytes = 0
         self._decoded: dict[int, list[int]] = {}
         self._forms = b""
         # filters are those of row groups, and exclude what a look-up would read
@@ -441,8 +464,10 @@ class ParquetFileWriter:
     def _block_rows(self) -> int:
         """Return the number of rows of the next blocks, by what was written so far."""
         size_bytes = self.size_bytes
+        dictionary_bytes = sum(self._dictionaries.values())
         wanted_bytes = block_bytes(size_bytes, self._columns)
-        values_bytes = size_bytes - self._written_groups * self._dictionary_bytes
+        wanted_bytes -= dictionary_bytes if self._has_blocks else 0
+        values_bytes = size_bytes - self._written_groups * dictionary_bytes
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
         if self._has_blocks:
@@ -484,10 +509,10 @@ class ParquetFileWriter:
         rows = group.num_rows
         step = self._block_rows() if self._written_rows and self._has_blocks else rows
         blocks = [min(step, rows - first) for first in range(0, rows, step)]
-        for name in self._repetitive:
+        for name in self._dictionaries:
             counted = self._decoded.setdefault(self._places[name], [])
             places = zip(accumulate(blocks, initial=0), blocks, strict=False)
-            counted += [text_bytes(group[name].slice(*each)) for each in places]
+            counted += [value_bytes(group[name].slice(*each)) for each in places]
         self._writer.write_table(group, row_group_size=rows)
         self._row_groups.append(blocks)
         self._written_rows += rows
@@ -503,10 +528,22 @@ class ParquetFileWriter:
             wanted = 2 * first_bytes(self._columns) // row_bytes
             wanted = min(PAGE_ROWS, MAX_ROW_GROUP_ROWS, max(LEAST_PAGE_ROWS, wanted))
             self._page_rows = 1 << (wanted.bit_length() - 1)
-        group_rows = self._most_rows if self._has_blocks else first.num_rows
-        repetitive = repetitive_columns(first, group_rows)
-        self._repetitive = [name for name in repetitive if name not in self._shared]
-        self._dictionary_bytes = sum(distinct_bytes(first[name]) for name in self._repetitive)
+        self._packed = packed_numbers(first, self._schema, self._stored, self._encoding(()))
+        known = [f.name for f in self._schema.fields if f.name not in self._shared]
+        self._dictionaries = dictionaries(
+            first.select(known),
+            {name: chunk for name, chunk in self._packed.items() if name in known},
+            self._most_rows if self._has_blocks else first.num_rows,
+            first_bytes(self._columns) // DICTIONARY_SHARE if self._has_blocks else inf,
+        )
+
+    def _encoding(self, names: Collection[str]) -> dict[str, str]:
+        """Return the encodings of all columns but some."""
+        return {
+            f.name: self._encodings[f.type]
+            for f in self._schema.fields
+            if f.type in self._encodings and f.name not in {*names, *self._shared}
+        }
 
     def _note_ends(self, rows: pa.Table, sizes: Sequence[int]) -> None:
         """Note the first and the last key of blocks of these sizes, which begin with `rows`."""
@@ -521,26 +558,25 @@ class ParquetFileWriter:
         self._ends.extend(zip(keys[::2], keys[1::2], strict=True))
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
-        repetitive = self._repetitive
-        encodings = {
-            f.name: self._encodings[f.type]
-            for f in self._schema.fields
-            if f.type in self._encodings and f.name not in {*repetitive, *self._shared}
-        }
+        repetitive = [*self._dictionaries]
         self._bounded = [
             f.name
             for f in self._schema.fields
             if f in self._schema.keys or f.name in repetitive or _is_ordered(f.type)
         ]
-        codecs = column_codecs(first, self._schema, self._stored, encodings)
+        paths = column_paths(self._stored)
+        codecs: dict[str, Codec] = dict.fromkeys(paths, "zstd")
+        for name, chunk in self._packed.items():
+            if name not in repetitive and not _shrinks(chunk):
+                codecs[name] = "none"
         self._forms = bytes(
             form_of(is_compressed=codecs[path] != "none", has_dictionary=path in repetitive)
-            for path in column_paths(self._stored)
+            for path in paths
         )
         # a dict, because the type stubs lack some of the arguments
         layout: dict[str, Any] = {
             "use_dictionary": repetitive,
-            "column_encoding": encodings,
+            "column_encoding": self._encoding(repetitive),
             "compression": codecs,
             "write_statistics": self._bounded,
             "write_page_index": True,

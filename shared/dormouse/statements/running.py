@@ -295,9 +295,9 @@ class VerifiedFiles:
     folder: Path
     windows: dict[tuple[frozenset[str], frozenset[str]], MergeWindow] = field(default_factory=dict)
 
-    def query(self, tables: Tables, name: str, scan: Scan) -> str | None:
+    def query(self, tables: Tables, name: str, scan: Scan, least_bytes: int) -> str | None:
         """Return what reads all shards that a scan needs, as SQL in the place of a table; None if
-        its rows are to be streamed.
+        its rows are to be streamed, as those of shards with less than `least_bytes` are.
 
         Raises:
             DormouseError: a shard is gone or damaged.
@@ -309,15 +309,15 @@ class VerifiedFiles:
         if tables.resources.storage.is_remote or not _can_be_read_as_it_is(visible.table, state):
             return None
         with reading_version(tables.resources, visible.table, state.version):
-            return self._query(tables, name, scan)
+            return self._query(tables, name, scan, least_bytes)
 
-    def _query(self, tables: Tables, name: str, scan: Scan) -> str | None:
+    def _query(self, tables: Tables, name: str, scan: Scan, least_bytes: int) -> str | None:
         visible, state = tables.references[name]
         table, resources = visible.table, tables.resources
         selection = tables.selection(name, scan)
         selected = _slices(state, selected_ranges(table, selection))
         shards = frozenset(slice.shard.id for slice in selected)
-        if sum(slice.shard.size_bytes for slice in selected) < LEAST_BYTES:
+        if sum(slice.shard.size_bytes for slice in selected) < least_bytes:
             return None
         held_by_leaves = (s for s in _slices(state, [KeyRange()]) if s.shard.id in shards)
         slices = list(whole_shards(held_by_leaves))
@@ -327,7 +327,10 @@ class VerifiedFiles:
         cache, condition = resources.cache, selection.condition
         every = find_blocks(storage, table.id, slices, table.schema, cache, footers=True)
         found = needed_blocks(storage, cache, table, selected, condition, footers=True)
-        needed = len({(g.slice.shard.id, number) for g in found for number in g.numbers})
+        numbers: dict[str, set[int]] = {}
+        for groups in found:
+            numbers.setdefault(groups.slice.shard.id, set()).update(groups.numbers)
+        needed = sum(map(len, numbers.values()))
         whole = [replace(g, numbers=g.index.blocks) for g in every]
         if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
             return None
@@ -578,7 +581,7 @@ class _Running:
             return self._rows(name, scan)
 
         if name in self._files:
-            self._cursor.register(name, self._cursor.sql(self._files[name]))
+            self._cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS {self._files[name]}")
             return
         source = TableSource(schema, frame_schema(arrow_schema(schema)), rows)
         self._sources[name] = source
@@ -599,26 +602,29 @@ class _Running:
                 self._streamed.add(name)
         return self._tables.rows(name, scan)
 
-    def _decide(self, name: str, scan: Scan) -> None:
+    def _decide(self, name: str, scan: Scan, least_bytes: int = LEAST_BYTES) -> None:
         """Count what a scan reads, and verify files in its place, if these are better. Once rows
         were handed out, none are: a part of a UNION may begin that late.
         """
         earlier = sum(each for other, each in self._estimates.items() if other != name)
         most = self._limits.read_bytes
         self._estimates[name] = self._tables.check_reads(name, scan, most, earlier)
-        query = None if self._has_begun else self._verified.query(self._tables, name, scan)
+        if self._has_begun:
+            return
+        query = self._verified.query(self._tables, name, scan, least_bytes)
         if query is not None:
             self._files[name] = query
 
     def _decide_others(self) -> None:
-        """Decide by the plan about references whose scans have not begun, so that the statement
-        does not start again for each of them.
+        """Decide by the plan about the other references, so that the statement does not start again
+        for each of them. Small ones are files, too: these have bounds, by which joins are planned.
         """
         self._is_anew = False
+        self._streamed.clear()
         for name, source in self._sources.items():
-            if name not in self._files and name not in self._streamed:
+            if name not in self._files:
                 with suppress(ReadLimitError):  # it may need fewer columns than its statement names
-                    self._decide(name, source.offered(self._statement.names))
+                    self._decide(name, source.offered(self._statement.names), least_bytes=0)
 
     def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:

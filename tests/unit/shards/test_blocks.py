@@ -172,8 +172,9 @@ def test_text_that_never_stops_to_bring_new_values_gets_no_dictionary() -> None:
     texts = pa.chunked_array([[f"customer {at // 5} of many" for at in range(2048)]])
     kinds = pa.chunked_array([[f"kind {at % 50}" for at in range(2048)]])
     first = pa.table({"texts": texts, "kinds": kinds})
-    assert parquet.repetitive_columns(first, 65_536) == ["kinds"]
-    assert parquet.repetitive_columns(first, 2048) == ["texts", "kinds"], "as one block"
+    assert [*parquet.dictionaries(first, {}, 65_536, 40_000)] == ["kinds"]
+    assert [*parquet.dictionaries(first, {}, 2048, 40_000)] == ["texts", "kinds"], "as one block"
+    assert [*parquet.dictionaries(first, {}, 2048, 1000)] == ["kinds"], "with little room for both"
 
 
 def test_pages_that_do_not_begin_where_blocks_do_are_noticed_when_they_are_written(

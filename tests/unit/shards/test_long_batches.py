@@ -13,7 +13,7 @@ from tests.unit.shards.test_writing import SCHEMA, WHOLE
 
 
 def test_long_and_short_batches_are_cut_at_the_same_rows(tmp_path: Path) -> None:
-    rows = 60_000
+    rows = 200_000
     keys = pa.array([f"a{i:06}{i * 7919 % 10**9:09}" for i in range(rows)])
     numbers = pa.array(range(rows), pa.int64())
     values = pa.array([f"{i * 104729 % 10**9:09}" for i in range(rows)])

@@ -358,7 +358,7 @@ def test_a_part_of_a_run_does_not_say_that_the_run_ends_with_it(
 def test_row_groups_take_bounded_memory_however_wide_rows_are(
     write: Write, storage: Storage
 ) -> None:
-    wide = [row("b", i, v="x" * 3_000_000) for i in range(5)]
+    wide = [row("b", i, v="x" * 6_000_000) for i in range(5)]
     (new,) = write([row("a", i) for i in range(10)] + wide)
     with storage.open("table/data/job-0.parquet", new.shard.size_bytes) as file:
         metadata = pq.read_metadata(file)
@@ -395,5 +395,5 @@ def test_the_length_of_a_footer_is_guessed_closely_from_the_size_alone(
     with storage.open("table/data/job-0.parquet", size_bytes) as file:
         body = file.read()
     before_end = len(body) - body.rfind(b"dormouse.index")
-    guess = row_groups.estimated_index_bytes(size_bytes, metadata.num_columns)
+    guess = row_groups.estimated_index_bytes(size_bytes, metadata.num_columns, len(rows))
     assert before_end < guess < 2 * before_end
