@@ -595,14 +595,14 @@ class _Running:
         """
         with self._lock:
             if name not in self._streamed:
-                self._decide(name, scan)
+                self._decide(name, scan, LEAST_BYTES)
                 if name in self._files:
                     self._is_anew = True
                     raise _Anew
                 self._streamed.add(name)
         return self._tables.rows(name, scan)
 
-    def _decide(self, name: str, scan: Scan, least_bytes: int = LEAST_BYTES) -> None:
+    def _decide(self, name: str, scan: Scan, least_bytes: int) -> None:
         """Count what a scan reads, and verify files in its place, if these are better. Once rows
         were handed out, none are: a part of a UNION may begin that late.
         """
@@ -624,7 +624,7 @@ class _Running:
         for name, source in self._sources.items():
             if name not in self._files:
                 with suppress(ReadLimitError):  # it may need fewer columns than its statement names
-                    self._decide(name, source.offered(self._statement.names), least_bytes=0)
+                    self._decide(name, source.offered(self._statement.names), 0)
 
     def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
