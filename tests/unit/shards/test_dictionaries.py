@@ -46,7 +46,7 @@ def cells(seed: int = 1) -> dict[str, list[Any]]:
         "code": [chance.choice((7, 2**31 - 1, -5, 10**6)) for _ in range(ROWS)],
         "price": [Decimal(chance.randrange(200)).scaleb(-2) for _ in range(ROWS)],
         "noise": [chance.random() for _ in range(ROWS)],
-        "count": [n // 3 for n in range(ROWS)],
+        "count": [n // 100 for n in range(ROWS)],
     }
 
 
