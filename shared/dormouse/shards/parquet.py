@@ -466,7 +466,8 @@ class ParquetFileWriter:
         size_bytes = self.size_bytes
         dictionary_bytes = sum(self._dictionaries.values())
         wanted_bytes = block_bytes(size_bytes, self._columns)
-        wanted_bytes -= dictionary_bytes if self._has_blocks else 0
+        if self._has_blocks:
+            wanted_bytes -= min(dictionary_bytes, wanted_bytes // DICTIONARY_SHARE)
         values_bytes = size_bytes - self._written_groups * dictionary_bytes
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
@@ -530,11 +531,14 @@ class ParquetFileWriter:
             self._page_rows = 1 << (wanted.bit_length() - 1)
         self._packed = packed_numbers(first, self._schema, self._stored, self._encoding(()))
         known = [f.name for f in self._schema.fields if f.name not in self._shared]
+        group_rows = self._most_rows if self._has_blocks else first.num_rows
+        # the dictionaries of few rows are read with most of these
+        is_long = group_rows >= 2 * first.num_rows
         self._dictionaries = dictionaries(
             first.select(known),
             {name: chunk for name, chunk in self._packed.items() if name in known},
-            self._most_rows if self._has_blocks else first.num_rows,
-            first_bytes(self._columns) // DICTIONARY_SHARE if self._has_blocks else inf,
+            group_rows,
+            first_bytes(self._columns) // DICTIONARY_SHARE if is_long else inf,
         )
 
     def _encoding(self, names: Collection[str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_row_groups_are_as_long_however_large_their_dictionaries_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 400)
-    texts = [random.Random(i).randbytes(2500).hex() for i in range(100)]
+    texts = [random.Random(i).randbytes(5000).hex() for i in range(100)]
     storage = MemoryStorage()
     rows = [{"k": "a", "n": i, "v": texts[i % 100], "w": "w"} for i in range(4000)]
     (new,) = written(storage, rows, tmp_path, 4000)
