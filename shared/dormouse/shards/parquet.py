@@ -466,8 +466,8 @@ class ParquetFileWriter:
         size_bytes = self.size_bytes
         dictionary_bytes = sum(self._dictionaries.values())
         wanted_bytes = block_bytes(size_bytes, self._columns)
-        if self._has_blocks:
-            wanted_bytes -= min(dictionary_bytes, wanted_bytes // DICTIONARY_SHARE)
+        if dictionary_bytes <= wanted_bytes // DICTIONARY_SHARE:  # longer ones are of few rows
+            wanted_bytes -= dictionary_bytes
         values_bytes = size_bytes - self._written_groups * dictionary_bytes
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
