@@ -29,7 +29,7 @@ from dormouse.errors import (
     LimitExceededError,
     did_you_mean,
 )
-from dormouse.schema.types import UUID_BYTES
+from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
 from dormouse.sql.conditions import quoted
 from dormouse.statements.statement import first_line
 
@@ -59,6 +59,7 @@ Parquet nor a table has: unions, which Arrow cannot take out of structs, and wha
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\w.+:-]*")
 _QUOTE = re.compile(r"(?<!\w)['\"]|:")
 """Where DuckDB may begin to quote a value: a text, or the rest of a pattern."""
+_BEYOND = "nanoseconds are compared with times of the years 1677 to 2262"
 _CAST_COLUMN = re.compile(r"when casting from source column (\w+)$", re.MULTILINE)
 
 
@@ -212,7 +213,7 @@ def _plain(kind: pa.DataType, source: DuckDBPyType) -> pa.DataType:
 
 
 def explained(
-    error: duckdb.Error, names: Mapping[str, str], columns: Collection[str]
+    error: duckdb.Error, names: Mapping[str, str], columns: Mapping[str, FieldType]
 ) -> DormouseError:
     """Return an error of DuckDB as one of ours; `columns` are those of the tables of the statement,
     `names` what references are called in it.
@@ -236,7 +237,9 @@ def explained(
         return InvalidRequestError(f"there is no column {name}", hint=hint)
     if columns and not isinstance(error, _OF_PLANNING):
         line = _without_values(line, str(error), columns)
-    return InvalidRequestError(f"the statement failed: {line[:2_000]}")
+    is_conversion = isinstance(error, duckdb.ConversionException)
+    hint = _BEYOND if is_conversion and NANOSECONDS & set(columns.values()) else ""
+    return InvalidRequestError(f"the statement failed: {line[:2_000]}", hint=hint)
 
 
 def _without_values(line: str, text: str, columns: Collection[str]) -> str:

@@ -673,7 +673,7 @@ class _Running:
             error = duckdb.Error(str(error))
         if isinstance(error, duckdb.Error):
             names = {each.name: each.table for each in self._statement.references}
-            columns = dict.fromkeys(f.name for s in self._schemas.values() for f in s.fields)
+            columns = {f.name: f.type for s in self._schemas.values() for f in s.fields}
             raise engine.explained(error, names, columns) from error
         raise error
 

@@ -159,6 +159,17 @@ def test_nan_is_greater_than_every_number_however_rows_are_read(mice: Instance, 
     assert rows(mice, "SELECT isnan(max(f)), min(f) FROM readings") == [(True, float("-inf"))]
 
 
+def test_what_a_negated_number_is_compared_with_may_be_nan(mice: Instance, way: None) -> None:
+    every, numbers = [(1,), (2,), (3,), (4,), (5,), (6,)], "SELECT k FROM readings WHERE -f"
+    of_nan = rows(mice, "SELECT k FROM readings WHERE isnan(f)")
+    of_null = rows(mice, "SELECT k FROM readings WHERE f IS NULL")
+    others = [row for row in every if row not in of_nan + of_null]
+    assert rows(mice, f"{numbers} < 'nan' ORDER BY k") == others
+    assert rows(mice, f"{numbers} >= 'nan' ORDER BY k") == of_nan
+    found = mice.table("readings").query(where="-f < 'nan'").read_all()
+    assert [(k,) for k in sorted(found["k"].to_pylist())] == others
+
+
 def test_arithmetic_is_that_of_the_engine(mice: Instance) -> None:
     """What differs from engines that divide whole numbers to whole ones; docs/sql.md has it."""
     assert rows(mice, "SELECT 7 / 2, 7 // 2, 1 / 0, round(0.5), 2.5::int") == [
@@ -276,6 +287,19 @@ def test_nanoseconds_keep_their_digits(mice: Instance) -> None:
     ).to_arrow()
     assert [column.cast(pa.int64())[0].as_py() for column in found.columns] == [at, at, at]
     assert rows(mice, "SELECT year(utc), utc < now() FROM nanos") == [(2023, True)]
+
+
+def test_a_time_that_nanoseconds_do_not_reach_is_refused(mice: Instance) -> None:
+    columns = "k:long, utc:timestamp_ns?, local:timestamp_ntz_ns?"
+    table = mice.create_table("long", columns, row_keys=["k"])
+    table.ingest(pa.table({"k": [1, 2]}))
+    for name in ("utc", "local"):
+        for bound in ("'9999-12-31'", "DATE '1500-01-01'", "TIMESTAMP '3000-01-01 00:00:00'"):
+            with pytest.raises(InvalidRequestError) as caught:
+                rows(mice, f"SELECT k FROM long WHERE {name} < {bound}")
+            assert "1677 to 2262" in caught.value.hint
+            with pytest.raises(InvalidRequestError, match="beyond what timestamp.* can hold"):
+                table.query(where=f"{name} < {bound}").read_all()
 
 
 def test_types_that_arrow_or_parquet_have_as_something_else_are_refused(mice: Instance) -> None:
