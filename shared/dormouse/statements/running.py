@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from dormouse.arrow.order import key_scalar
-from dormouse.arrow.types import arrow_schema, arrow_type, frame_schema, stored_names
+from dormouse.arrow.types import Array, arrow_schema, frame_schema, stored_names
 from dormouse.errors import LimitExceededError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange
@@ -209,7 +209,7 @@ def _ends(tables: Tables, plain: PlainSelect) -> Iterator[Any]:
         raise _NotPlainError
     for name in names:
         (key,) = ends[name == "max"]
-        yield key_scalar(key, first.type).cast(arrow_type(first.type))
+        yield key_scalar(key, first.type)
 
 
 def _name_of(call: Node) -> str:
@@ -717,8 +717,13 @@ def conform_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of a batch, by position, in the types of a schema."""
     if batch.schema.equals(schema):
         return batch
-    columns = [
-        column if column.type.equals(each.type, check_metadata=True) else column.cast(each.type)
-        for column, each in zip(batch.columns, schema, strict=True)
-    ]
+    pairs = zip(batch.columns, schema, strict=True)
+    columns = [_conformed(column, each.type) for column, each in pairs]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _conformed(column: Array, kind: pa.DataType) -> Array:
+    if column.type.equals(kind, check_metadata=True):
+        return column
+    # only the name of the zone differs, and what casts takes long to import
+    return column.view(kind) if pa.types.is_timestamp(kind) else column.cast(kind)
