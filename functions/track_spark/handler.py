@@ -3,11 +3,11 @@
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from dormouse.aws.handling import Event, changed_run, handle_decoded, loaded
+from dormouse.aws.handling import Event, changed_run, handle_messages, loaded
 
 STAGE = loaded("track_spark")
 
 
 def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
     """Run the stage for each event of a run."""
-    return handle_decoded(event, context, STAGE, changed_run)
+    return handle_messages(event, context, STAGE, decoder=changed_run)

@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
 
 SERVICES = (
-    *("apigatewaymanagementapi", "apigatewayv2", "cloudwatch", "dynamodb", "emr-serverless"),
-    *("glue", "s3", "sqs", "sts"),
+    *("apigatewayv2", "cloudwatch", "dynamodb", "emr-serverless", "glue", "s3", "sqs", "sts"),
 )
 """The services of which `client` makes clients."""
 
@@ -99,13 +98,7 @@ def client(
     before_request: BeforeRequest | None = None,
 ) -> S3Client: ...
 @overload
-def client(
-    service: Literal["apigatewaymanagementapi"], config: Config | None = None, *, endpoint_url: str
-) -> Any: ...
-@overload
-def client(service: Literal["apigatewayv2"], config: Config | None = None) -> Any: ...
-@overload
-def client(service: Literal["glue"], config: Config | None = None) -> Any: ...
+def client(service: Literal["apigatewayv2", "glue"], config: Config | None = None) -> Any: ...
 @overload
 def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: ...
 @overload
@@ -115,16 +108,14 @@ def client(
     config: Config | None = None,
     *,
     bucket_owner: str = "",
-    endpoint_url: str = "",
     before_request: BeforeRequest | None = None,
 ) -> object:
     """Return a client that treats a truncated response as none; it is made at its first use.
 
     The request is retried like one without a response; after the last retry BrokenOffError is
     raised. With `bucket_owner`, an account, S3 refuses each request about a bucket of another
-    account: the name of a deleted bucket may have been taken by another account. `endpoint_url` is
-    where the service answers, if that does not follow from the region. `before_request` is called
-    with the parameters of each request, unless the endpoint is one of AWS.
+    account: the name of a deleted bucket may have been taken by another account. `before_request`
+    is called with the parameters of each request, unless the endpoint is one of AWS.
 
     Raises:
         NoRegionError: no region is configured.
@@ -132,8 +123,7 @@ def client(
     """
     if session().get_config_variable("region") is None:
         raise NoRegionError()
-    make = partial(_new_client, service, config, bucket_owner, endpoint_url, before_request)
-    return _LazyClient(make)
+    return _LazyClient(partial(_new_client, service, config, bucket_owner, before_request))
 
 
 def is_of_aws(endpoint_url: str) -> bool:
@@ -184,11 +174,10 @@ def _new_client(
     service: str,
     config: Config | None,
     bucket_owner: str,
-    endpoint_url: str,
     before_request: BeforeRequest | None,
 ) -> object:
     maker: Any = session()  # typed for literal names only
-    made = maker.create_client(service, config=config, endpoint_url=endpoint_url or None)
+    made = maker.create_client(service, config=config)
     if before_request and not is_of_aws(made.meta.endpoint_url):
         made.meta.events.register("provide-client-params", before_request)
     if bucket_owner:

@@ -393,29 +393,18 @@ def handle_messages(
     context: LambdaContext,
     stage: Stage,
     *,
+    decoder: Callable[[str], Message] | None = None,
     of_sender: Callable[[Message, str], Message] | None = None,
 ) -> PartialItemFailureResponse:
     """Run `stage` for each message of a batch; return the ids of those to be delivered again.
 
-    `of_sender` changes a message by what SQS says of its sender: the `SenderId`, empty if unknown.
+    `decoder` is for messages that other services send. `of_sender` changes a message by what SQS
+    says of its sender: the `SenderId`, empty if unknown.
     """
-    return handle_decoded(event, context, stage, stage.decode, of_sender=of_sender)
-
-
-def handle_decoded(
-    event: Event,
-    context: LambdaContext,
-    stage: Stage,
-    decoder: Callable[[str], Message],
-    *,
-    of_sender: Callable[[Message, str], Message] | None = None,
-) -> PartialItemFailureResponse:
-    """Do as `handle_messages`, with a decoder for messages that other services send."""
-
     deliveries = Deliveries(wiring().outbox, stage.queue)
 
     def one(record: SQSRecord) -> None:
-        message = deliveries.decoded(record, decoder)
+        message = deliveries.decoded(record, decoder or stage.decode)
         if message is not None and of_sender is not None:
             message = of_sender(message, record.attributes.get("SenderId") or "")
         if message is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
     from mypy_boto3_sqs.type_defs import (
-        BatchResultErrorEntryTypeDef,
         MessageAttributeValueTypeDef,
         MessageTypeDef,
         SendMessageBatchRequestEntryTypeDef,
@@ -73,6 +74,13 @@ _NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _Entry = TypeVar("_Entry", bound=Mapping[str, object])
 _Sent = tuple[OutboundMessage, str]
 """A message and its encoded body."""
+_VISIBLE: Literal["ApproximateNumberOfMessages"] = "ApproximateNumberOfMessages"
+_COUNTS: tuple[QueueAttributeNameType, ...] = (
+    _VISIBLE,
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+"""Of the messages that are waiting, in flight and delayed."""
 
 
 class SqsQueues:
@@ -92,24 +100,29 @@ class SqsQueues:
         """
         if queue not in self._urls:
             name = self._names.queue(queue)
-            try:
-                self._urls[queue] = self._client.get_queue_url(QueueName=name)["QueueUrl"]
-            except self._client.exceptions.QueueDoesNotExist as error:
-                raise NotFoundError(
-                    f"there is no queue {name!r}",
-                    hint=f"deploy the instance {self._names.instance!r}, or name another one",
-                ) from error
-            except (BotoCoreError, ClientError) as error:
-                raise unavailable(queue, error) from error
+            with _asking(queue):
+                try:
+                    self._urls[queue] = self._client.get_queue_url(QueueName=name)["QueueUrl"]
+                except self._client.exceptions.QueueDoesNotExist as error:
+                    raise NotFoundError(
+                        f"there is no queue {name!r}",
+                        hint=f"deploy the instance {self._names.instance!r}, or name another one",
+                    ) from error
         return self._urls[queue]
 
+    def numbers(self, queue: str, *names: QueueAttributeNameType) -> list[int]:
+        """Return attributes of a queue that are numbers. Raises as `url`."""
+        with _asking(queue):
+            answer = self._client.get_queue_attributes(
+                QueueUrl=self.url(queue), AttributeNames=names
+            )
+        return [int(answer["Attributes"][name]) for name in names]
+
     def retry_entries(
-        self,
-        queue: str,
-        entries: list[_Entry],
-        request: Callable[[str, list[_Entry]], Sequence[BatchResultErrorEntryTypeDef]],
+        self, queue: str, entries: list[_Entry], request: Callable[..., Mapping[str, Any]]
     ) -> tuple[list[_Entry], str]:
-        """Send a batch, retry the entries that failed; return those that still fail, and why.
+        """Send a batch by a request of the client, retry the entries that failed; return those that
+        still fail, and why.
 
         Raises:
             NotFoundError: there is no such queue.
@@ -117,10 +130,9 @@ class SqsQueues:
         """
         left, refusals = entries, ""
         for failures in range(1, self._retry_policy.attempts + 1):
-            try:
-                failed = {f["Id"]: f for f in request(self.url(queue), left)}
-            except (BotoCoreError, ClientError) as error:
-                raise unavailable(queue, error) from error
+            with _asking(queue):
+                answer = request(QueueUrl=self.url(queue), Entries=left)
+            failed = {f["Id"]: f for f in answer.get("Failed", [])}
             left = [entry for entry in left if entry["Id"] in failed]
             refusals = ", ".join(
                 sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in failed.values()})
@@ -173,7 +185,7 @@ class SqsOutbox:
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
         """Return about how many messages of each queue are waiting, in flight and delayed."""
-        return {queue: self._counts(queue) for queue in queues}
+        return {queue: QueueCounts(*self._queues.numbers(queue, *_COUNTS)) for queue in queues}
 
     def send_to_dead_letters(self, queue: str, body: str, reason: str) -> None:
         """Send a message of `queue` that can never succeed to its dead-letter queue.
@@ -181,15 +193,13 @@ class SqsOutbox:
         Raises:
             UnavailableError: it may not have been sent; send it again.
         """
-        url = self._queues.url(dead_letter_queue(queue))
-        try:
+        dead = dead_letter_queue(queue)
+        with _asking(dead):
             self._client.send_message(
-                QueueUrl=url,
+                QueueUrl=self._queues.url(dead),
                 MessageBody=body,
                 MessageAttributes=_reason(reason, body),
             )
-        except (BotoCoreError, ClientError) as error:
-            raise unavailable(dead_letter_queue(queue), error) from error
 
     def retry_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
         """Make a message in flight visible again in `seconds`.
@@ -197,47 +207,20 @@ class SqsOutbox:
         Raises:
             UnavailableError: it is delivered again after its visibility timeout.
         """
-        url = self._queues.url(queue)
-        try:
+        with _asking(queue):
             self._client.change_message_visibility(
-                QueueUrl=url, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
+                QueueUrl=self._queues.url(queue),
+                ReceiptHandle=receipt_handle,
+                VisibilityTimeout=seconds,
             )
-        except (BotoCoreError, ClientError) as error:
-            raise unavailable(queue, error) from error
 
     def _send_batch(self, queue: str, batch: list[_Sent]) -> None:
-        def request(
-            url: str, entries: list[SendMessageBatchRequestEntryTypeDef]
-        ) -> Sequence[BatchResultErrorEntryTypeDef]:
-            answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
-            return answer.get("Failed", [])
-
         sent = [_entry(number, each) for number, each in enumerate(batch)]
-        left, refusals = self._queues.retry_entries(queue, sent, request)
+        left, refusals = self._queues.retry_entries(queue, sent, self._client.send_message_batch)
         if left:
             raise UnavailableError(
                 f"queue {self._names.queue(queue)!r} did not take {len(left)} messages: {refusals}"
             )
-
-    def _counts(self, queue: str) -> QueueCounts:
-        url = self._queues.url(queue)
-        try:
-            answer = self._client.get_queue_attributes(
-                QueueUrl=url,
-                AttributeNames=[
-                    "ApproximateNumberOfMessages",
-                    "ApproximateNumberOfMessagesNotVisible",
-                    "ApproximateNumberOfMessagesDelayed",
-                ],
-            )
-        except (BotoCoreError, ClientError) as error:
-            raise unavailable(queue, error) from error
-        found = {name: int(count) for name, count in answer["Attributes"].items()}
-        return QueueCounts(
-            waiting=found["ApproximateNumberOfMessages"],
-            in_flight=found["ApproximateNumberOfMessagesNotVisible"],
-            delayed=found["ApproximateNumberOfMessagesDelayed"],
-        )
 
 
 def _is_for_good(code: str) -> bool:
@@ -297,6 +280,15 @@ def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
     return {"reason": {"DataType": "String", "StringValue": value}} if value else {}
 
 
+@contextmanager
+def _asking(queue: str) -> Iterator[None]:
+    """Raise failures of a request about a queue: it does not answer, or refuses."""
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise unavailable(queue, error) from error
+
+
 def unavailable(queue: str, error: BotoCoreError | ClientError) -> UnavailableError:
     """Return the error of a queue that does not answer, or refuses."""
     return unavailable_service(f"queue {queue!r} did not take the request", error)
@@ -304,15 +296,10 @@ def unavailable(queue: str, error: BotoCoreError | ClientError) -> UnavailableEr
 
 # The dead-letter queues: `ports.DeadLetters`.
 
-if TYPE_CHECKING:
-    _Failed = Sequence[BatchResultErrorEntryTypeDef]
-    _Request = Callable[[str, list[dict[str, object]]], _Failed]
-
 TAKEN_SECONDS = 300
 """The visibility timeout of a received dead letter."""
 LOOK_SECONDS = 1
 """How long SQS waits for messages: with a wait it queries all of its servers (long polling)."""
-_VISIBLE: Literal["ApproximateNumberOfMessages"] = "ApproximateNumberOfMessages"
 
 
 class SqsDeadLetters:
@@ -337,7 +324,8 @@ class SqsDeadLetters:
         found: list[MessageTypeDef] = []
         while len(taken) < most:
             # Without a wait only some servers of SQS answer; if there may be messages, query all.
-            may_be_more = len(found) == MAX_BATCH_ENTRIES or self._visible(dead) > 0
+            is_full = len(found) == MAX_BATCH_ENTRIES
+            may_be_more = is_full or self._queues.numbers(dead, _VISIBLE) != [0]
             found = self._receive(dead, most - len(taken), self._look_seconds * may_be_more)
             if not found:
                 break
@@ -346,82 +334,53 @@ class SqsDeadLetters:
 
     def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
         """Make dead letters visible to others again; if that fails, their timeout does."""
-
-        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
-            answer = self._client.change_message_visibility_batch(
-                QueueUrl=url,
-                Entries=[
-                    {"Id": str(e["Id"]), "ReceiptHandle": str(e["handle"]), "VisibilityTimeout": 0}
-                    for e in entries
-                ],
-            )
-            return answer.get("Failed", [])
-
-        self._each(dead_letter_queue(queue), letters, request)
+        self._each(
+            dead_letter_queue(queue),
+            letters,
+            self._client.change_message_visibility_batch,
+            lambda each: {"ReceiptHandle": each.receipt, "VisibilityTimeout": 0},
+        )
 
     def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Send the bodies of dead letters to their queue again; return those that were accepted."""
-
-        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
-            answer = self._client.send_message_batch(
-                QueueUrl=url,
-                Entries=[{"Id": str(e["Id"]), "MessageBody": str(e["body"])} for e in entries],
-            )
-            return answer.get("Failed", [])
-
-        left = {letter.id for letter in self._each(queue, letters, request)}
-        return [letter for letter in letters if letter.id not in left]
+        request = self._client.send_message_batch
+        left = self._each(queue, letters, request, lambda each: {"MessageBody": each.body})
+        return [letter for letter in letters if letter not in left]
 
     def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Delete received dead letters; return those that could not be deleted."""
-
-        def request(url: str, entries: list[dict[str, object]]) -> _Failed:
-            answer = self._client.delete_message_batch(
-                QueueUrl=url,
-                Entries=[{"Id": str(e["Id"]), "ReceiptHandle": str(e["handle"])} for e in entries],
-            )
-            return answer.get("Failed", [])
-
-        return self._each(dead_letter_queue(queue), letters, request)
+        dead, request = dead_letter_queue(queue), self._client.delete_message_batch
+        return self._each(dead, letters, request, lambda each: {"ReceiptHandle": each.receipt})
 
     def _each(
-        self, queue: str, letters: Sequence[DeadLetter], request: _Request
+        self,
+        queue: str,
+        letters: Sequence[DeadLetter],
+        request: Callable[..., Mapping[str, Any]],
+        entry: Callable[[DeadLetter], dict[str, object]],
     ) -> list[DeadLetter]:
-        """Call `request` for all letters, in as few batches as possible; return those that failed.
+        """Make a request of the client with an entry for each letter, in as few batches as
+        possible; return those that failed.
 
         A batch without an answer fails as a whole, and the batches after it are not tried.
         """
         failed: list[DeadLetter] = []
         for _, batch in batched((queue, each, len(each.body.encode())) for each in letters):
-            entries: list[dict[str, object]] = [
-                {"Id": str(number), "handle": letter.receipt, "body": letter.body}
-                for number, letter in enumerate(batch)
-            ]
+            entries = [{"Id": str(number), **entry(each)} for number, each in enumerate(batch)]
             left, _ = self._queues.retry_entries(queue, entries, request)
-            failed += [batch[int(str(entry["Id"]))] for entry in left]
+            failed += [batch[int(str(each["Id"]))] for each in left]
         return failed
 
-    def _visible(self, queue: str) -> int:
-        url = self._queues.url(queue)
-        try:
-            answer = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=[_VISIBLE])
-        except (BotoCoreError, ClientError) as error:
-            raise unavailable(queue, error) from error
-        return int(answer["Attributes"][_VISIBLE])
-
     def _receive(self, queue: str, most: int, wait_seconds: int) -> list[MessageTypeDef]:
-        url = self._queues.url(queue)
-        try:
+        with _asking(queue):
             answer = self._client.receive_message(
-                QueueUrl=url,
+                QueueUrl=self._queues.url(queue),
                 MaxNumberOfMessages=min(most, MAX_BATCH_ENTRIES),
                 VisibilityTimeout=TAKEN_SECONDS,
                 WaitTimeSeconds=wait_seconds,
                 AttributeNames=["SentTimestamp", "ApproximateReceiveCount"],
                 MessageAttributeNames=["reason"],
             )
-        except (BotoCoreError, ClientError) as error:
-            raise unavailable(queue, error) from error
         return answer.get("Messages", [])
 
 

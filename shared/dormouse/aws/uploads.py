@@ -268,7 +268,7 @@ class S3Upload:
             return
         if self._parts is None:
             self._parts = self._begin()
-        self._parts.complete(size_bytes)
+        self._parts.complete(size_bytes, {"IfNoneMatch": "*"})
         self._parts = None
 
 
@@ -291,14 +291,17 @@ class _Parts:
             if part.done():
                 part.result()
 
-    def complete(self, size_bytes: int) -> None:
-        """Send the rest of the file, and make it an object if there is none at its path."""
+    def complete(
+        self, size_bytes: int, condition: Mapping[str, Any]
+    ) -> CompleteMultipartUploadOutputTypeDef:
+        """Send the rest of the file, and make it an object if the condition holds."""
         self.send(size_bytes)
         if rest_bytes := size_bytes - len(self._sent) * self._part_bytes:
             self._send_next(rest_bytes)
         parts = [part.result() for part in self._sent]
-        self._begun.result().complete(parts, size_bytes, {"IfNoneMatch": "*"})
+        answer = self._begun.result().complete(parts, size_bytes, condition)
         self._threads.shutdown()
+        return answer
 
     def abort(self) -> None:
         """Let the parts in flight end, as they would outlive the upload, and delete all."""
@@ -453,35 +456,23 @@ class S3IngestBucket:
         return whole_etag(answer), answer.get("VersionId", "")
 
     def _put_in_parts(self, key: str, local: Path, condition: dict[str, Any]) -> tuple[str, str]:
-        with writing(_SERVICE):
-            upload = MultipartUpload.begin(self._client, self._bucket, key)
+        size_bytes = local.stat().st_size
+        part_bytes = max(UPLOAD_PART_BYTES, -(-size_bytes // MAX_PARTS))
+        parts = _Parts(self._client, self._bucket, key, local, part_bytes)
         try:
-            size_bytes = local.stat().st_size
             with writing(_SERVICE):
-                parts = _upload_parts(upload, local, size_bytes)
-                answer = upload.complete(parts, size_bytes, condition)
-        except (DormouseError, ConditionFailedError, OSError) as error:
-            _abort(upload, error)
+                answer = parts.complete(size_bytes, condition)
+        except BaseException as error:  # Ctrl-C, too: parts that wait would still be sent
+            _abort(parts, error)
             raise
         return whole_etag(answer), answer.get("VersionId", "")
 
 
-def _upload_parts(
-    upload: MultipartUpload, local: Path, size_bytes: int
-) -> list[CompletedPartTypeDef]:
-    part_bytes = max(UPLOAD_PART_BYTES, -(-size_bytes // MAX_PARTS))
-    starts = range(0, max(size_bytes, 1), part_bytes)
-    return [
-        upload.put_part(number, local, start, min(part_bytes, size_bytes - start))
-        for number, start in enumerate(starts, start=1)
-    ]
-
-
-def _abort(upload: MultipartUpload, error: Exception) -> None:
+def _abort(parts: _Parts, error: BaseException) -> None:
     """Delete the parts of a failed upload, which are billed until then."""
     try:
         with writing(_SERVICE):
-            upload.abort()
+            parts.abort()
     except DormouseError as another:
         error.add_note(f"and the upload could not be aborted: {another}")
 
