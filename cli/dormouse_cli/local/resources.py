@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import boto3
 import yaml
@@ -27,14 +27,6 @@ NO_VALUE = "AWS::NoValue"
 _PLACEHOLDER = re.compile(r"\$\{(!?)([^}]+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class References:
-    """What `Ref` and `Fn::GetAtt` of resources mean; `None` for what is unknown."""
-
-    ref: Callable[[str], str | None]
-    attribute: Callable[[str, str], str | None]
-
-
 class _Nothing:
     """The value of AWS::NoValue: the property or item it stands for is left out."""
 
@@ -50,30 +42,15 @@ class Resolver:
         self,
         parameters: Mapping[str, str],
         conditions: Mapping[str, Json],
-        references: References,
-        mappings: Mapping[str, Json] | None = None,
+        mappings: Mapping[str, Json],
+        ref: Callable[[str], str | None],
+        attribute: Callable[[str, str], str | None],
     ) -> None:
-        """`parameters` include the pseudo parameters, such as `AWS::Region`."""
-        self._parameters = parameters
-        self._conditions = conditions
-        self._references = references
-        self._mappings = mappings or {}
-        self._functions: Mapping[str, Callable[[Json, str], _Resolved]] = {
-            "Ref": self._ref,
-            "Fn::GetAtt": self._get_att,
-            "Fn::FindInMap": self._find_in_map,
-            "Fn::Sub": self._sub,
-            "Fn::Join": self._join,
-            "Fn::Select": self._select,
-            "Fn::Split": self._split,
-            "Fn::If": self._if,
-            "Fn::Equals": self._equals,
-            "Fn::And": self._and,
-            "Fn::Or": self._or,
-            "Fn::Not": self._not,
-            "Fn::EachMemberEquals": self._each_member_equals,
-            "Condition": self._condition,
-        }
+        """`parameters` include the pseudo parameters, such as `AWS::Region`; `ref` and `attribute`
+        say what `Ref` and `Fn::GetAtt` of resources mean, None for what is unknown.
+        """
+        self._parameters, self._conditions, self._mappings = parameters, conditions, mappings
+        self._of_resource, self._attribute = ref, attribute
 
     def resolve(self, value: Json, where: str) -> Json:
         """The plain value; `None` where AWS::NoValue takes the value away."""
@@ -103,38 +80,67 @@ class Resolver:
             return value
         if len(value) == 1:
             name, argument = next(iter(value.items()))
-            if name in self._functions and (name != "Condition" or isinstance(argument, str)):
-                return self._functions[name](argument, where)
-            if name.startswith("Fn::"):
-                raise TemplateError(f"{where}: the local stack does not know {name}")
+            is_condition = name == "Condition" and isinstance(argument, str)
+            if name == "Ref" or name.startswith("Fn::") or is_condition:
+                return self._call(name, argument, where)
         pairs = {key: self._resolve(item, f"{where}.{key}") for key, item in value.items()}
         return {key: item for key, item in pairs.items() if not isinstance(item, _Nothing)}
 
-    def _ref(self, argument: Json, where: str) -> _Resolved:
-        name = cast(str, argument)
+    def _call(self, name: str, argument: Any, where: str) -> _Resolved:
+        match name:
+            case "Ref":
+                return self._ref(argument, where)
+            case "Fn::GetAtt":
+                return self._get_att(argument, where)
+            case "Fn::FindInMap":
+                return self._find_in_map(argument, where)
+            case "Fn::Sub":
+                return self._sub(argument, where)
+            case "Fn::Join":
+                separator, items = argument
+                parts: Any = self.resolve(items, where)
+                return str(separator).join(self.text(part, where) for part in parts)
+            case "Fn::If":
+                condition, then, otherwise = argument
+                return self._resolve(then if self.holds(condition, where) else otherwise, where)
+            case "Fn::Equals":
+                left, right = argument
+                return self.text(left, where) == self.text(right, where)
+            case "Fn::And":
+                return all(self.resolve(item, where) is True for item in argument)
+            case "Fn::Not":
+                return self.resolve(argument[0], where) is not True
+            case "Fn::EachMemberEquals":
+                members, expected = (self.resolve(item, where) for item in argument)
+                # a parameter that is a list has commas
+                listed: Any = members.split(",") if isinstance(members, str) else members
+                return all(member == expected for member in listed)
+            case "Condition":
+                return self.holds(argument, where)
+        raise TemplateError(f"{where}: the local stack does not know {name}")
+
+    def _ref(self, name: str, where: str) -> _Resolved:
         if name == NO_VALUE:
             return _NOTHING
         if name in self._parameters:
             return self._parameters[name]
-        found = self._references.ref(name)
+        found = self._of_resource(name)
         if found is None:
             raise TemplateError(f"{where}: !Ref {name} names neither a parameter nor a resource")
         return found
 
-    def _get_att(self, argument: Json, where: str) -> str:
-        path = argument.split(".") if isinstance(argument, str) else cast(list[str], argument)
+    def _get_att(self, argument: str | list[str], where: str) -> str:
+        path = argument.split(".") if isinstance(argument, str) else argument
         resource, attribute = path[0], ".".join(path[1:])
-        found = self._references.attribute(resource, attribute)
+        found = self._attribute(resource, attribute)
         if found is None:
             raise TemplateError(
                 f"{where}: the local stack does not know !GetAtt {resource}.{attribute}"
             )
         return found
 
-    def _sub(self, argument: Json, where: str) -> str:
-        pattern, own = argument, cast(Document, {})
-        if isinstance(argument, list):
-            pattern, own = argument[0], cast(Document, argument[1])
+    def _sub(self, argument: Any, where: str) -> str:
+        pattern, own = argument if isinstance(argument, list) else (argument, {})
 
         def replacement(match: re.Match[str]) -> str:
             literally, name = match.groups()
@@ -145,55 +151,16 @@ class Resolver:
             intrinsic = "Fn::GetAtt" if "." in name else "Ref"
             return self.text({intrinsic: name}, where)
 
-        return _PLACEHOLDER.sub(replacement, cast(str, pattern))
+        return _PLACEHOLDER.sub(replacement, pattern)
 
-    def _find_in_map(self, argument: Json, where: str) -> Json:
-        found: Json = cast(Json, self._mappings)
-        for part in cast(list[Json], argument):
+    def _find_in_map(self, argument: list[Json], where: str) -> Json:
+        found = cast(Json, self._mappings)
+        for part in argument:
             key = self.text(part, where)
             if not isinstance(found, dict) or key not in found:
                 raise TemplateError(f"{where}: !FindInMap {argument} names nothing: no key {key!r}")
             found = found[key]
         return found
-
-    def _join(self, argument: Json, where: str) -> str:
-        separator, items = cast(list[Json], argument)
-        parts = self.resolve(items, where)
-        return cast(str, separator).join(self.text(part, where) for part in cast(list[Json], parts))
-
-    def _select(self, argument: Json, where: str) -> Json:
-        index, items = cast(list[Json], argument)
-        return cast(list[Json], self.resolve(items, where))[int(self.text(index, where))]
-
-    def _split(self, argument: Json, where: str) -> Json:
-        separator, text = cast(list[Json], argument)
-        return cast(Json, self.text(text, where).split(cast(str, separator)))
-
-    def _if(self, argument: Json, where: str) -> _Resolved:
-        condition, then, otherwise = cast(list[Json], argument)
-        return self._resolve(then if self.holds(cast(str, condition), where) else otherwise, where)
-
-    def _equals(self, argument: Json, where: str) -> bool:
-        left, right = cast(list[Json], argument)
-        return self.text(left, where) == self.text(right, where)
-
-    def _each_member_equals(self, argument: Json, where: str) -> bool:
-        members, expected = (self.resolve(item, where) for item in cast(list[Json], argument))
-        if isinstance(members, str):  # a parameter that is a list with commas
-            members = cast(Json, members.split(","))
-        return all(member == expected for member in cast(list[Json], members))
-
-    def _and(self, argument: Json, where: str) -> bool:
-        return all(self.resolve(item, where) is True for item in cast(list[Json], argument))
-
-    def _or(self, argument: Json, where: str) -> bool:
-        return any(self.resolve(item, where) is True for item in cast(list[Json], argument))
-
-    def _not(self, argument: Json, where: str) -> bool:
-        return self.resolve(cast(list[Json], argument)[0], where) is not True
-
-    def _condition(self, argument: Json, where: str) -> bool:
-        return self.holds(cast(str, argument), where)
 
 
 # The names and ARNs that resources of the local stack have; used by `template`.
@@ -213,7 +180,6 @@ _NAME_PROPERTIES = {
     "AWS::S3::Bucket": "BucketName",
     "AWS::SNS::Topic": "TopicName",
     "AWS::SQS::Queue": "QueueName",
-    "AWS::Scheduler::Schedule": "Name",
 }
 _ARNS = {
     "AWS::CloudWatch::Alarm": "arn:{partition}:cloudwatch:{region}:{account}:alarm:{name}",
@@ -230,9 +196,6 @@ _ARNS = {
     "AWS::S3::Bucket": "arn:{partition}:s3:::{name}",
     "AWS::SNS::Topic": "arn:{partition}:sns:{region}:{account}:{name}",
     "AWS::SQS::Queue": "arn:{partition}:sqs:{region}:{account}:{name}",
-    "AWS::Scheduler::Schedule": (
-        "arn:{partition}:scheduler:{region}:{account}:schedule/default/{name}"
-    ),
 }
 SENDER_ID = "AIDAIT2UOQQY3AUEKVGXU"
 """The sender of all messages in queues of moto, whichever role has sent them."""
@@ -550,8 +513,9 @@ class Resources:
         resolver = Resolver(
             {**translated.parameters, **pseudo},
             translated.conditions,
-            References(names.ref, names.attribute),
             translated.mappings,
+            names.ref,
+            names.attribute,
         )
         existing = {
             logical_id: resource

@@ -143,21 +143,13 @@ def _event_source(resources: Resources, logical_id: str) -> EventSource:
 
 
 def schedules(resources: Resources) -> Iterator[Schedule]:
-    """All enabled schedules, of EventBridge's rules and of its scheduler."""
+    """All enabled schedules, which are rules of EventBridge."""
     for logical_id in resources.of_type("AWS::Events::Rule"):
         expression = resources.get(logical_id, "ScheduleExpression")
         targets = cast(list[dict[str, str]], resources.get(logical_id, "Targets", []))
         if expression is not None and resources.get(logical_id, "State") != "DISABLED":
             for target in targets:
                 yield _schedule(resources, logical_id, cast(str, expression), target)
-    for logical_id in resources.of_type("AWS::Scheduler::Schedule"):
-        if resources.get(logical_id, "State") != "DISABLED":
-            yield _schedule(
-                resources,
-                logical_id,
-                cast(str, resources.get(logical_id, "ScheduleExpression")),
-                cast(dict[str, str], resources.get(logical_id, "Target")),
-            )
 
 
 def rules(resources: Resources) -> Iterator[Rule]:
@@ -297,18 +289,17 @@ def spark_application(resources: Resources, logical_id: str) -> SparkApplication
 def check_wiring(deployment: Deployment) -> None:
     """Refuse what AWS refuses on creation, and would otherwise show up only as a lost message."""
     queues = {queue.arn: queue for queue in deployment.queues}
-    for queue in deployment.queues:
-        if queue.redrive is not None and queue.redrive.dead_letter_arn not in queues:
-            raise TemplateError(f"queue {queue.name}: its dead-letter queue does not exist")
-    for bucket in deployment.buckets:
-        for notification in bucket.notifications:
-            if notification.queue_arn not in queues:
-                raise TemplateError(f"bucket {bucket.name}: there is no {notification.queue_arn}")
-    for rule in deployment.rules:
-        for arn in rule.queue_arns:
-            if arn not in queues:
-                raise TemplateError(f"rule {rule.name}: there is no {arn}")
-    _check_routes(deployment)
+    named = [
+        *((f"queue {q.name}", q.redrive.dead_letter_arn) for q in deployment.queues if q.redrive),
+        *((f"bucket {b.name}", n.queue_arn) for b in deployment.buckets for n in b.notifications),
+        *((f"rule {rule.name}", arn) for rule in deployment.rules for arn in rule.queue_arns),
+    ]
+    for what, arn in named:
+        if arn not in queues:
+            raise TemplateError(f"{what}: there is no queue {arn}")
+    for route in deployment.routes:
+        if deployment.function(route.function) is None:
+            raise TemplateError(f"route {route.key}: there is no function {route.function}")
     for source in deployment.event_sources:
         function, fed_by = deployment.function(source.function), queues.get(source.queue_arn)
         if function is None or fed_by is None:
@@ -323,12 +314,6 @@ def check_wiring(deployment: Deployment) -> None:
             )
 
 
-def _check_routes(deployment: Deployment) -> None:
-    for route in deployment.routes:
-        if deployment.function(route.function) is None:
-            raise TemplateError(f"route {route.key}: there is no function {route.function}")
-
-
 _READ = frozenset(
     {
         "AWS::ApiGatewayV2::Api",
@@ -339,7 +324,6 @@ _READ = frozenset(
         "AWS::Lambda::Function",
         "AWS::S3::Bucket",
         "AWS::SQS::Queue",
-        "AWS::Scheduler::Schedule",
     }
 )
 
