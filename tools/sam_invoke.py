@@ -26,7 +26,7 @@ from dormouse.errors import DormouseError
 from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.invoke import check_endpoint
-from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment, load
+from dormouse_cli.local.resources import REGION, aws_environment, load
 
 BUILT = Path(".aws-sam/build/template.yaml")
 HOST = "host.docker.internal"
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LocalStackError(f"there is no event {asked.event}", hint="see events/")
         url = endpoint()
         with reachable(url) as seen:
-            environment = aws_environment(seen, DEFAULT_REGION)
+            environment = aws_environment(seen)
             variables = {name: environment[name] for name in ("AWS_ENDPOINT_URL", "AWS_REGION")}
             instance = os.environ.get("DORMOUSE_INSTANCE", "local")
             overrides = f"Architecture={asked.architecture} Instance={instance}"
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 *("sam", "local", "invoke", logical_id(asked.stage)),
                 *("--template", str(write_template(BUILT, variables))),
                 *("--event", str(asked.event), "--add-host", f"{HOST}:host-gateway"),
-                *("--parameter-overrides", overrides, "--region", DEFAULT_REGION),
+                *("--parameter-overrides", overrides, "--region", REGION),
             ]
             own = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
             del environment["AWS_ENDPOINT_URL"]  # meant for the container, not for SAM

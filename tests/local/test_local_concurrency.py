@@ -150,7 +150,7 @@ class FakeSqs:
 
 def poller(sqs: FakeSqs, invoke: Any, stopping: threading.Event, slots: int) -> EventSourcePoller:
     source = EventSource("f", "q", "arn:q", 1, 0, False, slots)
-    return EventSourcePoller(source, sqs, "here", invoke, stopping)
+    return EventSourcePoller(source, sqs, invoke, stopping)
 
 
 def test_messages_that_no_slot_is_free_for_stay_in_the_queue() -> None:

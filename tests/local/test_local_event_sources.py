@@ -125,7 +125,7 @@ def test_a_record_has_the_shape_of_lambdas_events() -> None:
         "Attributes": {"ApproximateReceiveCount": "1"},
         "MessageAttributes": {"kind": {"StringValue": "x", "DataType": "String"}},
     }
-    assert sqs_event([message], source(), "here") == {
+    assert sqs_event([message], source()) == {
         "Records": [
             {
                 "messageId": "id",
@@ -143,14 +143,14 @@ def test_a_record_has_the_shape_of_lambdas_events() -> None:
                 "md5OfBody": "md5",
                 "eventSource": "aws:sqs",
                 "eventSourceARN": "arn:q",
-                "awsRegion": "here",
+                "awsRegion": "eu-west-2",
             }
         ]
     }
 
 
 def test_a_scheduled_event_has_the_shape_of_eventbridges() -> None:
-    event = scheduled_event(Schedule("s", "arn:s", "f", 60, None), "id", 0.0, "account", "here")
+    event = scheduled_event(Schedule("s", "arn:s", "f", 60, None), "id", 0.0)
     assert event["time"] == "1970-01-01T00:00:00Z"
     assert (event["detail-type"], event["source"]) == ("Scheduled Event", "aws.events")
     assert event["resources"] == ["arn:s"]
@@ -158,4 +158,4 @@ def test_a_scheduled_event_has_the_shape_of_eventbridges() -> None:
 
 def test_a_schedules_own_input_is_sent_instead() -> None:
     schedule = Schedule("s", "arn:s", "f", 60, '{"only": "this"}')
-    assert scheduled_event(schedule, "id", 0.0, "account", "here") == {"only": "this"}
+    assert scheduled_event(schedule, "id", 0.0) == {"only": "this"}

@@ -17,7 +17,7 @@ from dormouse.aws.apis import request_of, response_of
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.http_api import MOST_RETURNED_BYTES, HttpApi
+from dormouse_cli.local.http_api import MOST_RETURNED_BYTES, HttpApi, event_of
 from dormouse_cli.local.lambda_host import Outcome
 from dormouse_cli.local.plan import Route
 from dormouse_cli.local.template import read
@@ -47,7 +47,7 @@ class Functions:
 
 
 def api(functions: Functions) -> HttpApi:
-    return HttpApi(ROUTES, functions.invoke, "123456789012", lambda: 1_700_000_000.5, lambda: "id")
+    return HttpApi(ROUTES, functions.invoke)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,8 @@ def test_what_no_route_has_is_not_found(method: str, path: str) -> None:
 
 
 def test_an_event_has_the_parts_of_one_on_aws() -> None:
-    functions = Functions()
     sent = HttpRequest("POST", "/a/x%1Fy/z", "q=1&q=2&e=", {"user-agent": "me"}, b"{}")
-    api(functions).answer(sent)
-    (event,) = functions.events
+    event = event_of(sent, Route("ANY", "/a/{proxy+}", "any"), "id", 1_700_000_000.5)
     sample = json.loads(SAMPLE.read_text())
     assert {*sample} <= {*event}
     assert {*sample["requestContext"]} == {*event["requestContext"]}

@@ -12,12 +12,11 @@ import pytest
 from pyspark import SparkConf, SparkContext
 
 from dormouse_cli.local.deploy import deploy
-from dormouse_cli.local.resources import aws_environment, isolated_session
+from dormouse_cli.local.resources import ACCOUNT, aws_environment, isolated_session
 from dormouse_cli.local.template import read
 from tests.support.world import World
 
 ROOT = Path(__file__).parents[2]
-REGION = "eu-west-2"
 INSTANCE = "spark"
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -43,11 +42,11 @@ def environment() -> Iterator[dict[str, str]]:
             assert moto.stdout is not None
             port = moto.stdout.readline().rpartition(" ")[2].strip()
             endpoint = f"http://127.0.0.1:{port}"
-            deployment = read(ROOT / "template.yaml", {"Instance": INSTANCE}, endpoint, REGION)
-            deploy(deployment, isolated_session(REGION), endpoint)
+            deployment = read(ROOT / "template.yaml", {"Instance": INSTANCE}, endpoint)
+            deploy(deployment, isolated_session(), endpoint)
             yield {
-                **aws_environment(endpoint, REGION),
-                "DORMOUSE_ACCOUNT": deployment.account,
+                **aws_environment(endpoint),
+                "DORMOUSE_ACCOUNT": ACCOUNT,
                 "DORMOUSE_INSTANCE": INSTANCE,
             }
         finally:

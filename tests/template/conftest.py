@@ -52,8 +52,8 @@ class Template:
             "BatchWindowSeconds": str(LONGEST_WINDOW_SECONDS),
             **parameters,
         }
-        translated = translate(TEMPLATE, given, REGION)
-        resources = Resources.of(translated, "", REGION, NAMES.account)
+        translated = translate(TEMPLATE, given)
+        resources = Resources.of(translated, "")
         return Template(translated, resources.resolver, resources.names)
 
     def properties(self, logical_id: str) -> dict[str, Any]:

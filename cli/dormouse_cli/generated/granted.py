@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dormouse.stored.paths import TABLE_ID_DIGITS, InstanceNames
-from dormouse_cli.local.resources import Resources, translate
+from dormouse_cli.local.resources import ACCOUNT, Resources, translate
 
-_REGION = "eu-west-2"
-_NAMES = InstanceNames("dev", "123456789012")
+_NAMES = InstanceNames("dev", ACCOUNT)
 """Stand for any region, instance and account: the document names none."""
 _VERBS = {
     "AbortMultipartUpload": "abort",
@@ -164,8 +163,8 @@ def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> st
 def made_from(template: Path) -> str:
     """Return the document made from a template."""
     parameters = {"Instance": _NAMES.instance, "LendCredentials": "yes"}  # all roles that there are
-    translated = translate(template, parameters, _REGION)
-    resources = Resources.of(translated, "", _REGION, _NAMES.account)
+    translated = translate(template, parameters)
+    resources = Resources.of(translated, "")
     managed = {
         resources.arn(logical_id): resources.properties(logical_id)
         for logical_id in resources.of_type("AWS::IAM::ManagedPolicy")

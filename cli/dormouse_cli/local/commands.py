@@ -218,12 +218,12 @@ def _invoke(
 ) -> "Invoked":
     with needs_extra("local", "functions on this machine"):
         from dormouse_cli.local.invoke import check_endpoint, function_named, invoke
-        from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment
+        from dormouse_cli.local.resources import aws_environment
         from dormouse_cli.local.stack import inherited
         from dormouse_cli.local.template import read
     check_endpoint(endpoint)
     function = function_named(read(template, parameters, endpoint), name)
-    environment = {**inherited(), **aws_environment(endpoint, DEFAULT_REGION)}
+    environment = {**inherited(), **aws_environment(endpoint)}
     invoked = invoke(function, event, environment, folder, str(uuid.uuid4()))
     typer.echo(invoked.log, err=True, nl=False)
     typer.echo(

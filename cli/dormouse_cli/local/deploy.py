@@ -16,6 +16,7 @@ from dormouse.stored.paths import InstanceNames
 from dormouse.system import TimeOrderedIds
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queue, Rule, Table
+from dormouse_cli.local.resources import ACCOUNT, REGION
 
 
 def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
@@ -34,8 +35,8 @@ def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
             _create_table(dynamodb, table)
     for bucket in deployment.buckets:
         with _refusals_of(f"bucket {bucket.name}"):
-            _create_bucket(s3, bucket, deployment.region)
-    names = InstanceNames(deployment.parameters.get("Instance", ""), deployment.account)
+            _create_bucket(s3, bucket)
+    names = InstanceNames(deployment.parameters.get("Instance", ""), ACCOUNT)
     if names.state_table in {table.name for table in deployment.tables}:
         Conditions(s3, dynamodb, names, TimeOrderedIds().new).check()
     emr: Any = session.client("emr-serverless", endpoint_url=endpoint_url)
@@ -84,13 +85,8 @@ def _create_table(dynamodb: Any, table: Table) -> None:
         )
 
 
-def _create_bucket(s3: Any, bucket: Bucket, region: str) -> None:
-    if region == "us-east-1":  # the one region that refuses to be named
-        s3.create_bucket(Bucket=bucket.name)
-    else:
-        s3.create_bucket(
-            Bucket=bucket.name, CreateBucketConfiguration={"LocationConstraint": region}
-        )
+def _create_bucket(s3: Any, bucket: Bucket) -> None:
+    s3.create_bucket(Bucket=bucket.name, CreateBucketConfiguration={"LocationConstraint": REGION})
     if bucket.versioned:
         s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
     if bucket.lifecycle:

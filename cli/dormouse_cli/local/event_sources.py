@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, Outcome
 from dormouse_cli.local.plan import EventSource, Schedule
+from dormouse_cli.local.resources import ACCOUNT, REGION
 
 _log = logging.getLogger(__name__)
 
@@ -71,12 +73,12 @@ def gather(
     return batch
 
 
-def sqs_event(messages: Sequence[Message], source: EventSource, region: str) -> dict[str, Any]:
+def sqs_event(messages: Sequence[Message], source: EventSource) -> dict[str, Any]:
     """The event that Lambda makes of received messages."""
-    return {"Records": [_record(message, source, region) for message in messages]}
+    return {"Records": [_record(message, source) for message in messages]}
 
 
-def _record(message: Message, source: EventSource, region: str) -> dict[str, Any]:
+def _record(message: Message, source: EventSource) -> dict[str, Any]:
     return {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],
@@ -88,7 +90,7 @@ def _record(message: Message, source: EventSource, region: str) -> dict[str, Any
         "md5OfBody": message["MD5OfBody"],
         "eventSource": "aws:sqs",
         "eventSourceARN": source.queue_arn,
-        "awsRegion": region,
+        "awsRegion": REGION,
     }
 
 
@@ -122,14 +124,13 @@ def failed_ids(outcome: Outcome, ids: Sequence[str], reports_item_failures: bool
     return named if named <= set(ids) else set(ids)
 
 
-class EventSourcePoller:
+class EventSourcePoller(threading.Thread):
     """One event source mapping at work: a thread that receives, and one for each running batch."""
 
     def __init__(
         self,
         source: EventSource,
         sqs: Any,
-        region: str,
         invoke: Callable[[str, bytes], Outcome],
         stopping: threading.Event,
         watch: Watch = unwatched,
@@ -138,25 +139,14 @@ class EventSourcePoller:
 
         `watch` is called with every batch that the function received, by the batch's own thread.
         """
-        self._source = source
-        self._sqs = sqs
-        self._region = region
-        self._invoke = invoke
-        self._stopping = stopping
-        self._watch = watch
+        super().__init__(name=source.queue_name, daemon=True)
+        self._source, self._sqs, self._invoke = source, sqs, invoke
+        self._stopping, self._watch = stopping, watch
         self._queue_url = sqs.get_queue_url(QueueName=source.queue_name)["QueueUrl"]
         self._concurrency = source.maximum_concurrency or DEFAULT_SLOTS
-        self._thread = threading.Thread(target=self._run, name=source.queue_name, daemon=True)
 
-    def start(self) -> None:
-        """Begin to poll."""
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait until the poller and its batches have ended, after `stopping` was set."""
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Poll until `stopping` is set, then wait for the batches."""
         # Messages are received only for a batch that can run at once: waiting here would use up
         # their visibility timeout.
         permits = threading.Semaphore(self._concurrency)
@@ -200,7 +190,7 @@ class EventSourcePoller:
         return messages
 
     def _process(self, messages: Sequence[Message]) -> None:
-        event = json.dumps(sqs_event(messages, self._source, self._region)).encode()
+        event = json.dumps(sqs_event(messages, self._source)).encode()
         outcome = self._invoke(self._source.function, event)
         ids = [message["MessageId"] for message in messages]
         failed = failed_ids(outcome, ids, self._source.reports_item_failures)
@@ -213,9 +203,9 @@ class EventSourcePoller:
                 self._source.queue_name,
             )
         self._watch(Batch(self._source, messages, outcome, frozenset(failed)))
-        self._delete([message for message in messages if message["MessageId"] not in failed])
+        self._acknowledge([message for message in messages if message["MessageId"] not in failed])
 
-    def _delete(self, messages: Sequence[Message]) -> None:
+    def _acknowledge(self, messages: Sequence[Message]) -> None:
         for start in range(0, len(messages), MAX_RECEIVE):
             entries = [
                 {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]}
@@ -227,9 +217,7 @@ class EventSourcePoller:
 # Invokes functions at a fixed rate, as EventBridge rules do; run by `stack`.
 
 
-def scheduled_event(
-    schedule: Schedule, event_id: str, now: float, account: str, region: str
-) -> dict[str, Any]:
+def scheduled_event(schedule: Schedule, event_id: str, now: float) -> dict[str, Any]:
     """The event that EventBridge sends at `now` (Unix seconds)."""
     if schedule.input is not None:
         return cast(dict[str, Any], json.loads(str(schedule.input)))
@@ -238,42 +226,32 @@ def scheduled_event(
         "id": event_id,
         "detail-type": "Scheduled Event",
         "source": "aws.events",
-        "account": account,
+        "account": ACCOUNT,
         "time": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "region": region,
+        "region": REGION,
         "resources": [schedule.arn],
         "detail": {},
     }
 
 
-class ScheduleTimer:
+class ScheduleTimer(threading.Thread):
     """One schedule at work: a thread that invokes its function once a period."""
 
     def __init__(
         self,
         schedule: Schedule,
-        make_event: Callable[[Schedule], dict[str, Any]],
         invoke: Callable[[str, bytes], Outcome],
         stopping: threading.Event,
     ) -> None:
         """The first invocation comes one period after `start`."""
-        self._schedule = schedule
-        self._make_event = make_event
-        self._invoke = invoke
-        self._stopping = stopping
-        self._thread = threading.Thread(target=self._run, name=schedule.name, daemon=True)
+        super().__init__(name=schedule.name, daemon=True)
+        self._schedule, self._invoke, self._stopping = schedule, invoke, stopping
 
-    def start(self) -> None:
-        """Begin to count."""
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait until the timer has ended, after `stopping` was set."""
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Invoke the function until `stopping` is set."""
         while not self._stopping.wait(self._schedule.rate_seconds):
-            event = json.dumps(self._make_event(self._schedule)).encode()
+            due = scheduled_event(self._schedule, str(uuid.uuid4()), time.time())
+            event = json.dumps(due).encode()
             try:
                 outcome = self._invoke(self._schedule.function, event)
             except LocalStackError:

@@ -7,6 +7,8 @@ becomes the response by AWS's rules. Nobody is asked for a signature: every call
 
 import base64
 import json
+import time
+import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,10 +16,13 @@ from typing import Any
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 from dormouse_cli.local.lambda_host import Outcome
 from dormouse_cli.local.plan import Route
+from dormouse_cli.local.resources import ACCOUNT
 
 MOST_RETURNED_BYTES = 6 * 1024 * 1024
 """How long what a function returns may be."""
 _HOST = "127.0.0.1"
+CALLER_ARN = f"arn:aws:iam::{ACCOUNT}:user/local"
+"""The user that every caller is."""
 
 Invoke = Callable[[str, bytes], Outcome]
 """Runs a function, by its name, on an event."""
@@ -26,17 +31,9 @@ Invoke = Callable[[str, bytes], Outcome]
 class HttpApi:
     """Answers requests by the functions of its routes."""
 
-    def __init__(
-        self,
-        routes: Sequence[Route],
-        invoke: Invoke,
-        account: str,
-        now: Callable[[], float],
-        new_id: Callable[[], str],
-    ) -> None:
-        """`now` gives Unix seconds, for the events."""
-        self._routes, self._invoke, self._account = routes, invoke, account
-        self._now, self._new_id = now, new_id
+    def __init__(self, routes: Sequence[Route], invoke: Invoke) -> None:
+        """Answer by what `invoke` runs."""
+        self._routes, self._invoke = routes, invoke
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a request by the function of the most specific route; 404 if there is none."""
@@ -44,7 +41,7 @@ class HttpApi:
         if not fitting:
             return json_response(404, {"message": "Not Found"})
         route = max(fitting, key=_how_specific)
-        event = event_of(request, route, self._account, self._new_id(), self._now())
+        event = event_of(request, route, str(uuid.uuid4()), time.time())
         outcome = self._invoke(route.function, json.dumps(event).encode())
         if outcome.failed or len(outcome.payload) > MOST_RETURNED_BYTES:
             return json_response(500, {"message": "Internal Server Error"})
@@ -65,14 +62,7 @@ def _how_specific(route: Route) -> tuple[bool, int, bool]:
     return "{" not in route.path, len(route.path), route.method != "ANY"
 
 
-def caller_arn(account: str) -> str:
-    """Return the ARN of the user that every caller is."""
-    return f"arn:aws:iam::{account}:user/local"
-
-
-def event_of(
-    request: HttpRequest, route: Route, account: str, request_id: str, now: float
-) -> dict[str, Any]:
+def event_of(request: HttpRequest, route: Route, request_id: str, now: float) -> dict[str, Any]:
     """Return the event that AWS makes of a request."""
     before, is_open, name = route.path.partition("{")
     is_text = _is_text(request.body)
@@ -84,9 +74,9 @@ def event_of(
         "rawQueryString": request.query_string,
         "headers": dict(request.headers),
         "requestContext": {
-            "accountId": account,
+            "accountId": ACCOUNT,
             "apiId": "local",
-            "authorizer": {"iam": {"accountId": account, "userArn": caller_arn(account)}},
+            "authorizer": {"iam": {"accountId": ACCOUNT, "userArn": CALLER_ARN}},
             "domainName": _HOST,
             "domainPrefix": "local",
             "http": {

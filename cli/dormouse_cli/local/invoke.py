@@ -8,7 +8,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -73,20 +73,18 @@ def invoke(
     environment: Mapping[str, str],
     folder: Path,
     request_id: str,
-    now: Callable[[], float] = time.time,
 ) -> Invoked:
     """Run a function on an event in a process that has ended when this returns.
 
     `environment` is what every function gets; `folder` takes temporary files and the log.
     """
     log = folder / "log"
-    began = now()
-    sandbox = Sandbox(
-        function, function_environment(function, environment), folder / "scratch", log, now
-    )
+    began = time.monotonic()
+    given = function_environment(function, environment)
+    sandbox = Sandbox(function, given, folder / "scratch", log)
     try:
         outcome = sandbox.invoke(request_id, event)
-        seconds = now() - began
+        seconds = time.monotonic() - began
         peak = _peak_bytes(sandbox.pid)
     finally:
         sandbox.close()

@@ -8,6 +8,8 @@ import queue
 import shutil
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -75,10 +77,9 @@ class RuntimeApi(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """`now` gives Unix seconds, for the deadline in the function's event headers."""
+    def __init__(self) -> None:
+        """Begin to serve."""
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.now = now
         self.invocations: queue.SimpleQueue[Invocation | None] = queue.SimpleQueue()
         self.signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -112,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         if invocation is None:
             self.close_connection = True
             return
-        deadline = self.server.now() + invocation.timeout_seconds
+        deadline = time.time() + invocation.timeout_seconds
         self.server.signals.put(Delivered())
         self._reply(
             200,
@@ -172,19 +173,14 @@ class Sandbox:
     """A running function process; create it to start it."""
 
     def __init__(
-        self,
-        function: Function,
-        environment: Mapping[str, str],
-        scratch: Path,
-        log: Path,
-        now: Callable[[], float],
+        self, function: Function, environment: Mapping[str, str], scratch: Path, log: Path
     ) -> None:
         """`scratch` becomes an empty folder for temporary files; output is appended to `log`."""
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         self._function = function
         self._log = log
-        self._api = RuntimeApi(now)
+        self._api = RuntimeApi()
         self._initialised = False
         self._closing = threading.Lock()
         self.alive = True
@@ -317,7 +313,11 @@ class FunctionPool:
     """Up to `slots` sandboxes of one function, started when needed and kept while they are used."""
 
     def __init__(
-        self, function: Function, slots: int, start: StartSandbox, now: Callable[[], float]
+        self,
+        function: Function,
+        slots: int,
+        start: StartSandbox,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """`start` makes a sandbox in a slot, numbered from 0; `now` is in seconds."""
         self._function = function
@@ -381,22 +381,15 @@ class LambdaHost:
     """All functions of a deployment, by name or logical id."""
 
     def __init__(
-        self,
-        deployment: Deployment,
-        environment: Mapping[str, str],
-        state_dir: Path,
-        now: Callable[[], float],
-        new_id: Callable[[], str],
+        self, deployment: Deployment, environment: Mapping[str, str], state_dir: Path
     ) -> None:
         """`environment` is what every function gets; logs and scratch folders go to `state_dir`."""
         self._deployment = deployment
         self._environment = environment
         self._logs = state_dir / "logs"
         self._scratch = state_dir / "scratch"
-        self._now = now
-        self._new_id = new_id
         self._pools = {
-            function.name: FunctionPool(function, _slots(deployment, function), self._start, now)
+            function.name: FunctionPool(function, _slots(deployment, function), self._start)
             for function in deployment.functions
         }
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -407,7 +400,7 @@ class LambdaHost:
         if function is None:
             known = ", ".join(f.logical_id for f in self._deployment.functions)
             raise LocalStackError(f"there is no function {name!r}; there are: {known}")
-        return self._pools[function.name].invoke(self._new_id(), event)
+        return self._pools[function.name].invoke(str(uuid.uuid4()), event)
 
     def sandboxes(self) -> list[Sandbox]:
         """The processes of all functions that are alive."""
@@ -430,7 +423,6 @@ class LambdaHost:
             function_environment(function, self._environment),
             scratch=self._scratch / function.name / str(slot),
             log=self._logs / f"{function.name}.log",
-            now=self._now,
         )
 
 

@@ -21,7 +21,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import make_server
 
 from dormouse_cli.local import moto_core, moto_dynamodb, moto_emr, moto_s3, moto_sqs, moto_values
-from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment
+from dormouse_cli.local.resources import aws_environment
 from dormouse_cli.local.spark_runner import SparkRunner, python_path
 
 HOST = "127.0.0.1"
@@ -55,12 +55,7 @@ def make_atomic() -> None:
     moto_sqs.apply()
 
 
-def serve(
-    port: int,
-    objects: Path | None = None,
-    spark_code: Path | None = None,
-    region: str = DEFAULT_REGION,
-) -> None:
+def serve(port: int, objects: Path | None = None, spark_code: Path | None = None) -> None:
     """Answer AWS calls on loopback until the process is ended.
 
     The contents of objects are in the folder `objects`, else in memory. Runs of EMR Serverless are
@@ -74,7 +69,7 @@ def serve(
     if spark_code is not None:
         environment = {
             **os.environ,
-            **aws_environment(f"http://{HOST}:{server.port}", region),
+            **aws_environment(f"http://{HOST}:{server.port}"),
             "PYTHONPATH": python_path(spark_code),
         }
         moto_emr.serve(SparkRunner(spark_code, Path.cwd(), environment))
@@ -86,7 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line: serve atomically on the given port."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--region", default=DEFAULT_REGION, help="of Spark jobs")
     parser.add_argument("--spark-code", type=Path, help="the folder of their files")
     parser.add_argument("--objects", type=Path, help="the folder of objects, if not in memory")
     parser.add_argument("--log-requests", action="store_true")
@@ -95,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.INFO if options.log_requests else logging.WARNING
     )
     make_atomic()
-    serve(options.port, options.objects, options.spark_code, options.region)
+    serve(options.port, options.objects, options.spark_code)
 
 
 if __name__ == "__main__":

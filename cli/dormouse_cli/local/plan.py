@@ -137,8 +137,6 @@ class Route:
 class Deployment:
     """All that the local stack runs; functions are known by their names."""
 
-    account: str
-    region: str
     parameters: Mapping[str, str]
     buckets: tuple[Bucket, ...]
     queues: tuple[Queue, ...]

@@ -331,23 +331,24 @@ def _filled(value: Json, name: str, item: str) -> Json:
 # real account.
 
 ACCESS_KEY_ID = SECRET_ACCESS_KEY = "local"
-DEFAULT_REGION = "eu-west-2"
+ACCOUNT, REGION = "123456789012", "eu-west-2"
+"""Of the local stack. The account is the one of moto."""
 
 
-def aws_environment(endpoint_url: str, region: str) -> dict[str, str]:
+def aws_environment(endpoint_url: str) -> dict[str, str]:
     """The variables with which a process talks to the local stack, and to nothing else."""
     return {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
         "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_DEFAULT_REGION": region,
+        "AWS_DEFAULT_REGION": REGION,
         "AWS_ENDPOINT_URL": endpoint_url,
-        "AWS_REGION": region,
+        "AWS_REGION": REGION,
     }
 
 
-def isolated_session(region: str) -> boto3.Session:
+def isolated_session() -> boto3.Session:
     """A session with the local stack's credentials, blind to the environment and to `~/.aws`."""
     nowhere = (None, None, os.devnull, None)
     core = Session(
@@ -357,7 +358,7 @@ def isolated_session(region: str) -> boto3.Session:
             "credentials_file": nowhere,
         }
     )
-    core.set_config_variable("region", region)
+    core.set_config_variable("region", REGION)
     core.set_default_client_config(Config(proxies={}))
     core.set_credentials(ACCESS_KEY_ID, SECRET_ACCESS_KEY)
     return boto3.Session(botocore_session=core)
@@ -388,7 +389,7 @@ class Translated:
     code: Mapping[str, Path]
 
 
-def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translated:
+def translate(path: Path, overrides: Mapping[str, str]) -> Translated:
     """Read and translate the template; `overrides` win over the parameters' defaults."""
     # The translator takes long to import. It has no types: what it gives is cast.
     from samtranslator.model.exceptions import (  # type: ignore[import-untyped]
@@ -406,7 +407,7 @@ def translate(path: Path, overrides: Mapping[str, str], region: str) -> Translat
     code = _take_code(document, path.parent)
     values = dict(parameters)
     to_py27_compatible_template(document, values)
-    translator = Translator(None, Parser(), boto_session=isolated_session(region))
+    translator = Translator(None, Parser(), boto_session=isolated_session())
     try:
         translated = translator.translate(document, values, get_managed_policy_map=dict)
     except InvalidDocumentException as error:
@@ -481,9 +482,6 @@ def _take_code(document: Document, root: Path) -> dict[str, Path]:
     return code
 
 
-ACCOUNT = "123456789012"
-
-
 @dataclass(frozen=True, slots=True)
 class Resources:
     """The template's resources that exist under its conditions, read one by one."""
@@ -494,16 +492,14 @@ class Resources:
     names: ResourceNames
 
     @classmethod
-    def of(
-        cls, translated: Translated, endpoint_url: str, region: str, account: str = ACCOUNT
-    ) -> Resources:
+    def of(cls, translated: Translated, endpoint_url: str) -> Resources:
         """Return a translated template's resources; queue URLs begin with `endpoint_url`."""
         pseudo = {
-            "AWS::AccountId": account,
+            "AWS::AccountId": ACCOUNT,
             "AWS::Partition": "aws",
-            "AWS::Region": region,
+            "AWS::Region": REGION,
             "AWS::StackName": STACK,
-            "AWS::StackId": f"arn:aws:cloudformation:{region}:{account}:stack/{STACK}/local",
+            "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/{STACK}/local",
             "AWS::URLSuffix": "amazonaws.com",
         }
         resolver: Resolver

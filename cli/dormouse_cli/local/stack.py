@@ -13,8 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,13 +32,12 @@ from dormouse_cli.local.event_sources import (
     EventSourcePoller,
     ScheduleTimer,
     Watch,
-    scheduled_event,
     unwatched,
 )
 from dormouse_cli.local.http_api import HttpApi
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost, Outcome, Sandbox
 from dormouse_cli.local.plan import Deployment
-from dormouse_cli.local.resources import DEFAULT_REGION, aws_environment, isolated_session
+from dormouse_cli.local.resources import ACCOUNT, aws_environment, isolated_session
 from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
 
@@ -82,9 +79,6 @@ class LocalStack:
         http_port: int = 0,
         triggers: bool = True,
         concurrency: int | None = None,
-        region: str = DEFAULT_REGION,
-        now: Callable[[], float] = time.time,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         revise: Callable[[Deployment, str], Deployment] = _as_it_is,
         watch: Watch = unwatched,
     ) -> None:
@@ -107,9 +101,6 @@ class LocalStack:
         self._http_token = secrets.token_urlsafe(24)
         self._triggers = triggers
         self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
-        self._region = region
-        self._now = now
-        self._new_id = new_id
         self._revise = revise
         self._watch = watch
         self._stopping = threading.Event()
@@ -140,15 +131,15 @@ class LocalStack:
             else {}
         )
         return {
-            **_environment(running.endpoint_url, self._region),
+            **_environment(running.endpoint_url),
             **http,
-            "DORMOUSE_ACCOUNT": running.deployment.account,
+            "DORMOUSE_ACCOUNT": ACCOUNT,
             "DORMOUSE_INSTANCE": running.deployment.parameters.get("Instance", ""),
         }
 
     def client(self, service: str) -> Any:
         """A boto3 client of this stack."""
-        session: Any = isolated_session(self._region)  # typed for literal service names only
+        session: Any = isolated_session()  # typed for literal service names only
         return session.client(service, endpoint_url=self._started().endpoint_url)
 
     def invoke(self, function: str, event: Any) -> Outcome:
@@ -176,20 +167,15 @@ class LocalStack:
         moto, endpoint_url = self._start_moto()
         http: LoopbackServer | None = None
         try:
-            asked = read(self._template, self._parameters, endpoint_url, self._region)
+            asked = read(self._template, self._parameters, endpoint_url)
             asked = with_package(asked, self._template.parent, self._state_dir / "spark-package")
             if not self._triggers:
                 asked = replace(asked, event_sources=(), schedules=())
             deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
-            deploy(deployment, isolated_session(self._region), endpoint_url)
+            deploy(deployment, isolated_session(), endpoint_url)
             http = self._http_server(deployment)
-            host = LambdaHost(
-                deployment,
-                {**inherited(), **_environment(endpoint_url, self._region)},
-                self._state_dir,
-                self._now,
-                self._new_id,
-            )
+            environment = {**inherited(), **_environment(endpoint_url)}
+            host = LambdaHost(deployment, environment, self._state_dir)
             workers = self._workers(deployment, host, endpoint_url)
             if http is not None:
                 http.answer = self._door(deployment, host)
@@ -236,13 +222,8 @@ class LocalStack:
             moto = lifeline.start(
                 "dormouse_cli.local.moto_server",
                 [
-                    "--port",
-                    str(self._port),
-                    "--region",
-                    self._region,
+                    *("--port", str(self._port), "--objects", str(self._objects)),
                     *(("--spark-code", str(spark_code)) if self._triggers else ()),
-                    "--objects",
-                    str(self._objects),
                 ],
                 cwd=self._state_dir,
                 environment={**inherited(), **_MALLOC, "PYTHONPATH": str(_PACKAGES)},
@@ -266,7 +247,7 @@ class LocalStack:
 
     def _door(self, deployment: Deployment, host: LambdaHost) -> Answer:
         """Return what answers the requests to that server."""
-        api = HttpApi(deployment.routes, host.invoke, deployment.account, self._now, self._new_id)
+        api = HttpApi(deployment.routes, host.invoke)
         return guarded(with_console(api.answer), self._http_token, is_open=_is_open)
 
     def _workers(
@@ -279,21 +260,13 @@ class LocalStack:
             retries={"total_max_attempts": 1},
             max_pool_connections=calls + len(deployment.event_sources),
         )
-        sqs: Any = isolated_session(deployment.region).client(
-            "sqs", endpoint_url=endpoint_url, config=config
-        )
-        region, account = deployment.region, deployment.account
+        sqs: Any = isolated_session().client("sqs", endpoint_url=endpoint_url, config=config)
         pollers = (
-            EventSourcePoller(source, sqs, region, host.invoke, self._stopping, self._watch)
+            EventSourcePoller(source, sqs, host.invoke, self._stopping, self._watch)
             for source in deployment.event_sources
         )
         timers = (
-            ScheduleTimer(
-                schedule,
-                lambda due: scheduled_event(due, self._new_id(), self._now(), account, region),
-                host.invoke,
-                self._stopping,
-            )
+            ScheduleTimer(schedule, host.invoke, self._stopping)
             for schedule in deployment.schedules
         )
         return (*pollers, *timers, IdleTimer(host, self._stopping))
@@ -316,11 +289,11 @@ def _check_port(port: int) -> None:
         ) from error
 
 
-def _environment(endpoint_url: str, region: str) -> dict[str, str]:
+def _environment(endpoint_url: str) -> dict[str, str]:
     """Return the variables of processes of a stack that is deployed, which tried the conditions of
     writes there: they need not.
     """
-    return {**aws_environment(endpoint_url, region), CONDITIONS_TRIED_AT: endpoint_url}
+    return {**aws_environment(endpoint_url), CONDITIONS_TRIED_AT: endpoint_url}
 
 
 def inherited() -> dict[str, str]:

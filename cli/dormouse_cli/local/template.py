@@ -27,8 +27,6 @@ from dormouse_cli.local.plan import (
     Table,
 )
 from dormouse_cli.local.resources import (
-    ACCOUNT,
-    DEFAULT_REGION,
     Document,
     Resolver,
     Resources,
@@ -353,16 +351,14 @@ WITHOUT_MEANING = frozenset(
 _Planned = TypeVar("_Planned")
 
 
-def read(
-    path: Path, parameters: Mapping[str, str], endpoint_url: str, region: str = DEFAULT_REGION
-) -> Deployment:
+def read(path: Path, parameters: Mapping[str, str], endpoint_url: str) -> Deployment:
     """The plan of the template at `path`, whose queue URLs begin with `endpoint_url`.
 
     `parameters` win over the template's defaults. Raises `TemplateError`, naming the place, for
     what AWS would refuse or the local stack does not know.
     """
-    translated = translate(path, parameters, region)
-    resources = Resources.of(translated, endpoint_url, region)
+    translated = translate(path, parameters)
+    resources = Resources.of(translated, endpoint_url)
     check_rules(translated.rules, resources.resolver)
     _check_types(resources)
 
@@ -370,8 +366,6 @@ def read(
         return tuple(plan(resources, logical_id) for logical_id in resources.of_type(kind))
 
     deployment = Deployment(
-        account=ACCOUNT,
-        region=region,
         parameters=translated.parameters,
         buckets=each("AWS::S3::Bucket", bucket),
         queues=each("AWS::SQS::Queue", queue),
