@@ -177,6 +177,12 @@ AnyTableName = Annotated[
         metavar="[NAME]", help="A table; by default all.", autocompletion=tables_beginning
     ),
 ]
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="VERSION|TAG|TIME", help="As the table was then; by default now."
+    ),
+]
 NewTableName = Annotated[str, typer.Argument(metavar="NAME", help="The new table's name.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print it.")]

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError, needs_extra
 from dormouse.schema.types import show_type
 from dormouse.tables.declaring import TableChange
@@ -19,12 +20,6 @@ from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import confirm, counted, note, with_consent
 from dormouse_cli.values import ForceOption, FormatOption, read_file, show_split_points
-
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
-    from dormouse.client.instance import Instance
 
 MOST_VALUES = 100_000
 _COLUMNS = ("table", "change", "before", "after")

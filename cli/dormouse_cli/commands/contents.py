@@ -14,14 +14,8 @@ from dormouse.state.versions import AsOf, parse_as_of
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.values import AnyTableName, ListFormatOption, TableName
+from dormouse_cli.values import AnyTableName, AsOfOption, ListFormatOption, TableName
 
-AsOfOption = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of", metavar="VERSION|TAG|TIME", help="As the table was then; by default now."
-    ),
-]
 _PARTITION = ("partition", "range", "leaf", "depth", "rows", "shards")
 _SHARD = ("shard", "rows", "live_rows", "size_bytes", "min_key", "max_key", "partitions", "jobs")
 _FILE = ("uri", "size_bytes", "rows", "live_rows")

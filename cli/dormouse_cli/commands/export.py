@@ -17,7 +17,6 @@ from dormouse.key_codec import KeyCodec
 from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import SparkOptions
 from dormouse_cli.commands.query import (
-    AsOfOption,
     ColumnsOption,
     KeyOption,
     RangeOption,
@@ -27,6 +26,7 @@ from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import counted, note, progress_bars
 from dormouse_cli.values import (
+    AsOfOption,
     FormatOption,
     JobPropertyOption,
     SparkOption,

@@ -112,8 +112,16 @@ def _began_ms(record: JobRecord) -> int:
     return record.started_ms or record.updated_ms
 
 
+def times_of(record: JobRecord) -> dict[str, object]:
+    """Return when what a record is of began and ended, and what it took."""
+    return {
+        "started": iso_time(record.started_ms) if record.started_ms else None,
+        "finished": iso_time(record.finished_ms) if record.finished_ms else None,
+        "seconds": None if record.seconds is None else round(record.seconds, 1),
+    }
+
+
 def _row(record: JobRecord) -> dict[str, object]:
-    seconds = record.seconds
     return {
         "state": record.state,
         "job": record.job_id,
@@ -122,13 +130,11 @@ def _row(record: JobRecord) -> dict[str, object]:
         "purge": record.purge_id,
         "files": record.files,
         "size_bytes": record.size_bytes,
-        "started": iso_time(record.started_ms) if record.started_ms else None,
-        "finished": iso_time(record.finished_ms) if record.finished_ms else None,
+        **times_of(record),
         "updated": iso_time(record.updated_ms) if record.updated_ms else None,
-        "seconds": seconds if seconds is None else round(seconds, 1),
         "rows_read": record.rows_read,
         "rows": record.rows,
-        "rows_per_second": round(record.rows / seconds) if seconds else None,
+        "rows_per_second": round(record.rows / record.seconds) if record.seconds else None,
         "attempts": record.attempts,
         "reason": record.reason,
     }

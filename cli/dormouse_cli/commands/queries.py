@@ -9,6 +9,7 @@ import typer
 
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.state.jobs import DAMAGED, JobRecord
+from dormouse_cli.commands.jobs import times_of
 from dormouse_cli.commands.query import (
     FormatOption,
     LimitOption,
@@ -20,7 +21,7 @@ from dormouse_cli.commands.query import (
 )
 from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, queries_beginning
-from dormouse_cli.terminal import iso_time, note
+from dormouse_cli.terminal import note
 from dormouse_cli.values import FormatOption as FactsFormatOption
 from dormouse_cli.values import ListFormatOption, TimeoutOption
 
@@ -119,7 +120,6 @@ def cancel(ctx: typer.Context, query_id: QueryId, timeout: TimeoutOption = WAIT_
 
 
 def _row(record: JobRecord) -> dict[str, object]:
-    seconds = record.seconds
     return {
         "state": record.state,
         "query": record.job_id,
@@ -130,8 +130,6 @@ def _row(record: JobRecord) -> dict[str, object]:
         "rows": record.rows,
         "bytes_read": record.size_bytes,
         "requests": record.requests,
-        "started": iso_time(record.started_ms) if record.started_ms else None,
-        "finished": iso_time(record.finished_ms) if record.finished_ms else None,
-        "seconds": seconds if seconds is None else round(seconds, 1),
+        **times_of(record),
         "reason": record.reason,
     }

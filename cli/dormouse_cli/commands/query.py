@@ -14,17 +14,16 @@ import typer
 
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import NotFoundError
-from dormouse.files.results import ResultFormat, json_text
+from dormouse.files.results import Cells, ResultFormat, json_cells, json_text
 from dormouse.files.results import write_rows as write_stream
 from dormouse.key_codec import KeyCodec, KeyLike, Ranges
 from dormouse.query.result import QueryResult
 from dormouse.schema.schema import Schema
 from dormouse.state.versions import parse_as_of
 from dormouse_cli.listings import Format, print_facts, print_table
-from dormouse_cli.row_output import first_rows
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import counted, note, notes, progress_bars
-from dormouse_cli.values import TableName, TimeoutOption, parse_columns
+from dormouse_cli.values import AsOfOption, TableName, TimeoutOption, parse_columns
 
 ROWS_SHOWN = 50
 
@@ -54,12 +53,6 @@ RangeOption = Annotated[
 ]
 WhereOption = Annotated[
     str | None, typer.Option(metavar="SQL", help="Only rows for which this condition is true.")
-]
-AsOfOption = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of", metavar="VERSION|TAG|TIME", help="As the table was then; by default now."
-    ),
 ]
 ExplainOption = Annotated[
     bool,
@@ -239,11 +232,17 @@ def format_of(output: Path | None) -> RowFormat:
 
 
 def _print_table(found: pa.RecordBatchReader, limit: int | None) -> int:
-    rows, more = first_rows(found, ROWS_SHOWN if limit is None else limit)
-    print_table(found.schema.names, rows, json_text)
-    if more:
-        note(f"the first {counted(len(rows), 'row')}; --limit N shows more")
-    return len(rows)
+    most = ROWS_SHOWN if limit is None else limit
+    rows: list[Cells] = []
+    for batch in found:
+        few = batch.slice(0, most + 1 - len(rows))
+        rows += zip(*(json_cells(column) for column in few.columns), strict=True)
+        if len(rows) > most:
+            break
+    print_table(found.schema.names, rows[:most], json_text)
+    if len(rows) > most:
+        note(f"the first {counted(most, 'row')}; --limit N shows more")
+    return min(len(rows), most)
 
 
 def _tell(rows: int, shards: int, began: float) -> None:

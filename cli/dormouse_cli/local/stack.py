@@ -22,9 +22,8 @@ from botocore.config import Config
 
 from dormouse import lifeline
 from dormouse.console import is_console, with_console
-from dormouse.features.http.problems import guarded, refusal
+from dormouse.features.http.problems import guarded
 from dormouse.http.loopback import LoopbackServer
-from dormouse.http.messages import Answer
 from dormouse.settings import CONDITIONS_TRIED_AT
 from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.errors import StartError
@@ -165,7 +164,6 @@ class LocalStack:
         self._state_dir.mkdir(parents=True, exist_ok=True)
         self._stopping.clear()
         moto, endpoint_url = self._start_moto()
-        http: LoopbackServer | None = None
         try:
             asked = read(self._template, self._parameters, endpoint_url)
             asked = with_package(asked, self._template.parent, self._state_dir / "spark-package")
@@ -173,16 +171,12 @@ class LocalStack:
                 asked = replace(asked, event_sources=(), schedules=())
             deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
             deploy(deployment, isolated_session(), endpoint_url)
-            http = self._http_server(deployment)
             environment = {**inherited(), **_environment(endpoint_url)}
             host = LambdaHost(deployment, environment, self._state_dir)
             workers = self._workers(deployment, host, endpoint_url)
-            if http is not None:
-                http.answer = self._door(deployment, host)
+            http = self._http_server(deployment, host)
         except BaseException:
             lifeline.kill(moto)
-            if http is not None:
-                http.server_close()
             raise
         self._running = _Running(moto, endpoint_url, deployment, host, workers, http)
         for worker in workers:
@@ -239,16 +233,13 @@ class LocalStack:
             )
         return moto, f"http://127.0.0.1:{int(line.removeprefix(_READY))}"
 
-    def _http_server(self, deployment: Deployment) -> LoopbackServer | None:
-        """Return the server of the routes, whose door is yet to come; None without routes."""
+    def _http_server(self, deployment: Deployment, host: LambdaHost) -> LoopbackServer | None:
+        """Return the server of the routes; None without routes."""
         if not deployment.routes:
             return None
-        return LoopbackServer(lambda request: refusal(503, "it is starting"), self._http_port)
-
-    def _door(self, deployment: Deployment, host: LambdaHost) -> Answer:
-        """Return what answers the requests to that server."""
-        api = HttpApi(deployment.routes, host.invoke)
-        return guarded(with_console(api.answer), self._http_token, is_open=_is_open)
+        answer = with_console(HttpApi(deployment.routes, host.invoke).answer)
+        door = guarded(answer, self._http_token, is_open=_is_open)
+        return LoopbackServer(door, self._http_port)
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
