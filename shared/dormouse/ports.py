@@ -478,6 +478,11 @@ class Storage(StreamedObjects, Uploads, Protocol):
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""
 
+    def expose(self, prefix: str) -> None:
+        """Let each object whose path begins with `prefix` be where other programs find it: at its
+        path below `uri`. Small ones may be kept elsewhere before.
+        """
+
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Yield the versions of objects that were deleted or replaced and are still kept."""
 

@@ -192,6 +192,9 @@ class FolderStorage:
                     found.append(stored)
         yield from sorted(found, key=lambda item: item.path)
 
+    def expose(self, prefix: str) -> None:
+        """Do nothing: each object is a file."""
+
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Yield nothing: a folder keeps no deleted objects."""
         yield from ()

@@ -13,19 +13,28 @@ import pytest
 
 from dormouse.aws.storage import S3Storage
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
+from dormouse.folder import objects
+from dormouse.folder.objects import FolderObjects
+from dormouse.folder.sqlite import Database
 from dormouse.ports import Storage
 from dormouse.storage import PIECE_BYTES, FolderStorage
+from dormouse.system import SystemClock
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.memory_storage import MemoryStorage
 
 
-@pytest.fixture(params=["folder", "memory", "s3"])
+@pytest.fixture(params=["folder", "rows", "memory", "s3"])
 def storage(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Storage]:
     match request.param:
         case "folder":
             yield FolderStorage(tmp_path / "root")
+        case "rows":
+            monkeypatch.setattr(objects, "may_be_row", bool)
+            database = Database(tmp_path / "rows.sqlite")
+            database.create()
+            yield FolderObjects(tmp_path / "root", database, SystemClock())
         case "memory":
             yield MemoryStorage()
         case _:

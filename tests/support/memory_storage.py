@@ -112,6 +112,9 @@ class MemoryStorage:
             ]
         yield from sorted(found, key=lambda item: item.path)
 
+    def expose(self, prefix: str) -> None:
+        """Do nothing."""
+
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Yield nothing: deleted objects are not kept."""
         yield from ()

@@ -458,6 +458,9 @@ class S3Storage:
         for item in _listed(self._client, self._bucket, check_prefix(prefix)):
             yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
 
+    def expose(self, prefix: str) -> None:
+        """Do nothing: each object is one of the bucket."""
+
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Return what a versioned bucket keeps of objects that were deleted or replaced."""
         lasting_ms: int | None = None

@@ -17,7 +17,7 @@ from dormouse.schema.schema import Schema
 from dormouse.showing import Listing
 from dormouse.state.partitions import ROOT, Partition, Reference
 from dormouse.state.state import TableState
-from dormouse.stored.paths import shard_path
+from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def files_of(
     storage: Storage, table_id: str, schema: Schema, state: TableState
 ) -> Listing[TableFile]:
     """Return the files of the shards with rows that count, in the order of `shards_of`."""
+    storage.expose(data_prefix(table_id))
     root = storage.uri if "://" in storage.uri else Path(storage.uri).absolute().as_uri()
     found = [
         TableFile(

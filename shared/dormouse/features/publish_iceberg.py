@@ -30,7 +30,7 @@ from dormouse.schema.iceberg import hive_type
 from dormouse.state.state import TableState
 from dormouse.state.store import StateStore
 from dormouse.state.versions import Checkpoint, PublicationRecord
-from dormouse.stored.paths import iceberg_prefix, publication_sequence
+from dormouse.stored.paths import data_prefix, iceberg_prefix, publication_sequence
 from dormouse.tables.table import Table, glue_name, is_mirrored, is_published
 
 # Let the entry of a table in Glue name the metadata that is published.
@@ -189,6 +189,7 @@ def _publish(services: Services, table: Table, record: PublicationRecord) -> boo
         plan = plan_after(None)
     rows = find_dead_rows(services.storage, table, plan.unranked, services.cache)
     publication = plan.publication(rows)
+    services.storage.expose(data_prefix(table.id))
     for made in publication.objects:
         services.storage.put(made.path, made.content)
     sequence = publication.record.sequence

@@ -254,6 +254,11 @@ class LeavingStorage:
         self._leaving.check()
         return self._storage.list(prefix)
 
+    def expose(self, prefix: str) -> None:
+        """Let each object whose path begins with `prefix` be where other programs find it."""
+        self._leaving.check()
+        self._storage.expose(prefix)
+
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Yield what is kept of deleted objects."""
         self._leaving.check()

@@ -236,8 +236,10 @@ def _code(error: sqlite3.Error) -> int:
 
 APPLICATION_ID = 0x444F524D
 """``DORM``: says in the head of the file whose it is."""
-FORMAT = 1
+FORMAT = 2
 """The form of the tables of SQL and of what is in them. A release refuses a file of a later one."""
+WITHOUT_OBJECTS = 1
+"""The form before small objects were in the file, which `check_format` brings to this one."""
 WAL_BYTES = 16 * 1024 * 1024
 """What is kept of the WAL once its content is in the file."""
 LEAST_FREE_PAGES, SHRUNK_PAGES, SHRINKS_AT_ONCE = 1024, 1024, 64
@@ -245,7 +247,10 @@ LEAST_FREE_PAGES, SHRUNK_PAGES, SHRINKS_AT_ONCE = 1024, 1024, 64
 BUSY_SECONDS = 60.0
 """How long a transaction waits for those of others, each of which takes milliseconds."""
 
-_TABLES = """
+_OBJECTS = """
+CREATE TABLE objects (path TEXT PRIMARY KEY, body BLOB NOT NULL, modified_ms INTEGER NOT NULL);
+"""
+_TABLES = f"""{_OBJECTS}
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE items (
     space TEXT NOT NULL,
@@ -320,11 +325,16 @@ class Database:
             return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
 
     def check_format(self) -> None:
-        """Refuse a file of another program, or of another format.
+        """Refuse a file of another program, or of another format; bring one of the format before
+        to this one. Call it while no other process can do the same.
 
         Raises:
             InvalidRequestError, CorruptDataError: it is one.
         """
+        with using(self.path), self._opened() as connection:
+            if connection.select("PRAGMA user_version") == [(WITHOUT_OBJECTS,)]:
+                head = f"PRAGMA user_version = {FORMAT}; COMMIT;"
+                connection.executescript(f"BEGIN IMMEDIATE; {_OBJECTS} {head}")
         self._give_back(self._taken())
 
     def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
@@ -410,6 +420,14 @@ class Database:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
         return int(free) if 2 * free > pages else 0
+
+    def forget(self) -> None:
+        """Empty the WAL, which has the bytes of rows that were deleted, unless others use it now:
+        then they write over it, or the last of them that closes.
+        """
+        with using(self.path), self._opened() as connection:
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.select("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check_writable(self) -> None:
         """Raise InvalidRequestError if the folder can only be read."""

@@ -19,6 +19,7 @@ from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.folder.inbox import Inbox
 from dormouse.folder.layout import DATABASE, Layout
+from dormouse.folder.objects import FolderObjects
 from dormouse.folder.processes import Leaving, LeavingStorage, Process, is_alive, locked
 from dormouse.folder.publications import FolderPublications
 from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
@@ -120,6 +121,7 @@ def open_folder(
             _check_nothing_is_lost(layout)
             database.create()
         database.check_format()
+        layout.tables.mkdir(exist_ok=True)
         process = Process.joined(layout.processes, TimeOrderedIds().new(), release)
         if process.is_alone:  # so what is unfinished is of writers that died
             incoming = (layout.tables, layout.exports, layout.inbox)
@@ -154,14 +156,14 @@ def _is_new(layout: Layout) -> bool:
 
 
 def _check_nothing_is_lost(layout: Layout) -> None:
-    """Refuse an empty SQLite file beside tables: it is not that of a maker who died.
+    """Refuse an empty SQLite file beside the folder of tables: a maker who died had none yet.
 
     Raises:
-        CorruptDataError: there are tables.
+        CorruptDataError: there is one, though maybe all that it had was small, and in SQLite.
     """
-    if any(folder.name != INCOMING for folder in layout.tables.glob("*")):
+    if layout.tables.exists():
         raise CorruptDataError(
-            f"{layout.database} is empty, but {layout.tables} holds tables",
+            f"{layout.database} is empty, but there is {layout.tables} of an instance",
             hint="bring the folder back from a backup",
         )
 
@@ -186,7 +188,8 @@ def _wired(
     queues = SqliteQueues(database, clock, name, alive, thread.wake)
     inbox = Inbox(layout.inbox, database, clock, thread.wake)
     runs = SparkRuns(database, clock, name, alive, thread.wake)
-    storage, results = FolderStorage(layout.tables), FolderStorage(layout.exports)
+    storage = FolderObjects(layout.tables, database, clock)
+    results = FolderStorage(layout.exports)
     items = SqliteItems(database)
     services = Services(
         tables=ItemTables(items),
@@ -223,8 +226,9 @@ def _wired(
 def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
     """Return data, exports and inbox of a folder, for a process that uses nothing else of it."""
     layout = Layout(root)
-    inbox = Inbox(layout.inbox, Database(layout.database), SystemClock())
-    return FolderStorage(layout.tables), FolderStorage(layout.exports), inbox
+    database, clock = Database(layout.database), SystemClock()
+    storage = FolderObjects(layout.tables, database, clock)
+    return storage, FolderStorage(layout.exports), Inbox(layout.inbox, database, clock)
 
 
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:

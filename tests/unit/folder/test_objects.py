@@ -1,0 +1,254 @@
+"""Small objects of a folder are rows of its SQLite file; every door still finds them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.errors import CorruptDataError
+from dormouse.folder import objects
+from dormouse.folder.objects import MOST_BYTES, FolderObjects
+from dormouse.folder.sqlite import FORMAT, WITHOUT_OBJECTS, Database
+from dormouse.folder.wiring import files_of, open_folder
+from dormouse.storage import FolderStorage
+from tests.support.adapters import FakeClock
+
+SHARD = "t/data/0-0.parquet"
+SMALL, LARGE = b"x" * MOST_BYTES, b"y" * (MOST_BYTES + 1)
+ROWS = pa.table({"k": list(range(10)), "secret": ["a whiskered secret"] * 10})
+
+
+@pytest.fixture
+def storage(tmp_path: Path, database: Database, clock: FakeClock) -> FolderObjects:
+    return FolderObjects(tmp_path / "tables", database, clock)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    with Instance.open(tmp_path / "mice", background=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def handle(instance: Instance) -> TableHandle:
+    handle = instance.create_table("words", "k:long, secret:string", row_keys=["k"])
+    handle.ingest(ROWS)
+    assert not files_below(handle)
+    return handle
+
+
+def files_below(handle: TableHandle) -> list[Path]:
+    """Return the files of the data root."""
+    return [path for path in Path(handle.services.storage.uri).rglob("*") if path.is_file()]
+
+
+def is_file(storage: FolderStorage, path: str) -> bool:
+    return (Path(storage.uri) / path).is_file()
+
+
+def keys(handle: TableHandle) -> list[int]:
+    return handle.query().to_arrow()["k"].to_pylist()
+
+
+@pytest.mark.parametrize("body", [b"", SMALL, LARGE])
+def test_a_shard_is_a_row_up_to_a_size_and_reads_as_a_file_would(
+    storage: FolderObjects, tmp_path: Path, clock: FakeClock, body: bytes
+) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(body)
+    assert storage.upload(SHARD, local)
+    assert not storage.put(SHARD, body)
+    assert is_file(storage, SHARD) == (body == LARGE)
+    assert storage.get(SHARD) == storage.open(SHARD, len(body)).read() == body
+    (listed,) = storage.list("t/data/")
+    assert (listed.path, listed.size_bytes) == (SHARD, len(body))
+    assert body == LARGE or listed.modified_ms == clock.now_ms()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"t/data/{'0' * 32}p-0.parquet",
+        "t/iceberg/metadata/00001.metadata.json",
+        "t/rejected/0.jsonl",
+    ],
+)
+def test_what_other_programs_read_is_a_file_however_small(
+    storage: FolderObjects, path: str
+) -> None:
+    storage.put(path, SMALL)
+    assert is_file(storage, path)
+
+
+@pytest.mark.parametrize(("first", "second"), [(SMALL, LARGE), (LARGE, SMALL)])
+def test_of_two_writers_of_a_path_the_first_wins_whatever_the_size(
+    storage: FolderObjects, tmp_path: Path, first: bytes, second: bytes
+) -> None:
+    (tmp_path / "local").write_bytes(second)
+    assert storage.put(SHARD, first)
+    assert not storage.put(SHARD, second)
+    assert not storage.upload(SHARD, tmp_path / "local")
+    assert storage.get(SHARD) == first
+    assert is_file(storage, SHARD) == (first == LARGE)
+
+
+def test_a_file_that_gets_its_name_beside_a_row_gives_it_up(
+    storage: FolderObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is put after the other writer saw none, and before its file has the name."""
+    plain = FolderStorage.put
+
+    def meanwhile(self: FolderStorage, path: str, body: bytes) -> bool:
+        monkeypatch.undo()
+        assert storage.put(path, SMALL)
+        return plain(self, path, body)
+
+    monkeypatch.setattr(FolderStorage, "put", meanwhile)
+    assert not storage.put(SHARD, LARGE)
+    assert storage.get(SHARD) == SMALL
+    assert not is_file(storage, SHARD)
+
+
+def test_exposed_objects_are_files_with_the_same_bytes_and_listed_once(
+    storage: FolderObjects,
+) -> None:
+    storage.put(SHARD, SMALL)
+    storage.put("u/data/0-0.parquet", SMALL)
+    for _ in range(2):
+        storage.expose("t/data/")
+        assert (Path(storage.uri) / SHARD).read_bytes() == storage.get(SHARD) == SMALL
+        assert [each.path for each in storage.list("")] == [SHARD, "u/data/0-0.parquet"]
+    assert not is_file(storage, "u/data/0-0.parquet")
+    assert not storage.put(SHARD, b"")
+    storage.delete([SHARD])
+    assert [*storage.list("t/")] == []
+
+
+def test_an_object_that_is_exposed_while_it_is_listed_is_not_missed(
+    storage: FolderObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put(SHARD, SMALL)
+    plain = FolderStorage.list
+
+    def meanwhile(self: FolderStorage, prefix: str) -> object:
+        monkeypatch.undo()
+        storage.expose("")
+        return plain(self, prefix)
+
+    monkeypatch.setattr(FolderStorage, "list", meanwhile)
+    assert [each.path for each in storage.list("t/")] == [SHARD]
+
+
+def test_bytes_of_a_deleted_object_are_in_no_file(tmp_path: Path, storage: FolderObjects) -> None:
+    storage.put(SHARD, b"a whiskered secret " * 500)
+    storage.put("t/data/1-0.parquet", b"kept")
+    assert any(b"whiskered" in path.read_bytes() for path in tmp_path.rglob("*.sqlite*"))
+    storage.delete([SHARD])
+    assert not any(b"whiskered" in path.read_bytes() for path in tmp_path.rglob("*.sqlite*"))
+
+
+def test_deleting_waits_for_no_reader(database: Database, storage: FolderObjects) -> None:
+    storage.put(SHARD, SMALL)
+    with database.reading() as connection:
+        connection.select("SELECT path FROM objects")
+        storage.delete([SHARD])
+    assert [*storage.list("")] == []
+
+
+def test_a_folder_of_the_release_before_is_brought_to_this_form(tmp_path: Path) -> None:
+    root = tmp_path / "mice"
+    open_folder(root, background=False).close()
+    with sqlite3.connect(root / "dormouse.sqlite") as connection:
+        connection.executescript(f"DROP TABLE objects; PRAGMA user_version = {WITHOUT_OBJECTS}")
+    with pytest.raises(CorruptDataError, match=f"format {WITHOUT_OBJECTS}"):
+        Database(root / "dormouse.sqlite").select("SELECT 1")
+    opened = open_folder(root, background=False)
+    assert opened.services.storage.put(SHARD, SMALL)
+    opened.close()
+    with sqlite3.connect(root / "dormouse.sqlite") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+
+
+def test_rows_are_read_verified_and_merged(instance: Instance, handle: TableHandle) -> None:
+    for number in range(1, 9):
+        handle.ingest(pa.table({"k": [10 * number], "secret": ["more"]}))
+    assert handle.check(all_bytes=True).findings == ()
+    assert instance.folder is not None
+    instance.folder.finish(60)
+    instance.compact("words")
+    instance.folder.finish(60)
+    assert keys(handle) == sorted([*range(10), *range(10, 90, 10)])
+    sql = instance.sql("SELECT count(*) AS n FROM words WHERE k < 20").to_arrow()
+    assert sql["n"].to_pylist() == [11]
+
+
+def test_the_files_of_a_table_are_there_to_be_opened(handle: TableHandle) -> None:
+    (found,) = handle.files()
+    assert pq.read_table(unquote(urlparse(found.uri).path))["k"].to_pylist() == list(range(10))
+    assert keys(handle) == list(range(10))
+
+
+def test_what_is_published_for_iceberg_is_there_to_be_opened(
+    instance: Instance, handle: TableHandle
+) -> None:
+    instance.set_properties("words", {"iceberg": "on"})
+    assert instance.folder is not None
+    instance.folder.finish(60)
+    assert handle.iceberg.check() == []
+    shards = [Path(urlparse(each.uri).path) for each in handle.iceberg.files()]
+    assert shards
+    assert all(path.is_file() for path in shards)
+
+
+def test_a_lost_state_is_rebuilt_from_rows_too(handle: TableHandle) -> None:
+    handle.rebuild()
+    assert keys(handle) == list(range(10))
+    assert handle.check(all_bytes=True).findings == ()
+
+
+def test_a_copy_and_an_export_have_the_rows(tmp_path: Path, handle: TableHandle) -> None:
+    from dormouse.client.administration import copy_table
+
+    with Instance.open(tmp_path / "other", background=False) as other:
+        copied = copy_table(handle, other).table
+        assert keys(copied) == list(range(10))
+        assert copied.check(all_bytes=True).findings == ()
+    handle.export(to="here").wait()
+    exported = (tmp_path / "mice" / "exports").rglob("*.parquet")
+    assert sum(pq.read_metadata(path).num_rows for path in exported) == 10
+
+
+def test_a_purge_is_proved_and_its_bytes_are_in_no_file(
+    instance: Instance, tmp_path: Path, handle: TableHandle
+) -> None:
+    instance.set_properties("words", {"gc_delay_seconds": 0})
+    assert handle.prove_purge(keys=[{"k": 3}]).rows == 1
+    handle.purge(where="k < 100")
+    assert instance.folder is not None
+    instance.folder.finish(60)
+    proof = handle.prove_purge(where="secret = 'a whiskered secret'")
+    assert proof.is_complete, proof
+    files = [path for path in (tmp_path / "mice").rglob("*") if path.is_file()]
+    assert not any(b"whiskered" in path.read_bytes() for path in files)
+
+
+def test_a_process_that_uses_nothing_but_files_reads_rows_too(handle: TableHandle) -> None:
+    """As the readers of Spark do."""
+    data, _, _ = files_of(Path(handle.services.storage.uri).parent)
+    assert isinstance(data, FolderObjects)
+    (shard,) = handle.shards()
+    assert data.get(f"{handle.table.id}/data/{shard.id}.parquet")[:4] == b"PAR1"
+
+
+def test_rows_of_no_kind_that_may_be_one_are_none() -> None:
+    assert objects.may_be_row(SHARD)
+    assert objects.may_be_row("t/state/0/snapshots/0.parquet")
+    assert not objects.may_be_row("t/exports/0")
