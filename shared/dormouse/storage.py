@@ -426,11 +426,20 @@ def read_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
     If it is closed early, making items ends, too: a generator that makes them is closed.
     """
     source = iter(items)
+    try:
+        yield from _next(source)  # of few rows it is all there is: no thread is begun for these
+        second = _next(source)
+    except BaseException:
+        _close(source)
+        raise
+    if not second:
+        return
     with ThreadPoolExecutor(1) as thread:
         pending: deque[Future[list[_Item]]] = deque()
         try:
             for _ in range(DEPTH):
                 pending.append(thread.submit(_next, source))
+            yield from second
             while made := pending.popleft().result():
                 pending.append(thread.submit(_next, source))
                 yield from made

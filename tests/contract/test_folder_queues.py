@@ -110,8 +110,21 @@ def test_a_message_goes_at_once_with_those_that_follow_from_it_or_not_at_all(
     assert queues.depths([CHANGES]) == {CHANGES: 2}
     with database.writing() as connection:
         connection.execute("DROP TRIGGER kept")
-    queues.send(changes(1), done)
+    queues.send(changes(2), done)
     assert queues.depths([CHANGES]) == {CHANGES: 2}
+
+
+def test_the_same_news_are_sent_once_until_somebody_has_received_them(
+    queues: SqliteQueues, clock: FakeClock
+) -> None:
+    queues.send(changes(1, delay_seconds=60))  # nobody can receive them yet
+    for _ in range(2):
+        queues.send(changes(2))
+    assert received(queues) == ["0000", "0001"]
+    queues.send(changes(1))
+    assert received(queues) == ["0000"]
+    clock.advance(seconds=60)
+    assert received(queues)[:1] == ["0000"]
 
 
 def test_one_that_came_again_is_not_deleted_by_a_slow_receiver(

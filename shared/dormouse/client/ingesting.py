@@ -42,6 +42,7 @@ from dormouse.features.batch_files import (
 from dormouse.files.cells import Row, check_row_names, rows_to_batch, with_fitting_keys
 from dormouse.files.frames import Frame, how_to_frame, is_frame, read_frame
 from dormouse.files.inferred import folder_prefix
+from dormouse.files.loader import LocalRows
 from dormouse.log.sources import ingested_of
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
@@ -345,6 +346,10 @@ class Ingested:
 # takes them away forgets the key too. A frame without rows uploads no file, and so takes no key.
 
 MAX_KEY_CHARACTERS = 1024
+FEW_BYTES = 256 * 1024
+"""Rows of so many bytes are ingested from memory: to write them to a file and to read it would take
+most of the time.
+"""
 
 
 def ingest_frame(
@@ -378,26 +383,54 @@ def ingest_frame(
             f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
             hint="end the name in .parquet",
         )
+    batches = read_frame(frame, handle.current().schema)
+    at_once = at_once and not again
+    is_named = name is not None or idempotency_key is not None
+    few, is_all = _few(batches) if at_once and not is_named else ([], False)
+    if is_all and few:
+        # A file of the rows has another tag; so that it is the same source, its key alone says so.
+        unique = handle.services.ids.new()
+        if ingested := _ingested_at_once(handle, idempotent_key(handle.table, unique), few):
+            return _watched(ingested, watch)
+        key = idempotent_key(handle.current(), unique)
     with scratch_file(handle) as local:
-        if not write_frame(frame, handle.current().schema, local):
+        if not _write_batches(chain(few, batches), handle.current().schema, local):
             return Ingested(handle, ())
-        if at_once and not again and (ingested := _ingested_at_once(handle, key, local)):
-            if watch is not None:
-                watch(*ingested.sources)
-            return ingested
+        if at_once and not is_all and (ingested := _ingested_at_once(handle, key, local)):
+            return _watched(ingested, watch)
         return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
 
 
-def _ingested_at_once(handle: TableHandle, key: str, local: Path) -> Ingested | None:
-    """Ingest a file of rows here, as if it had been dropped under `key`; None if it should be, so
-    that it waits for others as the table says, for Spark, or for another try.
+def _watched(ingested: Ingested, watch: Callable[[Source], None] | None) -> Ingested:
+    if watch is not None:
+        watch(*ingested.sources)
+    return ingested
+
+
+def _few(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]:
+    """Return the first batches of a frame, and whether they are all of it, and few."""
+    first: list[pa.RecordBatch] = []
+    for batch in batches:
+        first += [batch] if batch.num_rows else []
+        if sum(each.nbytes for each in first) > FEW_BYTES:
+            return first, False
+    return first, True
+
+
+def _ingested_at_once(handle: TableHandle, key: str, local: LocalRows) -> Ingested | None:
+    """Ingest a file, or rows, here, as if a file had been dropped under `key`; None if it should
+    be, so that it waits for others as the table says, for Spark, or for another try.
     """
     from dormouse.features.ingest import ingest_at_once
 
     table, services = handle.table, handle.services
-    with local.open("rb") as file:
-        etag = file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
-    dropped_ms, size_bytes = services.clock.now_ms(), local.stat().st_size
+    dropped_ms, etag = services.clock.now_ms(), ""
+    if isinstance(local, Path):
+        size_bytes = local.stat().st_size
+        with local.open("rb") as file:
+            etag = file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
+    else:
+        size_bytes = sum(batch.nbytes for batch in local)
     source = Source(handle.bucket.name, key, etag, size_bytes, dropped_ms=dropped_ms)
     _, waits = due_batches([source], table.properties)
     sent = ingest_message(table, table.generation, (source,))
@@ -438,15 +471,9 @@ def scratch_file(handle: TableHandle) -> Iterator[Path]:
         yield Path(folder) / "rows.parquet"
 
 
-def write_frame(frame: Frame, schema: Schema, local: Path) -> int:
-    """Write the rows of a frame to a Parquet file with the types of the table; return how many.
-
-    Raises:
-        RefusedSourceError: they do not fit the table.
-        InvalidRequestError: it is a stream that was read before.
-    """
+def _write_batches(batches: Iterable[pa.RecordBatch], schema: Schema, local: Path) -> int:
+    """Write batches to a Parquet file with the types of the table; return how many rows it has."""
     rows = 0
-    batches = read_frame(frame, schema)
     with pq.ParquetWriter(local, arrow_schema(schema), compression="zstd") as writer:
         for batch in batches:
             writer.write_batch(batch)

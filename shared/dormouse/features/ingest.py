@@ -23,6 +23,7 @@ from dormouse.features.batch_files import look_up_sources
 from dormouse.files.loader import (
     Begins,
     Loaded,
+    LocalRows,
     SourceLoader,
     load_local,
     load_sources,
@@ -152,10 +153,10 @@ def write_in_process(
     state: TableState,
     sources: Sequence[Source],
     begins: Begins | None = None,
-    local: Path | None = None,
+    local: LocalRows | None = None,
 ) -> Written:
     """Write sources as shards in this process; `begins` is called as `Begins` says. Without a
-    download, if the only one is the file `local`.
+    download, if the only one is `local`.
 
     A source that alone does not fit into the scratch space of a process is refused.
 
@@ -181,7 +182,7 @@ def _write_in_scratch(
     state: TableState,
     sources: Sequence[Source],
     begins: Begins | None,
-    local: Path | None,
+    local: LocalRows | None,
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         loader = loader_of(
@@ -227,8 +228,10 @@ def ingest(
     return changed  # planning finishes a reset if the state is behind the registry
 
 
-def ingest_at_once(services: Services, table: Table, job: IngestJob, local: Path) -> Written | None:
-    """Ingest the only file of a job, which is `local`, for a caller that waits; None if the table
+def ingest_at_once(
+    services: Services, table: Table, job: IngestJob, local: LocalRows
+) -> Written | None:
+    """Ingest the only source of a job, which is `local`, for a caller that waits; None if the table
     was reset since.
 
     No message has the job, so nobody takes it up after a crash: only its end is recorded, and the
@@ -458,7 +461,9 @@ def _write(
         lineage=Lineage(sources=tuple(s.remembered_id for s in sources)),
     )
     leaves = list(state.partitions.leaves())
-    holding = count_leaves_holding(loader.sampled_keys(), leaves)
+    holding = len(leaves)  # as little as this shares shards, in however few leaves it lies
+    if loader.size_bytes >= MIN_LEAF_BYTES:
+        holding = count_leaves_holding(loader.sampled_keys(), leaves)
     strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage,

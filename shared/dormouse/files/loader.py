@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -117,6 +118,11 @@ class SourceLoader:
             left_out.unlink(missing_ok=True)
         self._loaded.absorb(staged)
 
+    def add_rows(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Load rows in the types of the table."""
+        for batch in batches:
+            self._loaded.add(batch)
+
     def sampled_keys(self) -> Iterator[Key]:
         """Return the keys of a sample of rows: one in every few hundred KiB."""
         return self._loaded.sampled_keys()
@@ -157,10 +163,17 @@ Loaded = Generator[tuple[Source, RefusedSourceError | None]]
 """Sources that were loaded, or with the reason if they were not."""
 
 
-def load_local(loader: SourceLoader, source: Source, local: Path) -> Loaded:
-    """Load one source that is a local file, and yield it; the file stays."""
+LocalRows: TypeAlias = Path | Sequence[pa.RecordBatch]
+"""A local file, or rows that fit the table, in its types."""
+
+
+def load_local(loader: SourceLoader, source: Source, local: LocalRows) -> Loaded:
+    """Load one source that is a local file or rows, and yield it; the file stays."""
     try:
-        loader.add(local, source.key)
+        if isinstance(local, Path):
+            loader.add(local, source.key)
+        else:
+            loader.add_rows(local)
     except RefusedSourceError as error:
         yield source, error
     else:

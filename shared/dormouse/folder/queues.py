@@ -110,6 +110,8 @@ def _of(connection: sqlite3.Connection, process: str) -> list[tuple[int, str]]:
 
 MAX_REASON_CHARACTERS = 1000
 _SENT_AT_ONCE = 100
+NEWS = ("table-changes", "iceberg-changes")
+"""The queues whose messages only say that a table has changed."""
 _KNOWN = frozenset((*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES))
 _NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INSERT = (
@@ -366,11 +368,21 @@ class SqliteQueues:
             for each in messages
         ]
         places = [message.place for message in done]
-        with self._ending(done) as connection:
-            connection.executemany(_INSERT, rows)
-            connection.executemany(f"DELETE FROM messages {THIS}", places)
+        rows = [row for row in rows if row[0] not in NEWS or not self._is_unread(*row[:2], now_ms)]
+        if rows or places:
+            with self._ending(done) as connection:
+                connection.executemany(_INSERT, rows)
+                connection.executemany(f"DELETE FROM messages {THIS}", places)
         if messages:
             self._sent()
+
+    def _is_unread(self, queue: str, body: str, now_ms: int) -> bool:
+        """Return whether the same message waits that nobody has received: who does will see all
+        that was committed before now.
+        """
+        same = "queue = ? AND body = ? AND visible_ms <= ? AND receipt = ''"
+        select = f"SELECT 1 FROM messages WHERE {same} LIMIT 1"
+        return bool(self._database.select(select, (queue, body, now_ms)))
 
 
 def insert_message(

@@ -29,7 +29,7 @@ from dormouse.errors import (
 )
 from dormouse.folder.inbox import Inbox
 from dormouse.folder.processes import Leaving, LeavingError
-from dormouse.folder.queues import SWEPT, Received, SqliteQueues, jobs_in_queues
+from dormouse.folder.queues import NEWS, SWEPT, Received, SqliteQueues, jobs_in_queues
 from dormouse.folder.spark import SparkWorker
 from dormouse.folder.sqlite import Database, full_disk, remove_expired
 from dormouse.jobs import MAX_RECEIVES, SWEEP_SECONDS, permanent_failure
@@ -245,8 +245,6 @@ def _logged(what: str, run: Callable[[], object]) -> None:
 VISIBILITY_SECONDS = 60 * 60
 """How long a message is hidden where no process has a name; otherwise, while its worker lives."""
 FILES_AT_ONCE, CHANGES_AT_ONCE = 1000, 100
-_CHANGES = ("table-changes", "iceberg-changes")
-"""The queues whose messages only say that a table has changed."""
 LOOK_SECONDS = 1.0
 """How often the inbox is looked at, and dead processes are looked for."""
 LOOKING_SHARE = 20
@@ -308,9 +306,7 @@ class Worker:
             if queue == INGEST_QUEUE and self.reader is not None:
                 self.reader.keep(partial(self._waits, queue))
                 continue
-            most = (
-                FILES_AT_ONCE if queue == "files" else CHANGES_AT_ONCE if queue in _CHANGES else 1
-            )
+            most = FILES_AT_ONCE if queue == "files" else CHANGES_AT_ONCE if queue in NEWS else 1
             received = self.queues.receive(queue, most, VISIBILITY_SECONDS)
             if received:
                 self._handle(queue, received)
@@ -341,7 +337,7 @@ class Worker:
             return
         decode = decode_admin if queue == "admin" else stage.decode
         found = self._deliveries.decoded(received, decode)
-        if queue in _CHANGES:
+        if queue in NEWS:
             self._plan(found, stage.load())
             return
         for message, content in found:
@@ -435,6 +431,10 @@ def _raise(error: Exception) -> Iterable[OutboundMessage]:
 
 POLL_SECONDS = 0.5
 """How long an idle worker waits before it asks SQLite for messages of other processes."""
+GATHER_SECONDS = 0.5
+"""How long a worker rests after its work: of many small commits meanwhile, their table is planned
+once, and their shards are merged together.
+"""
 END_POLL_SECONDS = 0.05
 FAILED_SECONDS = 5.0
 
@@ -487,7 +487,9 @@ class Background:
 
     def _work(self) -> None:
         assert self.worker is not None
+        is_busy = False
         while not self._leaving:
+            was_busy = is_busy
             try:
                 is_busy = self.worker.step()
             except LeavingError:
@@ -502,11 +504,19 @@ class Background:
                     logger.warning("the worker could not look for work: %s", said)
                     logger.debug("it failed here", exc_info=error)
                 continue
-            if not is_busy:
+            if was_busy and not is_busy:
+                self._rest(GATHER_SECONDS)
+            elif not is_busy:
                 self._pause(POLL_SECONDS)
 
+    def _rest(self, seconds: float) -> None:
+        """Wait; the end of the main thread wakes nobody, so look for it often."""
+        for _ in range(round(seconds / END_POLL_SECONDS)):
+            if not self._leaving:
+                time.sleep(END_POLL_SECONDS)
+
     def _pause(self, seconds: float) -> None:
-        """Wait to be woken; the end of the main thread wakes nobody, so look for it often."""
+        """Wait as `_rest`, but end when woken."""
         for _ in range(max(1, round(seconds / END_POLL_SECONDS))):
             if self._leaving or self._wake.wait(END_POLL_SECONDS):
                 break

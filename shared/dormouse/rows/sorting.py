@@ -106,6 +106,8 @@ SAMPLES_PER_PIECE = 32
 """About how many rows of a piece are samples, with as many bytes from each to the next: a row that
 is wider than that is a sample itself. So ranges are small wherever wide rows lie.
 """
+LEAST_SAMPLE_BYTES = 16 * 1024
+"""Few rows need few samples, each of which takes as long as to sort dozens of rows."""
 MAX_FILES = 64
 """The most files merged at once: one block of each is in memory."""
 
@@ -212,7 +214,8 @@ class Sorter:
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             for batch in sort_piece(pending, self._schema):
-                run = _held_run([batch], batch.nbytes // SAMPLES_PER_PIECE, self._schema)
+                sample_bytes = max(LEAST_SAMPLE_BYTES, batch.nbytes // SAMPLES_PER_PIECE)
+                run = _held_run([batch], sample_bytes, self._schema)
                 self._held.append(run)
                 self._held_bytes += run.size_bytes
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Annotated, Self
 
@@ -170,7 +171,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     v: int
     table_id: str
     shard_id: str
-    schema: dict[str, object]
+    schema: msgspec.Raw
     range_min: str
     range_max: str | None
     job: str
@@ -188,6 +189,17 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: tuple[tuple[str, int], ...]
 
 
+@lru_cache(maxsize=64)
+def _encoded(schema: Schema) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(schema.to_json()))
+
+
+@lru_cache(maxsize=64)
+def _decoded_schema(stored: bytes) -> Schema:
+    """Return a schema, which takes most of the time in which a footer is decoded."""
+    return Schema.from_json(decode_json(stored, object))
+
+
 def encode_footer(footer: ShardFooter) -> bytes:
     """Return the value of the Parquet metadata key ``dormouse``."""
     provenance = footer.provenance
@@ -196,7 +208,7 @@ def encode_footer(footer: ShardFooter) -> bytes:
             v=VERSION,
             table_id=footer.table_id,
             shard_id=footer.shard_id,
-            schema=footer.schema.to_json(),
+            schema=_encoded(footer.schema),
             range_min=key_to_hex(provenance.range.min),
             range_max=None if provenance.range.max is None else key_to_hex(provenance.range.max),
             job=provenance.job,
@@ -229,7 +241,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
         return ShardFooter(
             table_id=body.table_id,
             shard_id=body.shard_id,
-            schema=Schema.from_json(body.schema),
+            schema=_decoded_schema(bytes(body.schema)),
             provenance=_provenance(body),
             rows=body.rows,
             min_key=key_from_hex(body.min_key),

@@ -49,6 +49,8 @@ from dormouse.stored import checksums
 Codec: TypeAlias = Literal["zstd", "none"]
 LEAST_SAVING = 0.05
 """The part of a column's bytes that compressing it must save."""
+LEAST_MEASURED_ROWS = 64
+"""Of fewer rows, the numbers take less time to compress than to measure."""
 REPETITION = 4
 """A dictionary pays if, on average, each value occurs at least this often in a row group."""
 DICTIONARY_SHARE = 2
@@ -64,7 +66,7 @@ def packed_numbers(
     the schema `stored`, and `encodings` of some columns by name: they are written to memory.
     """
     numbers = [field.name for field in schema.fields if _is_number(field.type)]
-    if not numbers:
+    if not numbers or first.num_rows < LEAST_MEASURED_ROWS:
         return {}
     packed = {name: encodings[name] for name in numbers if name in encodings}
     sink = pa.BufferOutputStream()

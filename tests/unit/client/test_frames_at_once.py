@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dormouse.arrow.types import arrow_schema
+from dormouse.client import ingesting
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import (
@@ -21,6 +23,8 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.features import ingest as stage
+from dormouse.files import loader
+from tests.support.every_type import EVERY_TYPE, row_of_every_type
 
 ROWS = pa.table({"k": [3, 1, 2]})
 
@@ -150,3 +154,33 @@ def test_a_table_that_was_reset_meanwhile_takes_the_rows_as_a_file_or_says_so(
     handle.ingest(ROWS)
     assert len(files(handle)) == 1
     assert keys(handle) == [1, 2, 3]
+
+
+def test_few_rows_need_no_file_and_are_the_same_as_from_one(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    read_source = loader.read_source
+
+    def noted(*given: object) -> object:
+        read.append(given)
+        return read_source(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loader, "read_source", noted)
+    rows = pa.Table.from_pylist([*map(row_of_every_type, range(9))], arrow_schema(EVERY_TYPE))
+    quick, slow = (instance.create_table(name, EVERY_TYPE) for name in ("quick", "slow"))
+    assert quick.ingest(rows).done
+    assert not read
+    with monkeypatch.context() as patch:
+        patch.setattr(ingesting, "FEW_BYTES", 0)
+        assert slow.ingest(rows).done
+    assert read
+    found = quick.query().to_arrow()
+    assert found.num_rows == 9
+    assert found.equals(slow.query().to_arrow())
+
+
+def test_a_frame_without_rows_is_no_source(handle: TableHandle) -> None:
+    batch = pa.RecordBatch.from_pydict({"k": pa.array([], pa.int64())})
+    assert handle.ingest(pa.Table.from_batches([batch, batch])).sources == ()
+    assert not list(handle.shards())
