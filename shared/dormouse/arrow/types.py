@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -85,6 +86,7 @@ def arrow_type(
             return pa.struct([pa.field(m.name, arrow_type(m.type, decimal)) for m in members])
 
 
+@lru_cache(maxsize=64)
 def arrow_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's batches: its columns in
     order, with their nullability.
@@ -223,6 +225,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 _FIELD_ID = b"PARQUET:field_id"
 
 
+@lru_cache(maxsize=64)
 def stored_schema(schema: Schema) -> pa.Schema:
     """Return ``arrow_schema(schema)`` with the field ids that are stored in Parquet files, for
     nested fields too.

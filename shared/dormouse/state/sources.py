@@ -31,6 +31,7 @@ _ENDINGS_HINT = (
 )
 _KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.([0-9a-f]{32})\.(?:parquet|jsonl)")
 """The keys of objects whose rows have an idempotency key; `keyed_name` makes them."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CHOICE = re.compile(r"(?<=/)on-error=(refuse|skip)/")
 """A folder that says what becomes of rows that cannot be read, whatever the table says."""
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -178,7 +179,7 @@ def table_name_of(key: str) -> str:
         )
     if ".." in key.split("/"):
         raise RefusedSourceError(f"the key {key!r} has '..' in it")
-    if any(ord(c) < 32 or ord(c) == 127 for c in key):
+    if _CONTROL.search(key):
         raise RefusedSourceError(f"the key {key!r} has control characters in it")
     return name
 
