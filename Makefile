@@ -125,9 +125,6 @@ bench-bit-flips: $(INSTALLED) ## Flip 2,000 bits of a shard, and see that no sta
 bench-cost: $(BENCH) ## Measure what a million rows cost on AWS, by the memory of the functions (ARGS=--quick: minutes)
 	@$(MODULE) bench.cost $(ARGS)
 
-bench-startup: $(INSTALLED) ## Measure the CPU time in which commands start, in an environment of the wheel (ARGS=--quick)
-	@$(MODULE) bench.startup $(ARGS)
-
 bench-spark: $(BENCH) ## Measure bulk imports and heavy compactions on Spark beside plain Spark (ARGS=--quick: minutes)
 	@$(MODULE) bench.spark $(ARGS)
 
@@ -204,4 +201,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore", ARGS="--since main")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-startup bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-cost bench-spark faults layer lint audit format lock build invoke events clean

@@ -80,6 +80,26 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
     return result, time.process_time() - before
 
 
+def kept(work: Callable[[], T]) -> tuple[T, dict[str, float]]:
+    """Return what `work` returns, and what it takes.
+
+    Memory is beyond what the process had before: the peak, and what stays with the result.
+    """
+    before = resident_bytes()
+    count_peak_from_here()
+    began = time.perf_counter()
+    result, cpu = timed(work)
+    seconds = time.perf_counter() - began
+    peak, held = peak_bytes() - before, resident_bytes() - before
+    return result, {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "peak_rss_bytes": peak,
+        "state_rss_bytes": held,
+        "peak_to_state": peak / max(1, held),
+    }
+
+
 def cpu_seconds() -> float:
     """Return the CPU time of this process and of those it has waited for, in seconds."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

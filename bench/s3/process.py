@@ -52,7 +52,7 @@ class LocalS3:
 
     def begin(self) -> None:
         """Count from here on: what the SDK does once is no part of what is measured."""
-        next(self.storage.folders(), None)
+        next(self.storage.list(""), None)
         self.counts()
 
     def counts(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ minutes. Tables go to standard output, with ``--page FILE`` also between the mar
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from bench.runner import Step, benchmark, options
 
 RATES = (1, 50, 500)
 """Commits a second at which a commit is priced, with either store."""
-LOADED = "cpu_seconds cpu_to_snapshot state_rss_bytes peak_rss_bytes peak_to_state"
+LOADED = "cpu_seconds state_rss_bytes peak_rss_bytes peak_to_state"
 TABLES = {
     "commits": (
         "Cost of a commit, by references",
@@ -31,10 +31,13 @@ TABLES = {
         "get bytes_read bytes_to_snapshot rru cpu_seconds",
     ),
     "load_alone": ("The snapshot alone, loaded from each store, by references", LOADED),
-    "load_worst": ("The worst cold load from each store, by references", LOADED),
+    "load_worst": (
+        "The worst cold load from each store, by references",
+        f"cpu_to_snapshot {LOADED}",
+    ),
     "cold_plan": (
         "Plans of one key by processes that begin, by references",
-        "requests bytes_read rru cpu_seconds whole",
+        "requests rounds bytes_read rru whole",
     ),
     "memory": (
         "Memory and CPU, by references",
@@ -47,7 +50,7 @@ TABLES = {
         "Many writers, simulated latencies, by writers or arrivals a second",
         "commits_per_second retries_per_commit in_log_p50_ms in_log_p99_ms p50_ms p99_ms "
         "put_per_commit get_per_commit dynamo_writes_per_commit rru_per_commit "
-        "throttled_per_commit busiest_key_read_units_a_second busiest_prefix_gets_a_second "
+        "busiest_key_read_units_a_second busiest_prefix_gets_a_second "
         "dollars_per_million",
     ),
     "formats": (
@@ -99,107 +102,91 @@ def report(figures: Figures) -> Iterator[str]:
 
 def goals(figures: Figures) -> Iterator[Goal]:
     """Yield all goals that a benchmark can measure, at the largest size of the run."""
-    sizes = figures.sizes("commits", "log") or [0]
-    yield from _of_commits(figures, sizes[-1])
-    yield from _of_contention(figures)
-    yield from _of_reads(figures, sizes[-1])
-    yield from _of_memory(figures, sizes[-1], sizes[0])
-
-
-def _of_commits(figures: Figures, largest: int) -> Iterator[Goal]:
-    def commit(figure: str, at: int = largest, of: str = "log") -> float | None:
-        return figures.get("commits", of, at, figure)
-
+    smallest, *_, largest = figures.sizes("commits", "log") or [0, 0]
     size = short(largest)
-    per_commit, at_ten_thousand = commit("bytes_per_commit"), commit("bytes_per_commit", 10**4)
-    yield Goal(1, f"bytes written a commit at {size} references", per_commit, 7000)
-    yield Goal(1, f"those at {size} to those at 10 K", quotient(per_commit, at_ten_thousand), 2.2)
-    yield Goal(1, "bytes written to bytes of deltas", commit("write_amplification"), 13)
-    yield Goal(2, "PUT a commit", commit("put_per_commit"), 1.03)
-    yield Goal(2, "DynamoDB writes a commit", commit("dynamo_writes_per_commit"), 1.1)
-    yield Goal(2, "write units a commit", commit("wru_per_commit"), 1.2)
-    yield Goal(2, "S3 reads of a lone writer", commit("get_by_writer_per_commit"), 0)
-    yield Goal(2, "commits of the mix that were refused", commit("rejected"), 0)
-    yield Goal(2, "bytes of a full page", commit("page_bytes"), 1024)
-    yield Goal(2, "most bytes of the head", commit("head_bytes"), 1024)
-    yield Goal(4, "dollars a million commits", commit("dollars_per_million"), 6.5)
-    ten = commit("dollars_per_million", of="ten in a delta")
-    yield Goal(4, "the same, ten in a delta, without maintenance", ten, 0.8)
 
+    def of(part: str, subject: str, figure: str, at: int = largest) -> float | None:
+        return figures.get(part, subject, at, figure)
 
-def _of_contention(figures: Figures) -> Iterator[Goal]:
-    def log(figure: str, of: str = "log") -> float | None:
-        return figures.get("contention", of, 32, figure)
-
-    for of, name, least, spread in (("log", "S3", 350, 2.5), ("items", "DynamoDB", 650, 2)):
-        found = log("commits_per_second", of)
-        yield Goal(3, f"commits/s of 32 writers (simulated), {name}", found, least, at_least=True)
-        yield Goal(3, f"p99 to p50 of 32 writers, {name}", log("p99_to_p50", of), spread)
-        yield Goal(3, f"appends repeated a commit, {name}", log("retries_per_commit", of), 0.1)
-        throttled = log("throttled_per_commit", of)
-        yield Goal(3, f"requests throttled a commit of 32 writers, {name}", throttled, 0)
-    price = log("dollars_per_million", "items")
-    yield Goal(4, "dollars a million commits of 32 writers, DynamoDB", price, 6)
-    yield Goal(3, "DynamoDB writes a commit of 32 writers", log("dynamo_writes_per_commit"), 1.4)
-    yield Goal(3, "p99 to p50 until in the log", log("in_log_p99_to_p50"), 3)
-    for rate_asked in (50, 200):
-        spread = figures.get("contention", "log, arrivals a second", rate_asked, "p99_to_p50")
-        yield Goal(3, f"p99 to p50 of {rate_asked} arrivals/s", spread, 3)
-
-
-def _of_reads(figures: Figures, largest: int) -> Iterator[Goal]:
-    def warm(count: int, figure: str) -> float | None:
-        return figures.get("warm_read", f"at_{largest}", count, figure)
-
-    def cold(figure: str) -> float | None:
-        times = ("before_a_snapshot", "before_an_increment")
-        found = [figures.get("cold_load", when, largest, figure) for when in times]
+    def most(part: str, subjects: Iterable[str], figure: str) -> float | None:
+        found = [of(part, subject, figure) for subject in subjects]
         return max((value for value in found if value is not None), default=None)
 
-    yield Goal(5, "pages read when nothing is new", warm(0, "page_reads"), 1)
-    yield Goal(5, "GET when nothing is new", warm(0, "get"), 0)
-    yield Goal(5, "pages read for 100 new deltas", warm(100, "page_reads"), 4)
-    yield Goal(5, "GET for 100 new deltas", warm(100, "get"), 100)
-    size = short(largest)
-    yield Goal(
-        6, f"cold load at {size}, worst: bytes to the snapshot", cold("bytes_to_snapshot"), 1.2
+    log = partial(of, "commits", "log")
+    per_commit = log("bytes_per_commit")
+    at_ten_thousand = log("bytes_per_commit", 10**4)
+    yield Goal(1, f"bytes written a commit at {size} references", per_commit, 7000)
+    yield Goal(1, f"those at {size} to those at 10 K", quotient(per_commit, at_ten_thousand), 2.2)
+    for number, what, figure, bound in (
+        (1, "bytes written to bytes of deltas", "write_amplification", 13),
+        (2, "PUT a commit", "put_per_commit", 1.03),
+        (2, "DynamoDB writes a commit", "dynamo_writes_per_commit", 1.1),
+        (2, "write units a commit", "wru_per_commit", 1.2),
+        (2, "S3 reads of a lone writer", "get_by_writer_per_commit", 0),
+        (2, "commits of the mix that were refused", "rejected", 0),
+        (2, "bytes of a full page", "page_bytes", 1024),
+        (2, "most bytes of the head", "head_bytes", 1024),
+        (4, "dollars a million commits", "dollars_per_million", 6.5),
+    ):
+        yield Goal(number, what, log(figure), bound)
+    ten = of("commits", "ten in a delta", "dollars_per_million")
+    yield Goal(4, "the same, ten in a delta, without maintenance", ten, 0.8)
+    yield from _of_contention(figures)
+    for count, pages, gets in ((0, 1, 0), (100, 4, 100)):
+        warm = partial(figures.get, "warm_read", f"at_{largest}", count)
+        new = f"for {count} new deltas" if count else "when nothing is new"
+        yield Goal(5, f"pages read {new}", warm("page_reads"), pages)
+        yield Goal(5, f"GET {new}", warm("get"), gets)
+    cold = f"cold load at {size}, worst"
+    to_snapshot, gets_asked = (
+        most("cold_load", PLANNED[1:], figure) for figure in ("bytes_to_snapshot", "get")
     )
-    yield Goal(6, f"cold load at {size}, worst: GET", cold("get"), 150)
-    after = figures.get("cold_load", "after_a_snapshot", largest, "cpu_seconds")
-    alone = quotient(cold("cpu_seconds"), after)
-    yield Goal(6, f"cold load at {size}, worst: CPU to that of the snapshot alone", alone, 4)
+    yield Goal(6, f"{cold}: bytes to the snapshot", to_snapshot, 1.2)
+    yield Goal(6, f"{cold}: GET", gets_asked, 150)
     for kept_in, name in (("s3", "S3"), ("dynamodb", "DynamoDB")):
-        for of, figure, most in (
-            ("CPU to the snapshot's", "cpu_to_snapshot", 4),
-            ("peak of memory to the state's", "peak_to_state", 1.5),
-        ):
-            found = figures.get("load_worst", kept_in, largest, figure)
-            yield Goal(6, f"cold load at {size}, worst, {name}: {of}", found, most)
-    for name, most in (("bytes_read", 300e3), ("requests", 4)):
-        found = [figures.get("cold_plan", when, largest, name) for when in PLANNED]
-        worst = max((value for value in found if value is not None), default=None)
-        best = found[0]
-        yield Goal(7, f"plan of one key, cold, at {size}, best: {name}", best, most)
-        yield Goal(7, f"plan of one key, cold, at {size}, worst: {name}", worst, most)
-
-
-def _of_memory(figures: Figures, largest: int, smallest: int) -> Iterator[Goal]:
-    def state(figure: str, at: int = largest) -> float | None:
-        return figures.get("memory", "state", at, figure)
-
-    apply = "ingest_assign_and_compact_cpu_microseconds"
-    size = short(largest)
+        to_alone = of("load_worst", kept_in, "cpu_to_snapshot")
+        yield Goal(6, f"{cold}, {name}: CPU to the snapshot's", to_alone, 4)
+        peak = of("load_worst", kept_in, "peak_to_state")
+        yield Goal(6, f"{cold}, {name}: peak of memory to the state's", peak, 1.5)
+    for figure, bound in (("bytes_read", 300e3), ("requests", 4)):
+        for which, when in (("best", PLANNED[:1]), ("worst", PLANNED)):
+            what = f"plan of one key, cold, at {size}, {which}: {figure}"
+            yield Goal(7, what, most("cold_plan", when, figure), bound)
+    state = partial(of, "memory", "state")
     yield Goal(6, f"memory of the state at {size}", state("state_rss_bytes"), 250e6)
-    made = state("load_new_container_objects")
-    yield Goal(6, "new objects of a load", made, 1e4)
+    yield Goal(6, "new objects of a load", state("load_new_container_objects"), 1e4)
+    apply = "ingest_assign_and_compact_cpu_microseconds"
     flat = quotient(state(apply), state(apply, smallest))
     yield Goal(6, f"CPU of folding a commit, {size} to {short(smallest)}", flat, 1.5)
     plan = state("plan_of_ten_changed_partitions_cpu_seconds")
     yield Goal(6, f"planning at {size} after ten partitions changed: CPU seconds", plan, 0.1)
-    for where, of in (("stored", "snapshot"), ("in memory", "memory")):
-        counts = figures.sizes("sources", of)
-        held = figures.get("sources", of, counts[-1], "bytes_per_source") if counts else None
+    for where, subject in (("stored", "snapshot"), ("in memory", "memory")):
+        held = figures.median("sources", subject, "bytes_per_source")
         yield Goal(9, f"bytes a remembered source, {where}", held, 20)
+
+
+def _of_contention(figures: Figures) -> Iterator[Goal]:
+    for of, name, least, spread, cost in (
+        ("log", "S3", 350, 2.5, None),
+        ("items", "DynamoDB", 650, 2, 6),
+    ):
+        found = partial(figures.get, "contention", of, 32)
+        rate = found("commits_per_second")
+        yield Goal(3, f"commits/s of 32 writers (simulated), {name}", rate, least, at_least=True)
+        yield Goal(3, f"p99 to p50 of 32 writers, {name}", found("p99_to_p50"), spread)
+        yield Goal(3, f"appends repeated a commit, {name}", found("retries_per_commit"), 0.1)
+        units = found("busiest_key_read_units_a_second")
+        yield Goal(3, f"read units a second of the busiest key, {name}", units, 3000)
+        if cost:
+            price = found("dollars_per_million")
+            yield Goal(4, f"dollars a million commits of 32 writers, {name}", price, cost)
+    log = partial(figures.get, "contention", "log", 32)
+    yield Goal(3, "GET a second of the busiest prefix", log("busiest_prefix_gets_a_second"), 5500)
+    yield Goal(3, "DynamoDB writes a commit of 32 writers", log("dynamo_writes_per_commit"), 1.4)
+    yield Goal(3, "p99 to p50 until in the log", log("in_log_p99_to_p50"), 3)
+    for rate_asked in (50, 200):
+        spread_asked = figures.get("contention", "log, arrivals a second", rate_asked, "p99_to_p50")
+        yield Goal(3, f"p99 to p50 of {rate_asked} arrivals/s", spread_asked, 3)
 
 
 def main() -> int:

@@ -12,19 +12,17 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 
 from bench.figures import emit
-from bench.measure import count_peak_from_here, peak_bytes, resident_bytes, timed
+from bench.measure import kept, timed
 from bench.state.counting import PAGE_ITEM_BYTES, Requests, head_bytes_of
-from bench.state.tables import PLANS, Table, table_of, worst_table
-from bench.state.workload import KEYS, TABLE, Ids, Mix, key
-from dormouse.keys import KeyRange
+from bench.state.tables import Table, cold_plans, show_plans, table_of, worst_table
+from bench.state.workload import TABLE, Ids, Mix
 from dormouse.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
 from dormouse.log.pages import PAGE_CAPACITY, Head
 from dormouse.log.snapshot import decode_snapshot, encode_snapshot
-from dormouse.state.state import PartOfState, TableState
+from dormouse.state.state import TableState
 from dormouse.state.store import Committed
 from dormouse.storage import FolderStorage
 
@@ -70,7 +68,7 @@ class Run:
 
     def head(self) -> Head:
         """Return the head, uncounted."""
-        head = self.table.pages.head(TABLE)
+        head: Head | None = self.table.pages.head(TABLE)
         assert head is not None
         return head
 
@@ -104,13 +102,13 @@ def measure_run(run: Run, least_commits: int, name: str) -> None:
         step, share_before = max(step, share - share_before), share
         if share + step > 1 and not is_measured and not name:  # the next segment makes it due
             measure_cold_load(run, "before_a_snapshot")
-            measure_cold_plans(run, "before_a_snapshot")
+            show_plans("cold_plan", "before_a_snapshot", run.references, cold_plans(run.table))
             is_measured = True
         folded = run.commits_to_fold()
         is_last = folded + PAGE_CAPACITY > COMMITS_TO_INCREMENT
         if share > LATE and is_last and folded > most_folded and not name:
             measure_cold_load(run, "before_an_increment")
-            measure_cold_plans(run, "before_an_increment")
+            show_plans("cold_plan", "before_an_increment", run.references, cold_plans(run.table))
             most_folded = folded
         run.commit(1)
         before = run.newest_snapshot()
@@ -123,7 +121,7 @@ def measure_run(run: Run, least_commits: int, name: str) -> None:
         return
     show_rewrite(run)
     measure_cold_load(run, "after_a_snapshot")
-    measure_cold_plans(run, "after_a_snapshot")
+    show_plans("cold_plan", "after_a_snapshot", run.references, cold_plans(run.table))
     measure_warm_reads(run)
     measure_batches(run)
 
@@ -172,36 +170,6 @@ def measure_cold_load(run: Run, when: str) -> None:
         rru=requests.counts["rru"],
         cpu_seconds=seconds,
         bytes_to_snapshot=requests.read.total() / newest.size_bytes,
-    )
-
-
-def measure_cold_plans(run: Run, when: str) -> None:
-    """Print what processes that begin read to plan a look-up of one key, each of another key.
-
-    `whole` is the share of those that had to load the state, because a commit after all that is
-    kept by keys may concern the key; the other figures are of those that had not.
-    """
-    random, found = Random(7), []
-    for _ in range(PLANS):
-        requests = Requests()
-        store = run.table.store(requests, 5)
-        wanted = [KeyRange.exactly(key(random.randrange(KEYS)))]
-        part, seconds = timed(lambda store=store, wanted=wanted: store.part(lambda: wanted))
-        if isinstance(part, PartOfState):
-            asked = requests.counts["get"] + requests.counts["dynamo_reads"]
-            found.append((asked, requests.read.total(), requests.counts["rru"], seconds))
-    if not found:
-        return
-    asked, read, rru, seconds = (sorted(figures) for figures in zip(*found, strict=True))
-    emit(
-        "cold_plan",
-        when,
-        run.references,
-        requests=asked[-1],
-        bytes_read=read[-1],
-        rru=rru[-1],
-        cpu_seconds=seconds[len(seconds) // 2],
-        whole=1 - len(found) / PLANS,
     )
 
 
@@ -303,24 +271,12 @@ def load(references: int, table: Table, what: str) -> float:
     import_module("dormouse.log.segments")  # a load would import it
     store = table.store(Requests(), 5)
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
-    base = resident_bytes()
-    count_peak_from_here()
     newest = store.reader.manifest().newest
     assert newest is not None
     read = store.current if what == "worst" else partial(store.reader.snapshot, newest)
-    state, seconds = timed(read)
-    peak, held = peak_bytes() - base, resident_bytes() - base
-    emit(
-        f"load_{what}",
-        table.kept_in,
-        references,
-        cpu_seconds=seconds,
-        peak_rss_bytes=peak,
-        state_rss_bytes=held,
-        peak_to_state=peak / held,
-        version=state.version,
-    )
-    return seconds
+    _, figures = kept(read)
+    emit(f"load_{what}", table.kept_in, references, **figures)
+    return figures["cpu_seconds"]
 
 
 def _in_new_process(references: int, table: Table, what: str) -> float:

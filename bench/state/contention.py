@@ -1,9 +1,8 @@
 """Let 1 to 32 writers commit to one table at once, in simulated time.
 
-`log` is the S3 store, `items` the DynamoDB store; what AWS lets pass a second is simulated, too.
-The store is the real one; requests take the simulated times of a region's DynamoDB and S3, and a
-writer's own CPU is added. Each writer is a process of its own, as functions are: it fetches the
-others' deltas to learn its verdict.
+`log` is the S3 store, `items` the DynamoDB store. The store is the real one; requests take the
+simulated times of a region's DynamoDB and S3, and a writer's own CPU is added. Each writer is a
+process of its own, as functions are: it fetches the others' deltas to learn its verdict.
 """
 
 from __future__ import annotations
@@ -31,31 +30,19 @@ ARRIVALS_A_SECOND = (50, 200)
 ATTEMPTS = 60
 
 
-@dataclass
-class Times:
-    """What one run took, in seconds: each commit, until it was in the log and until its verdict."""
-
-    commits: list[float] = field(default_factory=list)
-    acknowledged: list[float] = field(default_factory=list)
-    attempts: int = 0
-    began: float = math.inf
-    ended: float = 0.0
-
-
 class LogWriter:
     """A process that commits ingests to the log, and learns its verdicts."""
 
     def __init__(self, table: Table, contest: Contest, seed: int) -> None:
-        """Begin cold."""
-        network = contest.network
-        self.pages = SlowPages(table.pages, network)
-        self._ids, self._seed, self._clock = Ids(table.clock, seed), seed, network.clock
-        self._store = self._store_of(table, network)
+        self.pages = SlowPages(table.pages, contest.network)
+        self._clock = contest.network.clock
+        self._ids, self._seed = Ids(table.clock, seed), seed
+        self._store = self._store_of(table, contest.network)
 
     def _store_of(self, table: Table, network: Network) -> LogStateStore:
         clock = network.clock
         tools = self.pages, table.clock, self._ids
-        retry_policy = RetryPolicy(clock.pause, network.latencies.random, ATTEMPTS)
+        retry_policy = RetryPolicy(clock.pause, network.chance.random, ATTEMPTS)
         options = Options(overlap=clock.overlap, fetch=clock.fetch)
         if table.kept_in == "dynamodb":
             items = SlowDynamoDB(table.items, network).store
@@ -67,28 +54,33 @@ class LogWriter:
         """Load the state."""
         self._mix = Mix(self._store.current(), self._ids, self._seed)
 
-    def commit(self) -> tuple[float, int]:
-        """Commit; return when the commit was in the log, and how often it was tried."""
-        before = self.pages.attempts
+    def commit(self) -> float:
+        """Commit; return when the commit was in the log."""
         with self._clock.uncharged():
             ingest = self._mix.ingest()
         (outcome,) = self._store.commit(ingest, generation=0)
         assert isinstance(outcome, Committed), outcome
-        return self.pages.answered_at, self.pages.attempts - before
+        return self.pages.answered_at
 
 
 @dataclass
 class Contest:
-    """Some writers on one table, in a clock of their own."""
+    """Some writers on one table, in a clock of their own.
+
+    `times` are the seconds of each commit until it was in the log, and until its verdict.
+    """
 
     commits: int
-    times: Times = field(default_factory=Times)
+    times: list[tuple[float, float]] = field(default_factory=list)
     network: Network = field(default_factory=Network)
+    attempts: int = 0
+    began: float = math.inf
+    ended: float = 0.0
 
     def run(self, writers: Sequence[LogWriter], arrivals_a_second: float) -> None:
         """Make all commits: one after the other with some time to think, or as they arrive."""
         arrivals = deque(self._arrivals(arrivals_a_second))
-        clock, latencies, times = self.network.clock, self.network.latencies, self.times
+        clock, network = self.network.clock, self.network
         warm = 0
 
         def life(writer: LogWriter) -> None:
@@ -97,59 +89,57 @@ class Contest:
             warm += 1
             while warm < len(writers):
                 clock.pause(0.01)
-            if times.began > clock.now:
-                times.began = clock.now
-                self.network.begin()  # what they read to become warm is not counted
-            begin = times.began
+            if self.began > clock.now:
+                self.began = clock.now
+                network.begin()  # what they read to become warm is not counted
             while arrivals:
                 due = arrivals.popleft()
-                think = latencies.draw(THINK_MS)
-                clock.pause(think if due is None else max(0.0, begin + due - clock.now))
-                began = clock.now if due is None else begin + due
-                acknowledged, attempts = writer.commit()
+                think = network.drawn(THINK_MS)
+                clock.pause(think if due is None else max(0.0, self.began + due - clock.now))
+                began = clock.now if due is None else self.began + due
+                in_log_at = writer.commit()
                 clock.pause(0)  # what it fetched and computed last is part of the commit
-                times.commits.append(clock.now - began)
-                times.acknowledged.append(acknowledged - began)
-                times.attempts += attempts
-            times.ended = clock.now
+                self.times.append((in_log_at - began, clock.now - began))
+            self.ended = clock.now
 
         clock.run([partial(life, writer) for writer in writers])
+        self.attempts = sum(writer.pages.attempts for writer in writers)
 
     def _arrivals(self, a_second: float) -> list[float | None]:
         if not a_second:
             return [None] * self.commits
         due, at = list[float | None](), 0.0
         for _ in range(self.commits):
-            at -= math.log(1 - self.network.latencies.random()) / a_second
+            at += self.network.chance.expovariate(a_second)
             due.append(at)
         return due
 
     def show(self, of: str, at: int) -> None:
         """Print what the run showed."""
-        done, times = len(self.times.commits), self.times
-        requests, limits = self.network.requests, self.network.limits
-        seconds = times.ended - times.began
-        p50, p99 = quantile(times.commits, 0.5), quantile(times.commits, 0.99)
+        done, seconds = len(self.times), self.ended - self.began
+        requests, busiest = self.network.requests, dict.fromkeys(("dynamodb", "s3"), 0.0)
+        for key, taken in self.network.taken.items():
+            kind = key.partition(" ")[0]
+            busiest[kind] = max(busiest[kind], taken / seconds)
+        in_log, known = ([1000 * each for each in times] for times in zip(*self.times, strict=True))
         emit(
             "contention",
             of,
             at,
             commits_per_second=done / seconds,
-            retries_per_commit=times.attempts / done - 1,
-            in_log_p50_ms=quantile(times.acknowledged, 0.5) * 1000,
-            in_log_p99_ms=quantile(times.acknowledged, 0.99) * 1000,
-            in_log_p99_to_p50=quantile(times.acknowledged, 0.99)
-            / quantile(times.acknowledged, 0.5),
-            p50_ms=p50 * 1000,
-            p99_ms=p99 * 1000,
-            p99_to_p50=p99 / p50,
+            retries_per_commit=self.attempts / done - 1,
+            in_log_p50_ms=quantile(in_log, 0.5),
+            in_log_p99_ms=quantile(in_log, 0.99),
+            in_log_p99_to_p50=quantile(in_log, 0.99) / quantile(in_log, 0.5),
+            p50_ms=quantile(known, 0.5),
+            p99_ms=quantile(known, 0.99),
+            p99_to_p50=quantile(known, 0.99) / quantile(known, 0.5),
             put_per_commit=requests.counts["put"] / done,
             get_per_commit=requests.counts["get"] / done,
             dynamo_writes_per_commit=requests.counts["dynamo_writes"] / done,
             rru_per_commit=requests.counts["rru"] / done,
-            throttled_per_commit=limits.refused() / done,
-            busiest_key_read_units_a_second=limits.reads.busiest() / seconds,
-            busiest_prefix_gets_a_second=limits.gets.busiest() / seconds,
+            busiest_key_read_units_a_second=busiest["dynamodb"],
+            busiest_prefix_gets_a_second=busiest["s3"],
             dollars_per_million=requests.dollars() / done * 1e6,
         )
 
@@ -159,13 +149,13 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def contest_of_log(
+def contest(
     snapshot: bytes, writers: int, commits: int, a_second: float = 0, kept_in: str = "s3"
 ) -> Contest:
     """Run writers that append to the log."""
-    contest, table = Contest(commits), table_of(snapshot, kept_in)
-    contest.run([LogWriter(table, contest, seed) for seed in range(writers)], a_second)
-    return contest
+    run, table = Contest(commits), table_of(snapshot, kept_in)
+    run.run([LogWriter(table, run, seed) for seed in range(writers)], a_second)
+    return run
 
 
 def measure(snapshot: str, commits: int) -> None:
@@ -174,8 +164,8 @@ def measure(snapshot: str, commits: int) -> None:
     for writers in WRITERS:
         # Each of 32 writers folds all commits; in the first hundreds it knows few partitions yet.
         many = commits * writers // 32 + min(commits, 100 + 30 * writers)
-        contest_of_log(body, writers, many).show("log", writers)
-        contest_of_log(body, writers, many, kept_in="dynamodb").show("items", writers)
+        contest(body, writers, many).show("log", writers)
+        contest(body, writers, many, kept_in="dynamodb").show("items", writers)
     for a_second in ARRIVALS_A_SECOND:
-        contest = contest_of_log(body, max(WRITERS), commits, a_second)
-        contest.show("log, arrivals a second", a_second)
+        arrived = contest(body, max(WRITERS), commits, a_second)
+        arrived.show("log, arrivals a second", a_second)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.figures import emit, parsed, short
-from bench.measure import T, count_peak_from_here, elsewhere, peak_bytes, resident_bytes, timed
-from bench.state.counting import Requests
-from bench.state.tables import table_of
+from bench.measure import elsewhere, kept
+from bench.state.tables import cold_plans, show_plans, table_of
 from bench.state.workload import KEYS, PER_PARTITION, TABLE, Clock, Ids, Mix, digest, key
 from dormouse.items.blobs import MOST_PARTS, PART_BYTES
 from dormouse.keys import KeyRange, encode_key
@@ -35,7 +33,6 @@ from dormouse.state.state import Entry, TableState
 
 _AT_ONCE = 100_000
 _BATCHES = 4
-_PLANS = 5
 
 
 def _columns(names: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> pa.Table:
@@ -112,21 +109,10 @@ def large_state(references: int) -> TableState:
     return state_of(rows.pop, facts_of(TABLE, TableState()))
 
 
-def _measured(do: Callable[[], T]) -> tuple[T, dict[str, float]]:
-    """Return what `do` returns, and its time and memory."""
-    base = resident_bytes()
-    count_peak_from_here()
-    began = time.monotonic()
-    made, cpu = timed(do)
-    seconds = time.monotonic() - began
-    peak, held = peak_bytes() - base, resident_bytes() - base
-    return made, {"seconds": seconds, "cpu_seconds": cpu, "peak_bytes": peak, "held_bytes": held}
-
-
 def make(references: int, snapshot: str) -> None:
     """Make a state, and measure its snapshot, as maintenance writes it."""
     state = large_state(references)
-    body, figures = _measured(lambda: encode_snapshot(TABLE, state, has_key_index=True))
+    body, figures = kept(lambda: encode_snapshot(TABLE, state, has_key_index=True))
     Path(snapshot).write_bytes(body)
     emit("large", "snapshot", references, **figures, size_bytes=len(body))
 
@@ -135,8 +121,8 @@ def load(references: int, snapshot: str) -> None:
     """Measure a load of the snapshot, and the fold of commits after it."""
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
     body = [Path(snapshot).read_bytes()]
-    state, figures = _measured(lambda: decode_snapshot(TABLE, body[0], "a snapshot"))
-    figures["peak_bytes"] += len(body[0])
+    state, figures = kept(lambda: decode_snapshot(TABLE, body[0], "a snapshot"))
+    figures["peak_rss_bytes"] += len(body[0])
     emit("large", "load", references, **figures)
     body.clear()
     clock = Clock()
@@ -154,29 +140,15 @@ def load(references: int, snapshot: str) -> None:
 
 def plan(references: int, snapshot: str) -> None:
     """Measure plans of one key by processes that begin."""
-    table = table_of(Path(snapshot).read_bytes())
-    for number in range(_PLANS):
-        requests = Requests()
-        wanted = [KeyRange.exactly(key(KEYS * (2 * number + 1) // (2 * _PLANS)))]
-        store = table.store(requests, 5)
-        began = time.process_time()
-        store.part(partial(list, wanted))
-        emit(
-            "large",
-            f"plan {number}",
-            references,
-            cpu_seconds=time.process_time() - began,
-            requests=requests.counts["get"] + requests.counts["dynamo_reads"],
-            bytes_read=requests.read.total(),
-        )
+    show_plans("large", "plan", references, cold_plans(table_of(Path(snapshot).read_bytes())))
 
 
 _FUNCTION = 130e6
 """What a function has in memory before it loads anything, in bytes, about."""
 LIMITS = (
     ("plan_table, of 2,048 MB, writes the snapshot", "writing_bytes", 2048e6 - _FUNCTION),
-    ("a function of 1,769 MB loads the state", "load_peak_bytes", 1769e6 - _FUNCTION),
-    ("a function of 10,240 MB loads the state", "load_peak_bytes", 10_240e6 - _FUNCTION),
+    ("a function of 1,769 MB loads the state", "load_peak_rss_bytes", 1769e6 - _FUNCTION),
+    ("a function of 10,240 MB loads the state", "load_peak_rss_bytes", 10_240e6 - _FUNCTION),
     ("ids of shards in one column of Arrow (2 GB)", "id_bytes", 2.0**31),
     ("a snapshot by one PUT (5 GB)", "snapshot_size_bytes", 5.0 * 2**30),
     ("a snapshot as items of DynamoDB", "snapshot_size_bytes", float(MOST_PARTS * PART_BYTES)),
@@ -187,7 +159,7 @@ LIMITS = (
 def verdict(references: int, figures: dict[str, float]) -> Iterator[str]:
     """Yield at how many references each limit is met, if all grows with their number."""
     figures["id_bytes"] = 34 * references
-    figures["writing_bytes"] = figures["load_held_bytes"] + figures["snapshot_peak_bytes"]
+    figures["writing_bytes"] = figures["load_state_rss_bytes"] + figures["snapshot_peak_rss_bytes"]
     for what, figure, most in LIMITS:
         yield f"{what}: up to {short(most / figures[figure] * references)} references"
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from msgspec import structs
 
 from bench.figures import emit
-from bench.measure import elsewhere, resident_bytes, timed
+from bench.measure import elsewhere, kept, timed
 from bench.state.workload import KEYS, TABLE, built, digest, key
 from dormouse.features.planning import partitions_to_plan, plan_compactions, splits_due
 from dormouse.keys import KeyRange
@@ -57,13 +57,11 @@ def measure(references: int, snapshot: str) -> None:
 def measure_load(references: int, snapshot: str) -> None:
     """Print the CPU and the memory of loading a snapshot, and what its use takes."""
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
-    empty = resident_bytes()
-    bodies = [Path(snapshot).read_bytes()]
     before = len(gc.get_objects())
-    state, seconds = timed(lambda: decode_snapshot(TABLE, bodies.pop(), snapshot))
-    show(references, "load_cpu_seconds", seconds)
+    state, taken = kept(lambda: decode_snapshot(TABLE, Path(snapshot).read_bytes(), snapshot))
     show(references, "load_new_container_objects", len(gc.get_objects()) - before)
-    show(references, "state_rss_bytes", resident_bytes() - empty)
+    show(references, "load_cpu_seconds", taken["cpu_seconds"])
+    show(references, "state_rss_bytes", taken["state_rss_bytes"])
     measure_use(references, state)
 
 
@@ -136,11 +134,9 @@ def measure_sources(count: int) -> None:
 def load_sources(count: int, path: str) -> None:
     """Print the memory that loaded sources stay in, and the CPU of loading and looking one up."""
     plain = encode_snapshot(TABLE, replace(built(SMALL), sources=OverlayMap()))
-    kept = decode_snapshot(TABLE, plain, "plain")
+    small = decode_snapshot(TABLE, plain, "plain")
     body = Path(path).read_bytes()
-    before = resident_bytes()
-    state, seconds = timed(lambda: decode_snapshot(TABLE, body, "full"))
-    grown = resident_bytes() - before
+    state, taken = kept(lambda: decode_snapshot(TABLE, body, "full"))
     numbers = range(0, 2 * count, max(1, count // 500))
     asked = [digest(f"source {i}") for i in numbers]
     present, looking = timed(lambda: sum(each in state.sources for each in asked))
@@ -149,8 +145,8 @@ def load_sources(count: int, path: str) -> None:
         "sources",
         "memory",
         count,
-        bytes_per_source=grown / count,
-        load_cpu_seconds=seconds,
+        bytes_per_source=taken["state_rss_bytes"] / count,
+        load_cpu_seconds=taken["cpu_seconds"],
         look_up_microseconds=looking / len(asked) * 1e6,
     )
-    del kept
+    del small, body

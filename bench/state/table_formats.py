@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import io
 import logging
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,15 +35,6 @@ from tests.support.hooked_pages import HookedPages
 Append = Callable[[], int]
 """Appends once, however long it takes; returns how many attempts were in vain."""
 ROWS = pa.table({"id": [f"customer-{i:09d}" for i in range(100)], "n": list(range(100))})
-
-
-@dataclass
-class Appended:
-    """What the threads of one run did."""
-
-    seconds: list[float] = field(default_factory=list)
-    retries: int = 0
-    failures: list[str] = field(default_factory=list)
 
 
 def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> list[Append]:
@@ -151,51 +140,30 @@ def measure(name: str, count: int, seconds: float) -> None:
     """Print what so many writers of a format reach in so many seconds."""
     parent = IN_MEMORY if IN_MEMORY.is_dir() else None
     with TemporaryDirectory(dir=parent) as temporary:
-        folder = Path(temporary)
-        writers = FORMATS[name](folder, count)
+        writers = FORMATS[name](Path(temporary), count)
         counted, log = CountedRetries(), logging.getLogger("pyiceberg")
         log.handlers, log.propagate = [counted], False
-        appended = Appended()
         began = time.monotonic()
-        ends = began + seconds
+        ends, took, retries = began + seconds, list[float](), list[int]()
 
         def life(append: Append) -> None:
-            while time.monotonic() < ends and not appended.failures:
-                start = time.monotonic()
-                try:
-                    retries = append()
-                except Exception as error:  # whatever it is, it is printed and ends the run
-                    appended.failures.append(f"{type(error).__name__}: {error}")
-                    return
-                appended.retries += retries
-                appended.seconds.append(time.monotonic() - start)
+            while (start := time.monotonic()) < ends:
+                retries.append(append())
+                took.append(time.monotonic() - start)
 
-        threads = [threading.Thread(target=life, args=(append,)) for append in writers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        took = time.monotonic() - began
-        appended.retries += counted.count
-        show(name, count, appended, took, metadata_bytes(folder))
-
-
-def show(name: str, count: int, appended: Appended, took: float, metadata: int) -> None:
-    """Print the figures of a run; a failed one says only that it failed."""
-    done = len(appended.seconds)
-    if appended.failures or not done:
-        emit("formats", name, count, failed=1, commits=done)
-        return
+        with ThreadPoolExecutor(count) as threads:
+            list(threads.map(life, writers))
+        lasted, size_bytes = time.monotonic() - began, metadata_bytes(Path(temporary))
+    tried_again = (sum(retries) + counted.count) / len(took)
     emit(
         "formats",
         name,
         count,
-        commits_per_second=done / took,
-        **({} if name == "delta-rs" else {"retries_per_commit": appended.retries / done}),
-        p50_ms=quantile(appended.seconds, 0.5) * 1000,
-        p99_ms=quantile(appended.seconds, 0.99) * 1000,
-        metadata_bytes_per_commit=metadata / done,
-        commits=done,
+        commits_per_second=len(took) / lasted,
+        **({} if name == "delta-rs" else {"retries_per_commit": tried_again}),
+        p50_ms=quantile(took, 0.5) * 1000,
+        p99_ms=quantile(took, 0.99) * 1000,
+        metadata_bytes_per_commit=size_bytes / len(took),
     )
 
 
@@ -209,11 +177,7 @@ def metadata_bytes(folder: Path) -> int:
 
 
 def measure_all(seconds: float, counts: Sequence[int]) -> None:
-    """Measure all formats that are installed, with so many writers each."""
+    """Measure all formats, with so many writers each."""
     for count in counts:
         for name in FORMATS:
-            try:
-                measure(name, count, seconds)
-            except ImportError as missing:
-                emit("formats", name, count, not_installed=1)
-                print(f"{name}: {missing}; try: make bench-state", file=sys.stderr)
+            measure(name, count, seconds)

@@ -45,8 +45,8 @@ from dormouse.log.pages import (
 )
 from dormouse.log.pinning import PartialReads
 from dormouse.log.tail import index_place_of, key_indexes
+from dormouse.ports import Storage
 from dormouse.state.state import Entry, TableState
-from dormouse.storage import FolderStorage
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
 
@@ -55,7 +55,7 @@ from tests.support.memory_storage import MemoryStorage
 class Table:
     """One table in memory, and how often each of its stores asked for what."""
 
-    storage: MemoryStorage | FolderStorage
+    storage: Storage
     pages: HookedPages
     clock: Clock
     items: dict[Key, Mapping[str, Any]]
@@ -227,7 +227,8 @@ PLANS = 20
 def cold_plan(table: Table, wanted: KeyRange) -> Plan | None:
     """Return what a new process asks for to plan a look-up; None if it needs the whole state."""
     plan = Plan()
-    reader, counted = table.store(plan.requests, 5).reader, {}
+    reader = table.store(plan.requests, 5).reader
+    counted: dict[str, Any] = {}
     for name in ("deltas", "segments", "snapshots"):
         counted[name] = _Blobs(getattr(reader, name), plan)
     pages: Any = _Pages(reader.log.pages, plan)
@@ -243,21 +244,29 @@ def cold_plans(table: Table) -> list[Plan]:
     return [plan for plan in found if plan]
 
 
+def show_plans(part: str, of: str, at: int, plans: Sequence[Plan]) -> None:
+    """Print the most that plans asked for.
+
+    `whole` is the share of the look-ups that had to load the state, because a commit after all that
+    is kept by keys may concern the key; the other figures are of those that had not.
+    """
+    if plans:
+        emit(
+            part,
+            of,
+            at,
+            requests=max(plan.asked for plan in plans),
+            rounds=max(plan.rounds for plan in plans),
+            bytes_read=max(plan.requests.read.total() for plan in plans),
+            rru=max(plan.requests.counts["rru"] for plan in plans),
+            whole=1 - len(plans) / PLANS,
+        )
+
+
 def worst_plans(snapshot: str, commits: int, kept_in: str) -> None:
     """Print the most that a plan asks for, of a snapshot with so many commits since."""
     table = worst_table(Path(snapshot).read_bytes(), kept_in, commits)
-    plans = cold_plans(table)
     head = table.pages.head(TABLE)
     assert head is not None
-    most = max(plans, key=lambda plan: plan.requests.read.total())
-    emit(
-        "cold_plan_worst",
-        kept_in,
-        commits,
-        increments=len(head.manifest.increments),
-        requests=max(plan.asked for plan in plans),
-        rounds=max(plan.rounds for plan in plans),
-        bytes_read=most.requests.read.total(),
-        rru=max(plan.requests.counts["rru"] for plan in plans),
-        whole=1 - len(plans) / PLANS,
-    )
+    emit("cold_plan_worst", kept_in, commits, increments=len(head.manifest.increments))
+    show_plans("cold_plan_worst", kept_in, commits, cold_plans(table))

@@ -1,1 +1,0 @@
-"""How long commands take to start: CPU time of whole processes; `make bench-startup`."""
