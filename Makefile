@@ -101,9 +101,6 @@ sim: $(INSTALLED) ## Simulate instances in which everything fails (SEED=1 SEEDS=
 bench-state: $(BENCH) ## Measure the state store: commits, writers, loads; half an hour to an hour and a half (ARGS=--quick: three minutes)
 	@$(MODULE) bench.state $(ARGS)
 
-bench-large: $(INSTALLED) ## Measure a state of very many references, and what breaks first (ARGS=3e6; ten million without)
-	@$(MODULE) bench.state.large $(ARGS)
-
 bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside peers, also on a slow S3 (ARGS=--quick: minutes)
 	@$(MODULE) bench.rows $(ARGS)
 
@@ -149,7 +146,7 @@ expanded: $(INSTALLED) ## Write what the template asks of AWS, which a test hold
 lint: $(INSTALLED) ## Check format, style, types, layers, the template and dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy shared/dormouse cli/dormouse_cli spark/dormouse_spark
+	$(BIN)/mypy shared/dormouse cli/dormouse_cli spark/dormouse_spark bench
 	$(BIN)/sam validate --lint
 	$(BIN)/python tools/phrases.py
 	@$(BIN)/python tools/audit.py
@@ -201,4 +198,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore", ARGS="--since main")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-large bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-cost bench-spark faults layer lint audit format lock build invoke events clean

@@ -26,20 +26,16 @@ class Figure:
 
 
 def emit(part: str, of: str, at: int, **values: float) -> None:
-    """Print figures that belong together, a line each."""
     for name, value in values.items():
         line = asdict(Figure(part, of, at, name, float(f"{value:.4g}")))
         print(json.dumps(line), flush=True)
 
 
 def parsed(lines: str) -> list[Figure]:
-    """Return the figures among the lines that a measurement printed."""
     return [Figure(**json.loads(line)) for line in lines.splitlines() if line.startswith("{")]
 
 
 class Figures:
-    """All figures of a run, to be asked for by name."""
-
     def __init__(self, figures: Iterable[Figure]) -> None:
         """Hold figures; of two with the same name the later counts."""
         self.all: dict[tuple[str, str, int, str], float] = {}
@@ -49,11 +45,9 @@ class Figures:
             self._sizes.setdefault(f.part, {}).setdefault(f.of, set()).add(f.at)
 
     def parts(self) -> list[str]:
-        """Return the parts, as they were measured first."""
         return list(self._sizes)
 
     def subjects(self, part: str) -> list[str]:
-        """Return the subjects of a part, as they were measured first."""
         return list(self._sizes.get(part, ()))
 
     def sizes(self, part: str, of: str) -> list[int]:
@@ -61,11 +55,9 @@ class Figures:
         return sorted(self._sizes.get(part, {}).get(of, ()))
 
     def get(self, part: str, of: str, at: int, figure: str) -> float | None:
-        """Return a figure; None if it was not measured in this run."""
         return self.all.get((part, of, at, figure))
 
     def median(self, part: str, of: str, figure: str) -> float | None:
-        """Return the median of all rounds; None if the figure was not measured."""
         rounds = [self.get(part, of, at, figure) for at in self.sizes(part, of)]
         values = [value for value in rounds if value is not None]
         return median(values) if values else None
@@ -94,7 +86,6 @@ class Goal:
 
     @property
     def verdict(self) -> str:
-        """Return whether the goal is met."""
         if self.measured is None:
             return "not in this run"
         met = self.measured >= self.bound if self.at_least else self.measured <= self.bound
@@ -108,7 +99,6 @@ class Goal:
 
 
 def quotient(above: float | None, below: float | None) -> float | None:
-    """Divide if both were measured."""
     return above / below if above is not None and below else None
 
 
@@ -123,7 +113,6 @@ def short(value: float | None) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
     lines = [list(head), *(list(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     lines.insert(1, ["-" * width for width in widths])
@@ -143,7 +132,6 @@ def table_of(figures: Figures, part: str, columns: Mapping[str, str], first: str
 
 
 def table_of_goals(goals: Iterable[Goal]) -> str:
-    """Return goals as a table."""
     head = ("goal", "what", "measured", "bound", "verdict")
     return table(head, [goal.row() for goal in goals])
 
@@ -162,7 +150,6 @@ def measured_on(rest: str = "") -> str:
 
 
 def begin(by: str) -> str:
-    """Return the mark at which the figures of a target of make begin."""
     return f"<!-- figures: made by make {by} -->"
 
 

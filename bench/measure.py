@@ -101,7 +101,6 @@ def kept(work: Callable[[], T]) -> tuple[T, dict[str, float]]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process and of those it has waited for, in seconds."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     used = [resource.getrusage(kind) for kind in kinds]
     return sum(one.ru_utime + one.ru_stime for one in used)
@@ -118,7 +117,6 @@ def cpu_seconds_of(process: int) -> float:
 
 
 def count_peak_from_here() -> None:
-    """Count the peak of memory from here on."""
     (PROCESS / "clear_refs").write_text("5")
 
 
@@ -173,7 +171,6 @@ def _number(file: Path, name: str) -> int:
 
 
 def main() -> None:
-    """Call the function."""
     module, _, function = sys.argv[1].partition(":")
     getattr(import_module(f"bench.{module}"), function)(*json.loads(sys.argv[2]))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import compileall
-import json
 import os
 import shutil
 import subprocess
@@ -53,10 +52,7 @@ class Step:
 
 
 class Load:
-    """How many cores others kept busy, measurement by measurement."""
-
     def __init__(self) -> None:
-        """Begin with none."""
         self.cores: list[float] = []
         self._before = (0.0, 0.0, 0.0)
 
@@ -65,7 +61,6 @@ class Load:
         self._before = _now()
 
     def end(self) -> None:
-        """Note what others did since `begin`."""
         self.add(*(after - before for before, after in zip(self._before, _now(), strict=True)))
 
     def add(self, seconds: float, busy_seconds: float, own_seconds: float) -> None:
@@ -90,7 +85,6 @@ class Load:
 
 
 def _now() -> tuple[float, float, float]:
-    """Return the time, the busy time of all cores, and that of own processes, in seconds."""
     return time.monotonic(), busy_seconds(Path("/proc/stat").read_text()), cpu_seconds()
 
 
@@ -101,10 +95,7 @@ def busy_seconds(stat: str) -> float:
 
 
 class Runner:
-    """Runs steps one after the other, each with an output folder of its own."""
-
     def __init__(self, folder: Path) -> None:
-        """Put outputs in memory if there is such a folder, else below `folder`."""
         self._on_disk = self._outputs = folder / "outputs"
         if IN_MEMORY.is_dir():
             self._outputs = IN_MEMORY / f"dormouse-bench-{os.getpid()}"
@@ -140,7 +131,6 @@ class Runner:
         return parsed(done.stdout)
 
     def run_all(self, steps: Sequence[Step], console: Console) -> Figures:
-        """Return the figures of all steps; interrupted, those measured so far."""
         figures: list[Figure] = []
         try:
             for step in track(steps, "measuring", console=console):
@@ -154,7 +144,6 @@ def options(description: str | None, quick: str) -> argparse.ArgumentParser:
     """Return the options that every benchmark has; `quick` says what ``--quick`` does."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--page", type=Path, help="replace the tables of this page by these")
     return parser
 
@@ -183,10 +172,6 @@ def benchmark(
         figures = runner.run_all([*steps(Path(folder))], console)
     text = "\n\n".join((*report(figures), runner.load.sentence()))
     print(text)
-    if given.json:
-        keys = ("part", "of", "at", "figure")
-        lines = [dict(zip(keys, key, strict=True), value=v) for key, v in figures.all.items()]
-        given.json.write_text(json.dumps(lines, indent=1))
     if given.page:
         given.page.write_text(page_with(given.page.read_text(), name, text))
     for failure in runner.failures:

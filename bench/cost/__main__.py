@@ -1,15 +1,11 @@
-"""Measure what a million rows cost, by the memory of the functions, on an S3 that takes its time.
-
-Run by ``make bench-cost``; ``ARGS=--short`` takes half the rows and measures once, ``--quick`` a
-tenth. Tables go to standard output, with ``--page FILE`` also between the marks of a page; ``--json
-FILE`` keeps all figures.
-"""
+"""Measure what a million rows cost, by the memory of the functions, on an S3 that takes time."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -32,8 +28,6 @@ WORK = (
     ("export", "wide", "wide-leaves-table/data"),
 )
 """What is measured: a stage, the kind of its rows, and its input."""
-SHORT = replace(FULL, large=1_000_000, wide=300_000, ingest=2_500_000, rounds=1)
-"""Jobs of seconds, so that what a job costs once still weighs little: about four minutes."""
 OF_INPUTS = {"large", "tiny", "tiny-table", "answers"}
 """What the inputs and the look-ups are made of."""
 FUNCTIONS = {"compaction": "compact", "ingest": "ingest", "export": "export_rows"}
@@ -54,7 +48,6 @@ LOOK_UP_HEAD = ("", "GETs", "KB", "$ / million look-ups")
 
 
 def steps(folder: Path, scale: Scale) -> Iterator[Step]:
-    """Yield what makes the inputs, and then the rounds."""
     inputs = {path.partition("/")[0] for _, _, path in WORK}
     for step in made(folder, scale):
         if Path(str(step.arguments[0])).name in inputs | OF_INPUTS:
@@ -84,12 +77,10 @@ class Cost:
 
     @property
     def dollars(self) -> float:
-        """What function and requests cost together."""
         return self.function_dollars + self.request_dollars
 
     @property
     def fits(self) -> bool:
-        """Whether the function has the memory that was used."""
         return self.peak_mb <= self.memory_mb
 
     def row(self) -> list[str]:
@@ -105,7 +96,6 @@ class Cost:
 
 
 def costs(figures: Figures, part: str) -> list[Cost]:
-    """Return what a part of the measurements cost, by memory."""
     scratch_mb = function(FUNCTIONS[part.partition(" ")[0]]).scratch_mb
     return [_cost(figures, part, of, scratch_mb) for of in figures.subjects(part)]
 
@@ -156,39 +146,26 @@ def choice_for_all(parts: Sequence[Sequence[Cost]]) -> int | None:
     Each part of the measurements counts alike, whatever its rows cost: by how many times the least
     price a memory costs, and how many times the best rate it has.
     """
-    sizes = {cost.memory_mb: 0.0 for part in parts for cost in part}
     of_all = []
-    for memory_mb in sizes:
-        found = [next((c for c in part if c.memory_mb == memory_mb), None) for part in parts]
-        fitting = [cost for cost in found if cost is not None and cost.fits]
-        if len(fitting) < len(parts):
-            continue
-        price = fmean(
-            c.dollars / min(o.dollars for o in part if o.fits)
-            for c, part in zip(fitting, parts, strict=True)
-        )
-        rate = fmean(
-            c.rows_per_second / max(o.rows_per_second for o in part)
-            for c, part in zip(fitting, parts, strict=True)
-        )
-        of_all.append(Cost(memory_mb, rate, 0.0, 0.0, price, 0.0, 0.0))
-    best = choice(of_all)
-    return None if best is None else best.memory_mb
+    for memory_mb in dict.fromkeys(cost.memory_mb for part in parts for cost in part):
+        prices, rates = [], []
+        for part in parts:
+            least = min((cost.dollars for cost in part if cost.fits), default=1.0)
+            best = max(cost.rows_per_second for cost in part)
+            for cost in part:
+                if cost.memory_mb == memory_mb and cost.fits:
+                    prices.append(cost.dollars / least)
+                    rates.append(cost.rows_per_second / best)
+        if len(prices) == len(parts):
+            of_all.append(Cost(memory_mb, fmean(rates), 0.0, 0.0, fmean(prices), 0.0, 0.0))
+    best_of_all = choice(of_all)
+    return None if best_of_all is None else best_of_all.memory_mb
 
 
-NOTES = {
-    "full": "",
-    "short": "A short run: half of the rows, each measured once.",
-    "quick": A_TENTH,
-}
-"""What is said of a run, by its size."""
-
-
-def report(figures: Figures, size: str) -> Iterator[str]:
-    """Yield all tables, after what is to be said of how they were made."""
+def report(figures: Figures, *, quick: bool) -> Iterator[str]:
     yield f"{measured_on()} Prices: {DATED}."
-    if NOTES[size]:
-        yield NOTES[size]
+    if quick:
+        yield A_TENTH
     parts = []
     for part in figures.parts():
         if part.startswith("look-up"):
@@ -210,15 +187,9 @@ def _look_ups(figures: Figures, part: str) -> Iterator[list[str]]:
 
 
 def main() -> int:
-    """Measure everything and show it; return 1 if something failed."""
-    parser = options(__doc__, "a tenth of the rows")
-    parser.add_argument("--short", action="store_true", help="half the rows, measured once")
-    given = parser.parse_args()
-    size = "quick" if given.quick else "short" if given.short else "full"
-    scale = {"quick": QUICK, "short": SHORT, "full": FULL}[size]
-    return benchmark(
-        "bench-cost", given, lambda folder: steps(folder, scale), lambda f: report(f, size)
-    )
+    quick = (given := options(__doc__, "a tenth of the rows").parse_args()).quick
+    scale = QUICK if quick else FULL
+    return benchmark("bench-cost", given, partial(steps, scale=scale), partial(report, quick=quick))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from bench.state.counting import DOLLARS_PER_MILLION
 
@@ -24,9 +24,6 @@ REQUESTS = {
     "CompleteMultipartUpload": _PUT,
     "ListObjectsV2": DOLLARS_PER_MILLION["list"] / 1e6,
     "GetObject": _GET,
-    "HeadObject": _GET,
-    "AbortMultipartUpload": 0.0,
-    "DeleteObject": 0.0,
     "DeleteObjects": 0.0,
 }
 """Dollars for a request to S3. Traffic between S3 and functions of a region is free."""
@@ -37,17 +34,6 @@ def function_dollars(seconds: float, memory_mb: float, scratch_mb: float) -> flo
     scratch_gb = max(0.0, scratch_mb / MEGABYTES_PER_GB - FREE_SCRATCH_GB)
     a_second = memory_mb / MEGABYTES_PER_GB * GB_SECOND + scratch_gb * SCRATCH_GB_SECOND
     return INVOCATION + seconds * a_second
-
-
-def priced(names: Iterable[str]) -> list[str]:
-    """Return the names of requests.
-
-    Raises:
-        KeyError: one has no price here.
-    """
-    found = list(names)
-    request_dollars(dict.fromkeys(found, 1.0))
-    return found
 
 
 def request_dollars(counts: Mapping[str, float]) -> float:

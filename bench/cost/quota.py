@@ -34,22 +34,6 @@ def limited(cores: float) -> Iterator[None]:
             watcher.terminate()
 
 
-class Allowance:
-    """The CPU time that a process may still use: it grows as time passes, up to one period's."""
-
-    def __init__(self, cores: float, now_s: float, used_s: float) -> None:
-        """Begin with the time of one period."""
-        self._cores, self._then_s, self._used_s = cores, now_s, used_s
-        self._left_s = self._most_s = cores * PERIOD_SECONDS
-
-    def is_used_up(self, now_s: float, used_s: float) -> bool:
-        """Return whether the process must stop, having used so much CPU time in all by now."""
-        earned_s, spent_s = self._cores * (now_s - self._then_s), used_s - self._used_s
-        self._left_s = min(self._most_s, self._left_s + earned_s - spent_s)
-        self._then_s, self._used_s = now_s, used_s
-        return self._left_s <= 0
-
-
 def watch(
     cores: float,
     used_seconds: Callable[[], float],
@@ -57,12 +41,19 @@ def watch(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Stop and continue a process until it has ended or this one is interrupted."""
-    allowance, is_stopped = Allowance(cores, now(), used_seconds()), False
+    """Stop and continue a process until it has ended or this one is interrupted.
+
+    The CPU time that it may still use grows as time passes, up to that of one period.
+    """
+    left = most = cores * PERIOD_SECONDS
+    then, used, is_stopped = now(), used_seconds(), False
     try:
         while True:
             sleep(LOOK_SECONDS)
-            if allowance.is_used_up(now(), used_seconds()) != is_stopped:
+            now_s, used_s = now(), used_seconds()
+            left = min(most, left + cores * (now_s - then) - (used_s - used))
+            then, used = now_s, used_s
+            if (left <= 0) != is_stopped:
                 is_stopped = not is_stopped
                 send(signal.SIGSTOP if is_stopped else signal.SIGCONT)
     except ProcessLookupError:

@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from bench.cost.prices import priced
+from bench.cost.prices import request_dollars
 from bench.cost.quota import limited
 from bench.rows import instance as rows_instance
 from bench.rows.data import SCHEMAS, expected_of
@@ -58,14 +58,14 @@ def requests(s3: LocalS3) -> dict[str, float]:
     Raises:
         KeyError: one has no price: it must not count as free.
     """
-    counts = s3.counts()
-    return {name: counts[name] for name in priced(name for name in counts if name[0].isupper())}
+    counts = {name: count for name, count in s3.counts().items() if name[0].isupper()}
+    request_dollars(counts)
+    return counts
 
 
 def measure(
     part: str, stage: str, number: int, kind: str, inputs: str, out: str, memory_mb: int
 ) -> None:
-    """Measure one stage once."""
     given, source = Function({}, memory_mb), Path(inputs)
     with local_s3(Path(out) / "s3", slowness(DELAY_MS)) as s3:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])  # not the server's

@@ -1,9 +1,7 @@
 """Measure an instance in a folder beside DuckDB, SQLite, LanceDB and delta-rs.
 
-Run by ``make bench-embedded``; it downloads the newest release of each. ``ARGS=--quick`` ingests
-200,000 rows, not 5,000,000. Tables go to standard output, with ``--page FILE`` also between the
-marks of a page; ``--json FILE`` keeps all figures. A system that is not installed is reported as
-failed, and left out.
+The newest release of each is downloaded. A system that is not installed is reported as failed, and
+left out.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ COLUMNS = {
 
 
 def report(figures: Figures) -> Iterator[str]:
-    """Yield what was measured, the goals, and the steps to the first row."""
     yield measured_on("; each system once, in turns")
     for part, names in COLUMNS.items():
         sizes = sorted({at for p, _, at, _ in figures.all if p == part})
@@ -66,7 +63,6 @@ def first_ten_minutes(figures: Figures) -> str:
 
 
 def goals(figures: Figures) -> Iterator[Goal]:
-    """Yield all goals."""
     installed = figures.get("first row", "dormouse", 2, "installed_mb")
     yield Goal(1, "installed, MB", installed, INSTALLED_MB)
     for rows in figures.sizes("look-ups", "dormouse"):
@@ -75,7 +71,6 @@ def goals(figures: Figures) -> Iterator[Goal]:
 
 
 def main() -> int:
-    """Measure and report."""
     given = options(__doc__, "200,000 rows").parse_args()
     rows = QUICK_ROWS if given.quick else ROWS
 

@@ -22,7 +22,7 @@ PACKAGES = {
     "deltalake": "deltalake",
 }
 """What is installed: the wheel built here, the newest release of a package, or nothing."""
-PROGRAMS = {
+PROGRAMS: dict[str, dict[str, tuple[str, ...]]] = {
     "dormouse": {
         "import": ("import pyarrow as pa", "from dormouse.client import Instance"),
         "create": (
@@ -80,14 +80,12 @@ EXTRAS = {"deltalake": ("pyarrow",)}
 
 
 def lines_of(system: str) -> dict[str, tuple[str, ...]]:
-    """Return what a newcomer does, line by line, by stages."""
     packages = [p for p in (PACKAGES[system], *EXTRAS.get(system, ())) if p is not None]
     names = " ".join(name or system for name in packages)
     return {"install": (f"pip install {names}",) if packages else (), **PROGRAMS[system]}
 
 
 def measure(system: str, place: str) -> None:
-    """Measure one system."""
     folder = Path(place)
     environment = folder / "environment"
     venv.create(environment, with_pip=True)

@@ -30,7 +30,6 @@ LookUp = Callable[[int], int]
 
 
 def ingest_dormouse(file: Path, folder: Path) -> None:
-    """Ingest a file into a new table."""
     from dormouse.client.instance import Instance
 
     with Instance.open(folder, background=False) as instance:
@@ -41,7 +40,6 @@ def ingest_dormouse(file: Path, folder: Path) -> None:
 
 @contextmanager
 def open_dormouse(folder: Path) -> Iterator[LookUp]:
-    """Open the table."""
     from dormouse.client.instance import Instance
 
     with Instance.open(folder, background=False) as instance:
@@ -50,7 +48,6 @@ def open_dormouse(folder: Path) -> Iterator[LookUp]:
 
 
 def ingest_duckdb(file: Path, folder: Path) -> None:
-    """Fill a table with a primary key from the file."""
     import duckdb
 
     with duckdb.connect(folder / "rows.duckdb") as database:
@@ -61,7 +58,6 @@ def ingest_duckdb(file: Path, folder: Path) -> None:
 
 @contextmanager
 def open_duckdb(folder: Path) -> Iterator[LookUp]:
-    """Open the database."""
     import duckdb
 
     with duckdb.connect(folder / "rows.duckdb") as database:
@@ -70,28 +66,25 @@ def open_duckdb(folder: Path) -> Iterator[LookUp]:
 
 
 def ingest_sqlite(file: Path, folder: Path) -> None:
-    """Fill a table with a primary key, in one transaction."""
     with sqlite3.connect(folder / "rows.sqlite") as database:
         database.execute(
             "CREATE TABLE rows (id INTEGER PRIMARY KEY, name TEXT, value REAL, at INT)"
         )
         for batch in pq.ParquetFile(file).iter_batches():
             parts = [batch.column(name).to_pylist() for name in ("id", "name", "value")]
-            at = batch.column("at").cast("int64").to_pylist()
+            at = batch.column("at").cast(pa.int64()).to_pylist()
             rows = zip(*parts, at, strict=True)
             database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", rows)
 
 
 @contextmanager
 def open_sqlite(folder: Path) -> Iterator[LookUp]:
-    """Open the database."""
     with sqlite3.connect(folder / "rows.sqlite") as database:
         question = "SELECT * FROM rows WHERE id = ?"
         yield lambda key: len(database.execute(question, [key]).fetchall())
 
 
 def ingest_lancedb(file: Path, folder: Path) -> None:
-    """Fill a table, and index its key."""
     import lancedb
 
     table = lancedb.connect(folder).create_table(
@@ -102,7 +95,6 @@ def ingest_lancedb(file: Path, folder: Path) -> None:
 
 @contextmanager
 def open_lancedb(folder: Path) -> Iterator[LookUp]:
-    """Open the table."""
     import lancedb
 
     table = lancedb.connect(folder).open_table("rows")
@@ -110,7 +102,6 @@ def open_lancedb(folder: Path) -> Iterator[LookUp]:
 
 
 def ingest_deltalake(file: Path, folder: Path) -> None:
-    """Write a table; it has no index."""
     from deltalake import write_deltalake
 
     write_deltalake(folder / "rows", pq.ParquetFile(file).read())
@@ -160,7 +151,6 @@ def measure(system: str, file: str, folder: str) -> None:
 
 
 def ingest(system: str, file: str, folder: str) -> None:
-    """Fill a table."""
     rows = pq.read_metadata(file).num_rows
     started = perf_counter()
     SYSTEMS[system][0](Path(file), Path(folder))

@@ -1,9 +1,5 @@
 """Measure what a publication for readers of Iceberg writes and costs, by the size of the table and
 of the change; and the CPU time in which engines plan the look-up of one key.
-
-Run by ``make bench-iceberg``; two minutes. ``ARGS=--quick`` stops at 10,000 shards. Tables go to
-standard output, with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps all
-figures.
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ KINDS = (FIRST, *(f"{count}+{count}" for count in CHANGES))
 
 
 def goals(figures: Figures) -> Iterator[Goal]:
-    """Yield all goals."""
     for number, (figure, bound) in enumerate(BOUNDS.items(), start=1):
         measured = figures.get(PART, KINDS[1], SHARDS[-1], figure)
         yield Goal(number, f"{SHARDS[-1]:,} shards, a change of 1+1: {figure}", measured, bound)
@@ -47,7 +42,6 @@ def dollars_a_day(figures: Figures, kind: str, shards: int) -> float | None:
 
 
 def report(figures: Figures) -> Iterator[str]:
-    """Yield what was measured, and the goals."""
     yield (
         f"{measured_on()} Dollars: one such publication a minute, requests and a function of "
         f"{MEMORY_MB} MB, us-east-1."
@@ -87,7 +81,6 @@ def _planning(figures: Figures) -> Iterator[list[str]]:
 
 
 def main() -> int:
-    """Measure and report."""
     given = options(__doc__, "no more than 10,000 shards").parse_args()
 
     def steps(folder: Path) -> Iterator[Step]:

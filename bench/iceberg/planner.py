@@ -44,7 +44,6 @@ def plan_with_duckdb(metadata: str, key: str) -> Callable[[], int]:
 
 
 def main(engine: str, metadata: str, key: str) -> None:
-    """Plan once, after all modules are loaded."""
     plan = {"pyiceberg": plan_with_pyiceberg, "duckdb": plan_with_duckdb}[engine](metadata, key)
     begun = time.process_time()
     found = plan()

@@ -36,10 +36,7 @@ MINUTE_MS = 60_000
 
 
 class Publisher:
-    """Publishes a table into a folder, as the stage does."""
-
     def __init__(self, shards: int, folder: Path) -> None:
-        """Begin with a state of so many shards."""
         folder.mkdir(parents=True)
         self.storage = FolderStorage(folder)
         self.root = str(folder)
@@ -50,7 +47,6 @@ class Publisher:
         self.fetched = 0
 
     def publish(self, what: str, added: tuple[Shard, ...]) -> None:
-        """Publish the state; print what that took."""
         self.fetched = 0
         begun = time.process_time()
         previous = read_previous(self.record.metadata, self._fetch) if self.record else None
@@ -120,7 +116,6 @@ class Publisher:
 
 
 def measure(shards: int, place: str) -> None:
-    """Publish at first, and after each change."""
     folder = Path(place)
     publisher = Publisher(shards, folder)
     publisher.publish(FIRST, ())
@@ -138,6 +133,6 @@ def measure_planning(shards: int, place: str, engine: str) -> None:
     """
     metadata = (Path(place) / "newest").read_text()
     (wanted,) = key(KEYS // 2 + 3)
-    program = [PYTHON, PLANNER, engine, metadata, wanted]
+    program = [str(PYTHON), str(PLANNER), engine, metadata, wanted]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     emit("planning", engine, shards, **json.loads(done.stdout))

@@ -1,9 +1,6 @@
 """Measure the row engine: compaction, ingest, look-ups and memory, beside a floor and peers.
 
-Run by ``make bench-rows``; ``ARGS=--quick`` takes a tenth of the rows and some minutes. Systems
-take turns, round by round. ``--original`` builds the original's plan, in Rust, as a peer. Tables go
-to standard output, with ``--page FILE`` also between the marks of a page; ``--json FILE`` keeps all
-figures.
+Systems take turns, round by round. ``--original`` builds the original's plan, in Rust, as a peer.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -49,8 +46,6 @@ QUICK = Scale(200_000, 20_000, 60_000, 500_000, 16 * 1024**2, 2, 1, 1)
 
 
 def made(folder: Path, scale: Scale) -> Iterator[Step]:
-    """Yield the steps that make sources and tables."""
-
     def sources(name: str, kind: str, files: int, rows: int) -> Step:
         return Step("rows.make:sources", (f"{folder}/{name}", kind, files, rows))
 
@@ -88,7 +83,7 @@ def measured(folder: Path, scale: Scale, peers: Sequence[str] = ()) -> Iterator[
             yield from _on_s3(folder, scale, number)
     for stage in ("compaction", "ingest"):
         inputs = (f"{folder}/wide", f"{folder}/wide-table/data")
-        given = ("memory", stage, 0, "wide", *inputs, OUT, scale.memory_bytes)
+        given: tuple[object, ...] = ("memory", stage, 0, "wide", *inputs, OUT, scale.memory_bytes)
         yield Step("rows.stages:little_memory", given, True, _environment(stage))
     for number, (name, case) in enumerate(CASES.items()):
         given = (WORST_CASES, name, 0, case.kind, f"{folder}/worst-{number}", OUT)
@@ -116,24 +111,24 @@ def _local(folder: Path, scale: Scale, number: int, built: Sequence[str]) -> Ite
 
     for part, stage, kind, inputs in _work(folder, scale):
         for system in systems(SYSTEMS[stage]) if "/four-" not in inputs else ():
-            given = (part, system, number, stage, kind, inputs, OUT)
+            given: tuple[object, ...] = (part, system, number, stage, kind, inputs, OUT)
             environment = _environment(stage) if system == "dormouse" else {}
             yield Step("rows.stages:measure", given, environment=environment)
     for stage, name in (("compaction", "large-table/data"), ("ingest", "one/000.parquet")):
         part = f"steps of {'a compaction' if stage == 'compaction' else 'an ingest'}"
         given = (part, stage, number, "narrow", f"{folder}/{name}", OUT)
         yield Step("rows.stages:steps", given, environment=_environment(stage))
-    asked = [
-        (part, system, number, what, "")
-        for what, part in look_ups.PARTS.items()
-        for system in systems(look_ups.SYSTEMS)
-    ]
-    for *given, kind in (
-        *asked,
-        ("look-up, one key of wide rows", "dormouse", number, "one_key", "wide-"),
+    wide = ("look-up, one key of wide rows", "dormouse", number, "one_key", "wide-")
+    for *asked, kind in (
+        *(
+            (part, system, number, what, "")
+            for what, part in look_ups.PARTS.items()
+            for system in systems(look_ups.SYSTEMS)
+        ),
+        wide,
     ):
         tables = (f"{folder}/{kind}leaves-table/data", f"{folder}/tiny-table")
-        yield Step("rows.look_ups:measure", (*given, *tables, f"{folder}/{kind}answers"))
+        yield Step("rows.look_ups:measure", (*asked, *tables, f"{folder}/{kind}answers"))
 
 
 def _on_s3(folder: Path, scale: Scale, number: int) -> Iterator[Step]:
@@ -148,7 +143,6 @@ def _on_s3(folder: Path, scale: Scale, number: int) -> Iterator[Step]:
 
 
 def look_up_on_s3(folder: Path, number: int, what: str, delay_ms: int, part: str) -> Step:
-    """Return the step that measures look-ups on the local S3."""
     tables = (f"{folder}/leaves-table/data", f"{folder}/tiny-table", f"{folder}/answers")
     return Step("rows.look_ups:on_s3", (part, number, what, *tables, OUT, delay_ms))
 
@@ -171,18 +165,13 @@ def steps(folder: Path, scale: Scale, only: str, built: Sequence[str] = ()) -> l
 
 
 def main() -> int:
-    """Measure everything and show it; return 1 if something failed."""
     parser = options(__doc__, "a tenth of the rows")
     parser.add_argument("--only", default="", help="measure the parts with this in their names")
-    parser.add_argument("--rounds", type=int, help="how often all is measured, peers included")
     parser.add_argument(
         "--original", action="store_true", help="build the original's plan, in Rust"
     )
     given = parser.parse_args()
     scale = QUICK if given.quick else FULL
-    if given.rounds:
-        times = given.rounds
-        scale = replace(scale, rounds=times, rounds_of_peers=times, rounds_on_s3=times)
     missing = work.built() if given.original else "it was not asked for (--original)"
     built = [] if missing else [*ORIGINALS]
     notes = [f"{work.ORIGINAL.capitalize()} is left out: {missing}."] if missing else []

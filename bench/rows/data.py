@@ -5,20 +5,21 @@ rows have 10 random letters besides, wide ones a text of 100 letters and 5 rando
 that are hard to compact, mixed ones have short and very long texts, others 500 numbers.
 
 A digest is the number of rows and the sum of a hash of each, so it does not depend on their order,
-on files, encodings or types of text. `make` and `hashing` need numpy, which the functions do not
-have: where these are measured, another process takes the digest.
+on files, encodings or types of text. DuckDB hashes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.measure import elsewhere
 from dormouse.schema.schema import Schema
 
 LETTERS = 10
@@ -27,7 +28,7 @@ COLUMNS = 500
 NUMBERS = {kind: [f"number_{i}" for i in range(n)] for kind, n in (("wide", 5), ("many", COLUMNS))}
 LETTERS_OF_VALUE = {"narrow": LETTERS, "mixed": LETTERS, "wide": 100}
 DIGESTS = "digests.json"
-"""The digests of sources by their names; beside a table, that of all its rows."""
+"""The digests of sources by their names; beside a table, that of all its rows as `ALL`."""
 ALL = "all"
 
 
@@ -53,7 +54,6 @@ def row_bytes(kind: str) -> int:
 
 
 def kind_of(file: Path) -> str:
-    """Return whether narrow or wide rows are in a file."""
     return "wide" if NUMBERS["wide"][0] in pq.read_schema(file).names else "narrow"
 
 
@@ -87,36 +87,57 @@ class Digest(NamedTuple):
     rows: int = 0
     total: int = 0
 
-    def plus(self, other: Digest) -> Digest:
-        """Return the digest of these rows and those."""
-        return Digest(self.rows + other.rows, (self.total + other.total) % 2**64)
+
+def digest_of(rows: pa.Table | Iterable[Path], where: str = "true") -> Digest:
+    """Return the digest of the rows of a table, or of Parquet files, that meet a condition."""
+    import duckdb  # not in a function that is measured before it is done
+
+    if isinstance(rows, pa.Table):
+        source, names = "rows", rows.column_names
+    else:
+        files = [str(file) for file in rows]
+        source, names = f"read_parquet({files})", pq.read_schema(files[0]).names
+    columns = ", ".join(f'"{name}"' for name in sorted(names))
+    total = f"coalesce(sum(hash({columns})) % {2**64}::HUGEINT, 0)"
+    query = f"SELECT count(*), {total} FROM {source} WHERE {where}"
+    return Digest(*cast(Any, duckdb.sql(query)).fetchall()[0])
 
 
 def sum_of(digests: Iterable[Digest]) -> Digest:
-    """Return the digest of all rows."""
-    whole = Digest()
-    for each in digests:
-        whole = whole.plus(each)
-    return whole
+    counts, totals = zip(*digests, strict=True)
+    return Digest(sum(counts), sum(totals) % 2**64)
 
 
-def digest_elsewhere(files: Iterable[Path], kind: str, *, in_order: bool) -> Digest:
-    """Return the digest of all rows of some Parquet files; if they are to be `in_order`, of files
-    in some order.
+def are_in_order(files: Iterable[Path]) -> bool:
+    """Return whether the rows of Parquet files are in key order, in some order of the files."""
+    ends = []
+    for file in files:
+        first: Any = None
+        last: Any = None
+        for batch in pq.ParquetFile(file).iter_batches(columns=[*KEYS]):
+            if not batch.num_rows:
+                continue
+            begins = tuple(column[0].as_py() for column in batch.columns)
+            if (last is not None and last > begins) or _falls(*batch.columns):
+                return False
+            first, last = first or begins, tuple(column[-1].as_py() for column in batch.columns)
+        if first is not None:
+            ends.append((first, last))
+    ends.sort()
+    return all(last <= first for (_, last), (first, _) in pairwise(ends))
 
-    Raises:
-        ValueError: the rows are not in order, or cannot be hashed.
-    """
-    return Digest(*json.loads(elsewhere("rows.hashing:show", [*files], kind, in_order)))
+
+def _falls(keys: Any, times: Any) -> bool:
+    same = pc.equal(keys[:-1], keys[1:])
+    later = pc.and_(same, pc.greater(times[:-1], times[1:]))
+    return pc.any(pc.or_(pc.greater(keys[:-1], keys[1:]), later)).as_py() or False
 
 
 def save(path: Path, digests: dict[str, Digest]) -> None:
-    """Keep digests of what has these names."""
     path.write_text(json.dumps(digests))
 
 
 def saved(path: Path) -> dict[str, Digest]:
-    """Return the digests that `save` kept."""
     return {name: Digest(*found) for name, found in json.loads(path.read_text()).items()}
 
 

@@ -19,8 +19,6 @@ ROWS_MEMORY = "RowsMemory"
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The environment, memory, temporary storage and cores of a function."""
-
     environment: Mapping[str, str]
     memory_mb: int
     scratch_mb: int = 512

@@ -31,7 +31,6 @@ class LocalSources:
     """Local files as dropped ones: a source's key ends with the path. Downloading is a link."""
 
     def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
-        """Make the file appear at `local`."""
         local.symlink_to(source.key.partition("/")[2])
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
@@ -85,13 +84,11 @@ def create(given: Services, schema: Schema, splits: Sequence[str] = ()) -> Table
 
 
 def table_of(given: Services) -> Table:
-    """Return the table as the registry has it."""
     (table,) = given.tables.all()
     return table
 
 
 def ingest_files(given: Services, files: Sequence[Path]) -> None:
-    """Ingest local files in one job."""
     ingest_sources(
         given, [Source("local", f"{TABLE}/{f}", f.name, f.stat().st_size) for f in files]
     )

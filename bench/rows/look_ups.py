@@ -8,15 +8,13 @@ keys is warm. Engines look into the footers of all files at once: only their fir
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from statistics import median
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.figures import emit
@@ -25,13 +23,13 @@ from bench.rows import instance as rows_instance
 from bench.rows.data import (
     SCHEMAS,
     Digest,
+    digest_of,
     key_at,
     kind_of,
     leaf_ranges,
     save,
     saved,
 )
-from bench.rows.hashing import digest_of
 from bench.rows.stages import name_of, shards_of, slowness
 from bench.rows.work import LEAVES
 from bench.s3.process import DATA, local_s3
@@ -60,7 +58,6 @@ class Question:
 
     @property
     def sql(self) -> str:
-        """The same in SQL."""
         if self.keys:
             return f"key IN ({', '.join(map(repr, self.keys))})"
         return f"key >= {self.low!r} AND key < {self.high!r}"
@@ -69,52 +66,6 @@ class Question:
 ALL_KEYS = Question((), "", "~")
 LookUp = Callable[[Question], pa.Table]
 """Finds the rows of a question."""
-
-
-class CountedFile(FileIO):
-    """A file whose reads are counted: each would be a request to S3."""
-
-    def __init__(self, path: Path, reads: list[int]) -> None:
-        """Open the file at `path`; note the bytes of each read in `reads`."""
-        super().__init__(path)
-        self._reads = reads
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read and count."""
-        content = super().read(-1 if size is None else size) or b""
-        self._reads.append(len(content))
-        return content
-
-    def readinto(self, buffer: Any) -> int:
-        """Read and count."""
-        length = super().readinto(buffer) or 0
-        self._reads.append(length)
-        return length
-
-
-class CountingStorage(FolderStorage):
-    """A folder that counts what is read of it."""
-
-    def __init__(self, root: Path) -> None:
-        """Use the folder `root`."""
-        super().__init__(root)
-        self.reads: list[int] = []
-
-    def open(self, path: str, size_bytes: int) -> BinaryIO:
-        """Open an object whose reads are counted."""
-        return cast(BinaryIO, CountedFile(Path(self.uri) / path, self.reads))
-
-    def get(self, path: str) -> bytes:
-        """Return an object, which counts as one read."""
-        content = super().get(path)
-        self.reads.append(len(content))
-        return content
-
-    def counts(self) -> dict[str, float]:
-        """Return what was asked since the last call, as figures."""
-        counts = {"requests": len(self.reads), "requested_kb": sum(self.reads) / 1000}
-        self.reads.clear()
-        return counts
 
 
 def dormouse(storage: Storage, scratch: Path, folder: Path | None = None) -> LookUp:
@@ -127,7 +78,8 @@ def dormouse(storage: Storage, scratch: Path, folder: Path | None = None) -> Loo
     shard, *_ = shards_of(uncounted.uri)
     rows_instance.reopened(maker, SCHEMAS[kind_of(shard)])
     services = rows_instance.fresh(maker, storage, scratch, MEMORY_BYTES)
-    table = Instance(services, None, None, None).table(rows_instance.TABLE)
+    nothing: Any = None
+    table = Instance(services, nothing, nothing, nothing).table(rows_instance.TABLE)
 
     def look_up(question: Question) -> pa.Table:
         if question.keys:
@@ -138,7 +90,6 @@ def dormouse(storage: Storage, scratch: Path, folder: Path | None = None) -> Loo
 
 
 def duckdb(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Query DuckDB, with the list of files."""
     import duckdb
 
     connection = duckdb.connect()
@@ -147,7 +98,6 @@ def duckdb(storage: FolderStorage, scratch: Path) -> LookUp:
 
 
 def datafusion(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Ask DataFusion, with the list of files."""
     from datafusion import SessionContext
 
     context = SessionContext()
@@ -158,7 +108,6 @@ def datafusion(storage: FolderStorage, scratch: Path) -> LookUp:
 
 
 def polars(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Ask Polars, with the list of files."""
     import polars as pl
 
     def look_up(question: Question) -> pa.Table:
@@ -173,12 +122,11 @@ def polars(storage: FolderStorage, scratch: Path) -> LookUp:
 
 
 def pyarrow(storage: FolderStorage, scratch: Path) -> LookUp:
-    """Ask pyarrow, with the list of files."""
     (data,) = Path(storage.uri).glob("*/data")
 
     def look_up(question: Question) -> pa.Table:
-        within = [("key", ">=", question.low), ("key", "<", question.high)]
-        filters = [("key", "in", question.keys)] if question.keys else within
+        within: Any = [("key", ">=", question.low), ("key", "<", question.high)]
+        filters: Any = [("key", "in", question.keys)] if question.keys else within
         return pq.read_table(data, filters=filters)
 
     return look_up
@@ -210,17 +158,8 @@ def save_answers(folder: str, sources: str) -> None:
     """Note the keys to ask for, and the rows that each question is to find in these sources."""
     keys = json.loads((Path(sources) / "keys.json").read_text())
     asked = [one for what in PARTS for part in questions(what, keys) for one in part]
-    answers = dict.fromkeys((one.sql for one in asked), Digest())
-    for file in sorted(Path(sources).glob("*.parquet")):
-        rows = pq.read_table(file)
-        column = rows["key"]
-        for one in asked:
-            if one.keys:
-                is_found = pc.is_in(column, pa.array(one.keys))
-            else:
-                is_found = pc.and_(pc.greater_equal(column, one.low), pc.less(column, one.high))
-            found = digest_of(rows.filter(is_found).to_batches())
-            answers[one.sql] = answers[one.sql].plus(found)
+    files = sorted(Path(sources).glob("*.parquet"))
+    answers = {one.sql: digest_of(files, one.sql) for one in asked}
     Path(folder).mkdir()
     save(Path(folder) / ANSWERS, answers)
     (Path(folder) / "keys.json").write_text(json.dumps(keys))
@@ -235,7 +174,7 @@ def take(look_up: LookUp, question: Question, answer: Digest) -> dict[str, float
     before, found = bytes_read(), []
     taken = run(lambda: found.append(look_up(question)))
     read_bytes = bytes_read() - before
-    if digest_of(found[0].to_batches()) != answer:
+    if digest_of(found[0]) != answer:
         raise ValueError(f"other rows were found than the {answer.rows} of {question}")
     return {
         "ms": taken["seconds"] * 1000,
@@ -245,34 +184,39 @@ def take(look_up: LookUp, question: Question, answer: Digest) -> dict[str, float
     }
 
 
-def _take_all(
+def _show(
+    part: str,
+    name: str,
+    number: int,
     look_up: LookUp,
-    asked: Sequence[Question],
+    asked: tuple[list[Question], list[Question]],
     answers: str,
     counts: Callable[[], dict[str, float]] = dict,
-) -> dict[str, float]:
-    """Return the medians of what look-ups take, and of what they ask for."""
+) -> None:
+    """Print the medians of what cold and warm look-ups take, and of what they ask for."""
     known = saved(Path(answers) / ANSWERS)
-    counts()
-    taken = [{**take(look_up, one, known[one.sql]), **counts()} for one in asked]
-    return {name: median(one[name] for one in taken) for name in taken[0]}
+    for heat, questions in zip(("cold", "warm"), asked, strict=True):
+        counts()
+        taken = [{**take(look_up, one, known[one.sql]), **counts()} for one in questions]
+        medians = {figure: median(one[figure] for one in taken) for figure in taken[0]}
+        emit(part, f"{name}, {heat}", number, **medians)
+
+
+def _asked(what: str, answers: str) -> tuple[list[Question], list[Question]]:
+    return questions(what, json.loads((Path(answers) / "keys.json").read_text()))
 
 
 def measure(
     part: str, system: str, number: int, what: str, table: str, warm_up: str, answers: str
 ) -> None:
-    """Measure one system on one kind of look-up."""
     scratch = Path(warm_up).resolve() / "scratch"
-    SYSTEMS[system](CountingStorage(Path(warm_up) / "data"), scratch)(ALL_KEYS)
-    storage, is_ours = CountingStorage(Path(table)), system == "dormouse"
-    look_up = SYSTEMS[system](storage, scratch)
-    cold, warm = questions(what, json.loads((Path(answers) / "keys.json").read_text()))
+    SYSTEMS[system](FolderStorage(Path(warm_up) / "data"), scratch)(ALL_KEYS)
+    look_up = SYSTEMS[system](FolderStorage(Path(table)), scratch)
+    cold, warm = _asked(what, answers)
     read_once(shards_of(table))
     set_aside()
-    counts = storage.counts if is_ours else dict  # requests of others are not seen
-    for heat, asked in (("cold", cold if is_ours else cold[:1]), ("warm", warm)):
-        medians = _take_all(look_up, asked, answers, counts)
-        emit(part, f"{system}, {heat}", number, **medians)
+    asked = (cold if system == "dormouse" else cold[:1], warm)
+    _show(part, system, number, look_up, asked, answers)
 
 
 def on_s3(
@@ -288,7 +232,6 @@ def on_s3(
     """Measure one kind of look-up on an S3 that takes its time, as the Python API does it."""
     scratch = Path(out).parent / "scratch"
     dormouse(FolderStorage(Path(warm_up) / "data"), scratch)(ALL_KEYS)
-    cold, warm = questions(what, json.loads((Path(answers) / "keys.json").read_text()))
     with local_s3(Path(out) / "s3", slowness(delay_ms)) as s3:
         rows_instance.linked(shards_of(table), s3.folder / DATA)
         look_up = dormouse(s3.storage, scratch, s3.folder / DATA)
@@ -300,10 +243,4 @@ def on_s3(
             read_kb = asked.get("sent_bytes", 0) / 1000
             return {"requests": asked.get("GetObject", 0), "read_kb": read_kb}
 
-        for heat, asked in (("cold", cold), ("warm", warm)):
-            emit(
-                part,
-                f"{name_of(delay_ms)}, {heat}",
-                number,
-                **_take_all(look_up, asked, answers, counts),
-            )
+        _show(part, name_of(delay_ms), number, look_up, _asked(what, answers), answers, counts)

@@ -17,7 +17,15 @@ from bench.figures import emit
 from bench.measure import T, read_once, run, set_aside
 from bench.rows import instance as rows_instance
 from bench.rows import work as rows_work
-from bench.rows.data import SCHEMAS, Digest, digest_elsewhere, expected_of, row_bytes, split_points
+from bench.rows.data import (
+    SCHEMAS,
+    Digest,
+    are_in_order,
+    digest_of,
+    expected_of,
+    row_bytes,
+    split_points,
+)
 from bench.rows.work import SYSTEMS, UNSORTED, Work
 from bench.s3.process import DATA, SOURCES, LocalS3, local_s3
 from bench.s3.server import Slowness
@@ -40,20 +48,18 @@ CODE_BYTES = 512 * 1024**2
 
 
 def shards_of(table: str | Path) -> list[Path]:
-    """Return the shards of a table below a folder of data."""
     return sorted(Path(table).resolve().glob("*/data/*.parquet"))
 
 
 def measure(
     part: str, system: str, number: int, stage: str, kind: str, inputs: str, out: str
 ) -> None:
-    """Measure one system once, in a round."""
     source = Path(inputs).resolve()
     files = [source] if stage == "ingest" else shards_of(inputs)
     work = SYSTEMS[stage][system](files, kind, Path(out))
     read_once(files)
     in_order = not any(name in system for name in UNSORTED)
-    report(part, system, number, work, expected_of(Path(inputs)), Path(out), kind, in_order)
+    report(part, system, number, work, expected_of(Path(inputs)), Path(out), in_order)
 
 
 def worst_case(part: str, name: str, number: int, kind: str, folder: str, out: str) -> None:
@@ -62,7 +68,7 @@ def worst_case(part: str, name: str, number: int, kind: str, folder: str, out: s
     work = rows_work.compact(files, kind, Path(out))
     sizes = {"stored_mb": sum(file.stat().st_size for file in files) / 1e6}
     expected = expected_of(Path(folder) / "data")
-    report(part, name, number, work, expected, Path(out), kind, others=lambda: sizes)
+    report(part, name, number, work, expected, Path(out), others=lambda: sizes)
 
 
 def report(
@@ -72,7 +78,6 @@ def report(
     work: Work,
     expected: Digest,
     out: Path,
-    kind: str = "narrow",
     in_order: bool = True,
     *,
     others: Callable[[], dict[str, float]] = dict,
@@ -87,7 +92,7 @@ def report(
     set_aside()
     taken = run(work)
     more = others()
-    files = check(system, expected, out, kind, in_order)
+    files = check(system, expected, out, in_order)
     emit(
         part,
         system,
@@ -102,30 +107,28 @@ def report(
     )
 
 
-def check(
-    system: str, expected: Digest, out: Path, kind: str = "narrow", in_order: bool = True
-) -> list[Path]:
+def check(system: str, expected: Digest, out: Path, in_order: bool = True) -> list[Path]:
     """Return the files below `out`, which hold just the rows of a digest.
 
     Raises:
         ValueError: they hold others, or not in order.
     """
     files = sorted(out.rglob("*.parquet"))
-    digest = digest_elsewhere(files, kind, in_order=in_order)
+    digest = digest_of(files)
     if digest.rows != expected.rows:
         raise ValueError(f"{system} wrote {digest.rows} rows of {expected.rows}")
     if digest != expected:
         raise ValueError(f"{system} wrote as many rows as it should, but others")
+    if in_order and not are_in_order(files):
+        raise ValueError(f"{system} wrote rows that are not in order")
     return files
 
 
 def slowness(delay_ms: float, mb_per_second: float = 0) -> Slowness:
-    """Return how slow the server is to be."""
     return Slowness(delay_ms, mb_per_second, MB_PER_SECOND_EACH)
 
 
 def name_of(delay_ms: int, mb_per_second: int = 0) -> str:
-    """Return the name of a slowness in figures."""
     return f"{delay_ms} ms" + (f", {mb_per_second} MB/s in all" if mb_per_second else "")
 
 
@@ -170,7 +173,6 @@ def work_on_s3(s3: LocalS3, stage: str, kind: str, inputs: Path) -> Work:
 
 
 def counted(s3: LocalS3) -> dict[str, float]:
-    """Return what a stage asked for, as figures."""
     counts = s3.counts()
     puts = ("PutObject", "CreateMultipartUpload", "CompleteMultipartUpload")
     return {
@@ -239,7 +241,6 @@ def _drain(batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def _steps_of_a_compaction(part: str, number: int, kind: str, shards: Path, scratch: Path) -> None:
-    """Prove, decode, merge, check and write the rows of all shards."""
     files = shards_of(shards)
     storage = rows_instance.linked(files, scratch / "data")
     services = rows_instance.services(storage, scratch, memory_bytes(), seed=6)
@@ -270,7 +271,6 @@ def _steps_of_a_compaction(part: str, number: int, kind: str, shards: Path, scra
 
 
 def _steps_of_an_ingest(part: str, number: int, kind: str, source: Path, scratch: Path) -> None:
-    """Read and sort in pieces, merge those, check and write the rows of a file."""
     schema, rows = SCHEMAS[kind], pq.read_metadata(source).num_rows
     loader = SourceLoader(schema, scratch, memory_bytes=memory_bytes())
     add = partial(loader.add, source, source.name)

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import ROOT, PeakElsewhere
@@ -85,7 +84,6 @@ def compact(
 
 
 def ingest(files: Sequence[Path], kind: str, out: Path, memory_bytes: int = 0) -> Work:
-    """Run the ingest stage on one file or more, with the environment's memory unless given."""
     scratch, memory = out.parent / "scratch", memory_bytes or settings.memory_bytes()
     services = rows_instance.services(FolderStorage(out), scratch, memory, seed=3)
     rows_instance.create(services, SCHEMAS[kind], split_points(LEAVES))
@@ -93,48 +91,38 @@ def ingest(files: Sequence[Path], kind: str, out: Path, memory_bytes: int = 0) -
 
 
 def copy(
-    files: Sequence[Path], kind: str, out: Path, *, dictionary: bool, our_groups: bool = False
+    files: Sequence[Path],
+    kind: str,
+    out: Path,
+    *,
+    dictionary: bool,
+    our_groups: bool = False,
+    leaves: int = 1,
 ) -> Work:
-    """Copy all rows, unsorted, with pyarrow: a compaction without its purpose."""
-    footer = pq.read_metadata(files[0])
-    group_rows = footer.num_rows // footer.num_row_groups if our_groups else ROW_GROUP_ROWS
+    """Copy all rows with pyarrow as they come: a compaction without its purpose, or an ingest."""
+    footers = [pq.read_metadata(file) for file in files]
+    rows = sum(footer.num_rows for footer in footers)
+    row_bytes = sum(file.stat().st_size for file in files) / rows
+    ours = int(first_bytes(footers[0].num_columns) / row_bytes)
+    batch_rows = max(1, min(ours if our_groups else ROW_GROUP_ROWS, rows // leaves))
 
     def work() -> None:
-        schema = pq.read_schema(files[0]).remove_metadata()
-        with _writer(out / "copy.parquet", schema, dictionary) as writer:
-            for file in files:
-                for batch in pq.ParquetFile(file).iter_batches(group_rows):
-                    writer.write_batch(batch)
-
-    return work
-
-
-def copy_to_leaves(
-    files: Sequence[Path], kind: str, out: Path, *, dictionary: bool, our_groups: bool = False
-) -> Work:
-    """Copy all rows, unsorted, into 16 files of as many rows with pyarrow."""
-    (source,) = files
-    footer = pq.read_metadata(source)
-    row_bytes = source.stat().st_size / footer.num_rows
-    group_rows = int(first_bytes(footer.num_columns) / row_bytes) if our_groups else ROW_GROUP_ROWS
-    batch_rows = max(1, min(group_rows, footer.num_rows // LEAVES))
-
-    def work() -> None:
-        with pq.ParquetFile(source) as file, ExitStack() as opened:
-            copied = 0
+        schema, copied = pq.read_schema(files[0]).remove_metadata(), 0
+        with ExitStack() as opened:
             writers = [
-                opened.enter_context(_writer(out / f"{i}.parquet", file.schema_arrow, dictionary))
-                for i in range(LEAVES)
+                opened.enter_context(
+                    pq.ParquetWriter(
+                        out / f"{i}.parquet", schema, compression="zstd", use_dictionary=dictionary
+                    )
+                )
+                for i in range(leaves)
             ]
-            for batch in file.iter_batches(batch_rows):
-                writers[copied * LEAVES // footer.num_rows].write_batch(batch)
-                copied += batch.num_rows
+            for file in files:
+                for batch in pq.ParquetFile(file).iter_batches(batch_rows):
+                    writers[copied * leaves // rows].write_batch(batch)
+                    copied += batch.num_rows
 
     return work
-
-
-def _writer(path: Path, schema: pa.Schema, dictionary: bool) -> pq.ParquetWriter:
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=dictionary)
 
 
 def datafusion_merge(files: Sequence[Path], kind: str, out: Path) -> Work:
@@ -157,7 +145,6 @@ def datafusion_merge(files: Sequence[Path], kind: str, out: Path) -> Work:
 
 
 def datafusion_sort(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Sort with DataFusion into one file, which is not cut."""
     from datafusion import ParquetWriterOptions, SessionContext, col
 
     options = ParquetWriterOptions(compression="zstd(1)", dictionary_enabled=False)
@@ -171,7 +158,6 @@ def datafusion_sort(files: Sequence[Path], kind: str, out: Path) -> Work:
 
 
 def polars_sort(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Sort all rows again with Polars' streaming engine."""
     import polars as pl
 
     def work() -> None:
@@ -217,7 +203,6 @@ def duckdb_sort(files: Sequence[Path], kind: str, out: Path, *, leaves: int = 1)
 
 
 def delta_rs_compact(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Compact a Delta table of the same rows; its rows stay unsorted."""
     from deltalake import DeltaTable, WriterProperties, write_deltalake
 
     for file in files:
@@ -234,22 +219,13 @@ def delta_rs_compact(files: Sequence[Path], kind: str, out: Path) -> Work:
     return work
 
 
-def delta_rs_append(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Append to a Delta table; the rows are neither sorted nor cut."""
-    from deltalake import WriterProperties, write_deltalake
-
-    def work() -> None:
-        with pq.ParquetFile(files[0]) as file:
-            properties = WriterProperties(compression="ZSTD", compression_level=1)
-            batches = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
-            write_deltalake(out, batches, mode="append", writer_properties=properties)
-
-    return work
-
-
 def pyiceberg_rewrite(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Rewrite an Iceberg table of the same rows; its rows stay unsorted."""
-    table = _iceberg_table(files[0], out)
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    database = out.parent / "scratch" / "catalog.db"
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{database}", warehouse=f"file://{out}")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", schema=pq.read_schema(files[0]).remove_metadata())
     for file in files:
         table.append(pq.read_table(file))
     inputs = list(out.rglob("*.parquet"))
@@ -260,21 +236,6 @@ def pyiceberg_rewrite(files: Sequence[Path], kind: str, out: Path) -> Work:
             file.unlink()
 
     return work
-
-
-def pyiceberg_append(files: Sequence[Path], kind: str, out: Path) -> Work:
-    """Append to an Iceberg table; the rows are neither sorted nor cut."""
-    table = _iceberg_table(files[0], out)
-    return lambda: table.append(pq.read_table(files[0]))
-
-
-def _iceberg_table(file: Path, out: Path) -> Any:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    database = out.parent / "scratch" / "catalog.db"
-    catalog = SqlCatalog("bench", uri=f"sqlite:///{database}", warehouse=f"file://{out}")
-    catalog.create_namespace("n")
-    return catalog.create_table("n.t", schema=pq.read_schema(file).remove_metadata())
 
 
 def built(program: Path = PROGRAM) -> str:
@@ -310,12 +271,15 @@ def original(files: Sequence[Path], kind: str, out: Path, *, sketch: bool = True
     return work
 
 
+_COPIES: dict[str, dict[str, Any]] = {
+    FLOOR: {"dictionary": True},
+    PLAIN_FLOOR: {"dictionary": False},
+    GROUPS_FLOOR: {"dictionary": False, "our_groups": True},
+}
 SYSTEMS: dict[str, dict[str, Callable[[Sequence[Path], str, Path], Work]]] = {
     "compaction": {
         "dormouse": compact,
-        FLOOR: partial(copy, dictionary=True),
-        PLAIN_FLOOR: partial(copy, dictionary=False),
-        GROUPS_FLOOR: partial(copy, dictionary=False, our_groups=True),
+        **{name: partial(copy, **given) for name, given in _COPIES.items()},
         ORIGINAL: original,
         NO_SKETCH: partial(original, sketch=False),
         "datafusion merge": datafusion_merge,
@@ -326,16 +290,12 @@ SYSTEMS: dict[str, dict[str, Callable[[Sequence[Path], str, Path], Work]]] = {
     },
     "ingest": {
         "dormouse": ingest,
-        FLOOR: partial(copy_to_leaves, dictionary=True),
-        PLAIN_FLOOR: partial(copy_to_leaves, dictionary=False),
-        GROUPS_FLOOR: partial(copy_to_leaves, dictionary=False, our_groups=True),
+        **{name: partial(copy, leaves=LEAVES, **given) for name, given in _COPIES.items()},
         "datafusion sort, one file": datafusion_sort,
         "polars filter and sort": polars_filter_and_sort,
         "duckdb sort": partial(duckdb_sort, leaves=LEAVES),
-        "delta-rs append": delta_rs_append,
-        "pyiceberg append": pyiceberg_append,
     },
 }
 """What prepares each system to do the work of a stage."""
-UNSORTED = ("copy", "append", "delta-rs", "pyiceberg")
+UNSORTED = ("copy", "delta-rs", "pyiceberg")
 """What the names of systems have in them that leave rows in no order."""

@@ -32,22 +32,18 @@ class LocalS3:
     """A running server with two buckets, which are folders below `folder`."""
 
     def __init__(self, folder: Path, asked: IO[str], answers: IO[str]) -> None:
-        """Ask for counts over pipes."""
         self.folder = folder
         self._asked, self._answers = asked, answers
 
     @property
     def storage(self) -> S3Storage:
-        """The bucket of a data root, as the stages use it."""
         return S3Storage(self.client(), DATA)
 
     @property
     def sources(self) -> S3Sources:
-        """The bucket of dropped files, as the ingest stage uses it."""
         return S3Sources(self.client(), SOURCES)
 
     def client(self) -> S3Client:
-        """Return a client such as that of a function."""
         return client("s3", CLIENT_CONFIG.merge(_UNSIGNED))
 
     def begin(self) -> None:

@@ -84,12 +84,10 @@ class Counts:
                 self._in_flight -= 1
 
     def add(self, name: str, number: int) -> None:
-        """Add to a count."""
         with self._lock:
             self._values[name] += number
 
     def taken(self) -> dict[str, int]:
-        """Return all counts, and begin at 0 again."""
         with self._lock:
             values, self._values = dict(self._values), Counter[str]()
         return values
@@ -104,16 +102,12 @@ class Refusal(Exception):
 
 
 class Content(NamedTuple):
-    """A part of a file."""
-
     file: Path
     start: int
     end: int
 
 
 class Answer(NamedTuple):
-    """What is answered."""
-
     body: bytes | Content = b""
     headers: dict[str, str] = {}
     status: int = 200
@@ -135,7 +129,6 @@ class Server(ThreadingHTTPServer):
 
     @property
     def endpoint(self) -> str:
-        """The URL to give to clients."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def new_path(self) -> Path:
@@ -186,7 +179,6 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _operation(self) -> str:
-        """Return S3's name of what is asked."""
         first = next((name for name in _FIRST if name in self.query), "")
         found = _OPERATIONS.get((self.command, bool(self.key), first), "")
         others = {name for name, value in self.query.items() if (name, value) != ("delimiter", "")}
@@ -195,7 +187,6 @@ class _Handler(BaseHTTPRequestHandler):
         return found
 
     def _receive(self, to: BinaryIO) -> None:
-        """Write the body of the request to a file."""
         pass_on = self._passing()
         buffer, left = memoryview(bytearray(PIECE_BYTES)), int(self.headers["content-length"] or 0)
         while left:

@@ -1,8 +1,4 @@
-"""Measure the HTTP API of an instance in a folder, and what a look-up costs on AWS.
-
-Run by ``make bench-service``. ``ARGS=--quick`` takes fewer look-ups, ten seconds of clients, and a
-hundredth of the result. The server is a process of its own, `dormouse serve`.
-"""
+"""Measure the HTTP API of an instance in a folder, and what a look-up costs on AWS."""
 
 from __future__ import annotations
 
@@ -29,7 +25,6 @@ PARTS = {
 
 
 def report(figures: Figures) -> Iterator[str]:
-    """Yield what was measured."""
     yield measured_on()
     after = {"look-ups": added, "dollars": total}
     for part, names in PARTS.items():
@@ -40,7 +35,6 @@ def report(figures: Figures) -> Iterator[str]:
 
 
 def part_table(figures: Figures, part: str, names: tuple[str, ...]) -> str:
-    """Return the table of one part; empty if it was not measured."""
     rows = [
         [of, short(at) if at else "", *(short(figures.get(part, of, at, name)) for name in names)]
         for of in figures.subjects(part)
@@ -51,7 +45,6 @@ def part_table(figures: Figures, part: str, names: tuple[str, ...]) -> str:
 
 
 def added(figures: Figures) -> str:
-    """Return what HTTP adds to a look-up."""
     (at,) = figures.sizes("look-ups", "HTTP") or (0,)
     found = [
         (figures.get("look-ups", "HTTP", at, name), figures.get("look-ups", "client", at, name))
@@ -62,13 +55,11 @@ def added(figures: Figures) -> str:
 
 
 def total(figures: Figures) -> str:
-    """Return what a million look-ups cost."""
     found = [value for (part, *_), value in figures.all.items() if part == "dollars"]
     return f"A million look-ups by a warm function cost ${sum(found):.2f}." if found else ""
 
 
 def main() -> int:
-    """Measure and report."""
     given = options(__doc__, "a tenth of the look-ups, a hundredth of the result").parse_args()
 
     def steps(folder: Path) -> Iterator[Step]:

@@ -20,7 +20,6 @@ CALLER = "arn:aws:iam::123456789012:user/local"
 
 
 def look_up(instance: Instance, key: int) -> None:
-    """Answer one look-up, as the function does."""
     body = json.dumps({"keys": [[key, 5]]}).encode()
     headers = {"content-type": "application/json"}
     path = f"/tables/{TABLE}/query"
@@ -29,7 +28,6 @@ def look_up(instance: Instance, key: int) -> None:
 
 
 def main() -> None:
-    """Print the three times."""
     importlib.import_module("functions.serve_http.handler")
     times = [time.process_time()]
     instance = Instance.connect(os.environ["DORMOUSE_INSTANCE"])

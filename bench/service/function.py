@@ -49,7 +49,6 @@ class Layers:
     """The packages that functions have, in a folder of links; nothing else of this environment."""
 
     def __init__(self, folder: Path) -> None:
-        """Link the packages into a new folder."""
         folder.mkdir()
         self._folder = folder
         self.origins = {"dormouse": OWN, "functions": OWN}
@@ -67,7 +66,6 @@ class Layers:
             self.origins.setdefault(top.removesuffix(".py").partition(".")[0], layer)
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run Python with these packages."""
         paths = (self._folder, ROOT, ROOT / "shared")
         return subprocess.run(
             [sys.executable, "-S", *arguments],
@@ -118,8 +116,8 @@ def requests(folder: str, count: int) -> None:
         os.environ.update(stack.environment)
         asked: Counter[str] = Counter()
 
-        def see(params: Any, model: Any, **_: object) -> None:
-            asked[model.name] += 1
+        def see(**given: Any) -> None:
+            asked[given["model"].name] += 1
 
         clients.session().register("before-parameter-build", see)  # before clients are made
         instance = Instance.connect(stack.environment["DORMOUSE_INSTANCE"])
@@ -149,7 +147,6 @@ def cold(layers: Layers, environment: Mapping[str, str], count: int) -> None:
 
 
 def show(counts: dict[str, float], cpu_seconds: float, count: int) -> None:
-    """Print the counts of one look-up, and dollars for a million of them."""
     for name, value in counts.items():
         emit("requests", name, count, count=value)
     reads = sum(value for name, value in counts.items() if name in ("GetItem", "Query"))

@@ -1,8 +1,6 @@
 """Measure bulk imports and heavy compactions on Spark, beside plain Spark and the function.
 
-Run by ``make bench-spark``; ``ARGS=--quick`` takes a tenth of the rows. Every measurement has a
-Spark of its own; systems take turns, round by round. Tables go to standard output, with
-``--page FILE`` also between the marks of a page.
+Every measurement has a Spark of its own; systems take turns, round by round.
 """
 
 from __future__ import annotations
@@ -57,7 +55,6 @@ LEAVES = 64
 
 
 def steps(folder: Path, scale: Scale) -> Iterator[Step]:
-    """Return what makes the input, and the measurements, round by round."""
     sources, table = f"{folder}/sources", f"{folder}/table"
     few, many = scale.import_files, scale.compaction_files
     yield Step("rows.make:sources", (sources, "narrow", few, scale.rows))
@@ -76,7 +73,6 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
 
 
 def main() -> int:
-    """Measure everything and show it; return 1 if something failed."""
     asked = options(__doc__, "a tenth of the rows, once")
     asked.add_argument("--rounds", type=int, help="how often all is measured")
     given = asked.parse_args()
@@ -89,7 +85,6 @@ def main() -> int:
 
 
 def report(figures: Figures, scale: Scale) -> Iterator[str]:
-    """Return how it was measured, a table of each part, medians of its rounds, and the goals."""
     rounds = f"medians of {scale.rounds} rounds" if scale.rounds > 1 else "one round"
     spark = f"Spark {version('pyspark')} in `local[{cores()}]` with {DRIVER_MEMORY} of heap"
     yield measured_on(f", {spark}; {rounds}")

@@ -10,11 +10,12 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")
+from bench.measure import TICKS
+
 LOOKS_APART_SECONDS = 0.1
 
 
@@ -46,34 +47,22 @@ def measured(work: Callable[[], object]) -> dict[str, float]:
 
 def shuffled_bytes(events: Path) -> int:
     """Return what all tasks of a log of events wrote to shuffles, as stored."""
-    total = 0
-    for log in events.rglob("*"):
-        if log.is_file():
-            for line in log.read_text().splitlines():
-                event = json.loads(line)
-                if event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):
-                    written = event["Task Metrics"]["Shuffle Write Metrics"]
-                    total += written["Shuffle Bytes Written"]
-    return total
+    logs = (path for path in events.rglob("*") if path.is_file())
+    found = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    metrics = [e.get("Task Metrics") for e in found if e["Event"] == "SparkListenerTaskEnd"]
+    return sum(each["Shuffle Write Metrics"]["Shuffle Bytes Written"] for each in metrics if each)
 
 
-def _tree() -> Iterator[list[str]]:
+def _tree() -> list[list[str]]:
     """Return the status fields of this process and all below it, from the third on."""
     fields: dict[int, list[str]] = {}
-    for folder in PROC.iterdir():
-        if folder.name.isdecimal():
-            try:
-                text = (folder / "stat").read_text()
-            except OSError:  # it ended just now
-                continue
-            fields[int(folder.name)] = text.rpartition(")")[2].split()
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended just now
+            fields[int(file.parent.name)] = file.read_text().rpartition(")")[2].split()
     below = {os.getpid()}
-    grown = True
-    while grown:
-        more = {pid for pid, of in fields.items() if int(of[1]) in below} - below
+    while more := {pid for pid, of in fields.items() if int(of[1]) in below} - below:
         below |= more
-        grown = bool(more)
-    return (fields[pid] for pid in below if pid in fields)
+    return [fields[pid] for pid in below if pid in fields]
 
 
 def _cpu_seconds() -> float:

@@ -83,7 +83,6 @@ def started(events: Path, scratch: Path, system: str) -> SparkSession:
 def dormouse_import(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
-    """Run the bulk import of all files into a table of so many leaves."""
     given = rows_instance.services(FolderStorage(out), scratch, MEMORY_BYTES, seed=1)
     table = rows_instance.create(given, SCHEMAS["narrow"], split_points(leaves))
     settings: dict[str, int | str] = {"bulk_import_min_leaf_partitions": leaves}
@@ -97,8 +96,6 @@ def dormouse_import(
 def spark_import(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
-    """Have Spark cut rows into ranges of the first key, sort each, and write it."""
-
     def work() -> None:
         rows = spark.read.parquet(*map(str, files))
         ranges = rows.repartitionByRange(leaves, KEYS[0]).sortWithinPartitions(*KEYS)
@@ -110,7 +107,6 @@ def spark_import(
 def dormouse_compact(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
-    """Run the heavy compaction of an assigned job."""
     storage = rows_instance.linked(files, out)
     given = rows_instance.services(storage, scratch, MEMORY_BYTES, seed=2)
     table = rows_instance.reopened(given, SCHEMAS["narrow"])
@@ -130,8 +126,6 @@ def dormouse_compact(
 def spark_sort(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
-    """Have Spark sort all rows again, and write them."""
-
     def work() -> None:
         rows = spark.read.parquet(*map(str, files))
         rows.orderBy(*KEYS).write.mode("append").parquet(str(out / "sorted"))
@@ -142,7 +136,6 @@ def spark_sort(
 def lambda_engine(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
-    """Run the same job in one process, as the function does."""
     return rows_work.compact(files, "narrow", out)
 
 

@@ -1,23 +1,21 @@
 """Measure SQL beside DuckDB, DataFusion and Polars on the exported Parquet of the same rows.
 
-Run by ``make bench-sql``; it takes some minutes. ``ARGS=--quick`` takes 2,000,000 rows, not
-20,000,000. Each query is run by each system twice: cold, in a process of its own that is asked for
-nothing else, so that its CPU time includes what starting takes, for Dormouse that of both
-processes; and warm, in a process that has answered others. Results are compared. At last, a query
-over messages reads all of a table of 1,000 leaves by sub-queries (`bench.sql.remote`).
+Each query is run by each system twice: cold, in a process of its own that is asked for nothing
+else, so that its CPU time includes what starting takes; and warm, in a process that has answered
+others. Results are compared. At last, a query over messages reads all of a table of 1,000 leaves.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from bench.figures import (
     Figures,
     Goal,
     measured_on,
-    quotient,
     section,
     short,
     table,
@@ -48,12 +46,12 @@ begins, and in one that has answered others.
 """
 MOST_SMALL_SECONDS = 0.02
 """The most CPU time of a warm query that reads little."""
+CPU = "cpu_seconds"
 _AXES = {"cold": "", WARM: f"{WARM} "}
 """What the names of the figures begin with, by what they are about."""
 
 
 def report(figures: Figures) -> Iterator[str]:
-    """Yield what was measured, and the goals."""
     yield f"{measured_on('; each query once by each system, in turns')} {_compared(figures)}"
     for axis, begins in _AXES.items():
         rows = [[query.name, *_row(figures, f"{begins}{query.name}")] for query in QUERIES]
@@ -67,12 +65,9 @@ def report(figures: Figures) -> Iterator[str]:
 
 
 def _compared(figures: Figures) -> str:
-    """Return whether all systems had the same results."""
+    names = [f"{begins}{query.name}" for begins in _AXES.values() for query in QUERIES]
     differing = [
-        f"{begins}{query.name}"
-        for begins in _AXES.values()
-        for query in QUERIES
-        if not _agree([_figure(figures, f"{begins}{query.name}", s, "digest") for s in SYSTEMS])
+        name for name in names if not _agree([figures.median(name, s, "digest") for s in SYSTEMS])
     ]
     if differing:
         return f"**Results differ, or are missing: {', '.join(differing)}.**"
@@ -85,37 +80,27 @@ def _agree(digests: list[float | None]) -> bool:
 
 def _row(figures: Figures, name: str) -> Iterator[str]:
     for system in SYSTEMS:
-        yield short(_cpu(figures, name, system))
-    share = quotient(_cpu(figures, name, "dormouse"), _cpu(figures, name, "duckdb"))
+        yield short(figures.median(name, system, CPU))
+    share = figures.ratio(name, "dormouse", "duckdb", CPU)
     yield f"{share:.2f} ×" if share else "–"
 
 
 def goals(figures: Figures) -> Iterator[Goal]:
     """Yield two goals for each query: cold, and warm, where keys leave out most rows in seconds."""
-    for query in QUERIES:
-        own, duckdb = (_cpu(figures, query.name, system) for system in ("dormouse", "duckdb"))
-        yield Goal(1, f"cold, {query.name}: CPU beside DuckDB", quotient(own, duckdb), MOST_COLD)
-    for query in QUERIES:
-        name = f"{WARM} {query.name}"
-        own, duckdb = (_cpu(figures, name, system) for system in ("dormouse", "duckdb"))
-        if query.prunes:
-            yield Goal(2, f"warm, {query.name}: CPU seconds", own, MOST_SMALL_SECONDS)
-        else:
-            yield Goal(
-                2, f"warm, {query.name}: CPU beside DuckDB", quotient(own, duckdb), MOST_WARM
-            )
-
-
-def _cpu(figures: Figures, name: str, system: str) -> float | None:
-    return _figure(figures, name, system, "cpu_seconds")
-
-
-def _figure(figures: Figures, name: str, system: str, figure: str) -> float | None:
-    return figures.median(name, system, figure)
+    for number, (axis, most) in enumerate((("cold", MOST_COLD), (WARM, MOST_WARM)), start=1):
+        for query in QUERIES:
+            name = f"{_AXES[axis]}{query.name}"
+            if axis == WARM and query.prunes:
+                seconds = figures.median(name, "dormouse", CPU)
+                yield Goal(
+                    number, f"{axis}, {query.name}: CPU seconds", seconds, MOST_SMALL_SECONDS
+                )
+            else:
+                ratio = figures.ratio(name, "dormouse", "duckdb", CPU)
+                yield Goal(number, f"{axis}, {query.name}: CPU beside DuckDB", ratio, most)
 
 
 def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
-    """Yield what makes the data, and what measures."""
     rows, data = QUICK_ROWS if quick else ROWS, f"{folder}/data"
     yield Step("sql.run:make", (data, rows))
     for heat in ("cold", WARM):
@@ -127,9 +112,8 @@ def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
 
 
 def main() -> int:
-    """Measure and report."""
     given = options(__doc__, "2,000,000 rows").parse_args()
-    return benchmark("bench-sql", given, lambda f: steps(f, quick=given.quick), report)
+    return benchmark("bench-sql", given, partial(steps, quick=given.quick), report)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ PUTS_OF_A_TASK = 5
 
 
 def measure(leaves: int, rows: int, folder: str) -> None:
-    """Make the table, ask the query, read its result back, and print figures."""
     with Instance.open(f"{folder}/mice", background=False) as instance:
         made = _make(instance, leaves, rows)
         asked = AnswerQuery(

@@ -23,7 +23,6 @@ Run: TypeAlias = Callable[[str], Callable[[], list[Row]]]
 
 @contextmanager
 def by_dormouse(folder: Path) -> Iterator[Run]:
-    """Open the instance."""
     from dormouse.client.instance import Instance
 
     with Instance.open(folder / "mice", background=False) as instance:
@@ -32,7 +31,6 @@ def by_dormouse(folder: Path) -> Iterator[Run]:
 
 @contextmanager
 def by_datafusion(folder: Path) -> Iterator[Run]:
-    """Open the exported files, with what makes DataFusion read least."""
     from datafusion import SessionConfig, SessionContext
 
     options = {"datafusion.execution.parquet.pushdown_filters": "true"}
@@ -44,7 +42,6 @@ def by_datafusion(folder: Path) -> Iterator[Run]:
 
 @contextmanager
 def by_duckdb(folder: Path) -> Iterator[Run]:
-    """Open the exported files."""
     import duckdb
 
     connection = duckdb.connect()
@@ -56,7 +53,6 @@ def by_duckdb(folder: Path) -> Iterator[Run]:
 
 @contextmanager
 def by_polars(folder: Path) -> Iterator[Run]:
-    """Open the exported files, for its streaming engine."""
     import polars
 
     frames = {name: polars.scan_parquet(folder / name / "*.parquet") for name in TABLES}
@@ -74,8 +70,6 @@ SYSTEMS_OPENED: dict[str, Callable[[Path], AbstractContextManager[Run]]] = {
 
 
 def _rows_of(*found: Any) -> Callable[[], list[Row]]:
-    """Return what shows the rows of tables or batches of Arrow."""
-
     def rows() -> list[Row]:
         columns = [[column.to_pylist() for column in each.columns] for each in found]
         return [row for each in columns for row in zip(*each, strict=True)]
@@ -175,7 +169,6 @@ def make(place: str, rows: int) -> None:
 
 
 def _readings(rows: int) -> Iterator[Any]:
-    """Yield readings in the order of time, a file at a time."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,9 +1,4 @@
-"""Measure the state store: what commits cost, how writers share a table, what reads take.
-
-Run by ``make bench-state``, in half an hour to an hour and a half; ``ARGS=--quick`` takes some
-minutes. Tables go to standard output, with ``--page FILE`` also between the marks of a page;
-``--json FILE`` keeps all figures.
-"""
+"""Measure the state store: what commits cost, how writers share a table, what reads take."""
 
 from __future__ import annotations
 
@@ -68,7 +63,6 @@ PLANNED = ("after_a_snapshot", "before_a_snapshot", "before_an_increment")
 
 
 def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
-    """Yield all measurements, by the size of the table."""
     sizes = (10**3, 10**4) if quick else (10**3, 10**4, 10**5, 10**6)
     snapshots = {size: f"{folder}/{size}" for size in sizes}
     for given in snapshots.items():
@@ -88,7 +82,6 @@ def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
 
 
 def report(figures: Figures) -> Iterator[str]:
-    """Yield the tables, and the goals."""
     for part, (title, names) in TABLES.items():
         columns = [(of, at) for of in figures.subjects(part) for at in figures.sizes(part, of)]
         head = ["", *(f"{of}, {short(at)}" for of, at in columns)]
@@ -190,7 +183,6 @@ def _of_contention(figures: Figures) -> Iterator[Goal]:
 
 
 def main() -> int:
-    """Measure everything and show it; return 1 if something failed."""
     given = options(__doc__, "small tables and short contests").parse_args()
     return benchmark("bench-state", given, partial(steps, quick=given.quick), report)
 

@@ -34,8 +34,6 @@ TRANSACTIONS_OF_A_BATCH = 10
 
 
 class Run:
-    """A writer and a maintainer on one table, counted apart."""
-
     def __init__(
         self, references: int, snapshot: bytes, interval_ms: int, kept_in: str = "s3"
     ) -> None:
@@ -57,7 +55,6 @@ class Run:
         self.by_maintainer.clear()
 
     def commit(self, count: int) -> None:
-        """Make so many commits of the mix."""
         for _ in range(count):
             self.table.clock.ms += self.interval_ms
             transactions = next(self.deltas)
@@ -67,19 +64,16 @@ class Run:
             self.transactions += len(transactions)
 
     def head(self) -> Head:
-        """Return the head, uncounted."""
         head: Head | None = self.table.pages.head(TABLE)
         assert head is not None
         return head
 
     def newest_snapshot(self) -> str:
-        """Return the id of the newest snapshot."""
         newest = self.head().manifest.newest
         assert newest is not None
         return newest.id
 
     def commits_to_fold(self) -> int:
-        """Count the commits that a cold reader folds."""
         return self.writer.current().version - self.head().manifest.cuts[-1]
 
     def share_of_period(self) -> float:
@@ -127,7 +121,6 @@ def measure_run(run: Run, least_commits: int, name: str) -> None:
 
 
 def show_commits(run: Run, name: str, head_bytes: int) -> None:
-    """Print what a commit cost on average."""
     n, writer, maintainer = run.commits, run.by_writer, run.by_maintainer
     written, counts = writer.written + maintainer.written, writer.counts + maintainer.counts
     body = written["deltas"]
@@ -155,7 +148,6 @@ def show_commits(run: Run, name: str, head_bytes: int) -> None:
 
 
 def measure_cold_load(run: Run, when: str) -> None:
-    """Print what a process that begins reads, and the CPU it takes."""
     requests = Requests()
     store = run.table.store(requests, 5)
     _, seconds = timed(store.current)
@@ -174,7 +166,6 @@ def measure_cold_load(run: Run, when: str) -> None:
 
 
 def measure_warm_reads(run: Run) -> None:
-    """Print what a warm reader asks: with nothing new, and with so many new deltas."""
     requests = Requests()
     reader = run.table.store(requests, 6)
     reader.current()
@@ -238,7 +229,6 @@ def measure(
     kept_in: str = "s3",
     name: str = "",
 ) -> None:
-    """Measure one size, with a commit every `interval_ms`; with a `name`, commits and no more."""
     run = Run(references, Path(snapshot).read_bytes(), interval_ms, kept_in)
     measure_run(run, least_commits, name)
 

@@ -51,7 +51,6 @@ class LogWriter:
         return S3StateStore(TABLE, storage, *tools, retry_policy=retry_policy, options=options)
 
     def warm(self) -> None:
-        """Load the state."""
         self._mix = Mix(self._store.current(), self._ids, self._seed)
 
     def commit(self) -> float:
@@ -115,7 +114,6 @@ class Contest:
         return due
 
     def show(self, of: str, at: int) -> None:
-        """Print what the run showed."""
         done, seconds = len(self.times), self.ended - self.began
         requests, busiest = self.network.requests, dict.fromkeys(("dynamodb", "s3"), 0.0)
         for key, taken in self.network.taken.items():
@@ -152,14 +150,12 @@ def quantile(values: Sequence[float], share: float) -> float:
 def contest(
     snapshot: bytes, writers: int, commits: int, a_second: float = 0, kept_in: str = "s3"
 ) -> Contest:
-    """Run writers that append to the log."""
     run, table = Contest(commits), table_of(snapshot, kept_in)
     run.run([LogWriter(table, run, seed) for seed in range(writers)], a_second)
     return run
 
 
 def measure(snapshot: str, commits: int) -> None:
-    """Run all contests on one table."""
     body = Path(snapshot).read_bytes()
     for writers in WRITERS:
         # Each of 32 writers folds all commits; in the first hundreds it knows few partitions yet.

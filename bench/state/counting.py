@@ -33,16 +33,13 @@ class Requests:
     read: Counter[str] = field(default_factory=Counter)
 
     def clear(self) -> None:
-        """Count from zero again."""
         for counter in (self.counts, self.written, self.read):
             counter.clear()
 
     def dollars(self) -> float:
-        """Return the price of all requests so far."""
         return sum(self.counts[name] * at for name, at in DOLLARS_PER_MILLION.items()) / 1e6
 
     def dynamo_read(self, size_bytes: int) -> None:
-        """Count a consistent read of an item."""
         self.counts["dynamo_reads"] += 1
         self.counts["rru"] += -(-size_bytes // 4096)
 
@@ -57,36 +54,30 @@ class CountingStorage(MemoryStorage):
     """Another storage in memory, seen through a counter. Each store has one of its own."""
 
     def __init__(self, inner: Storage, requests: Requests) -> None:
-        """Count in `requests` what is asked of `inner`."""
         self._inner, self._requests = inner, requests
 
     def get(self, path: str) -> bytes:
-        """Count a GET and its bytes."""
         body = self._inner.get(path)
         self._requests.counts["get"] += 1
         self._requests.read[kind_of(path)] += len(body)
         return body
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
-        """Count a GET of a range and its bytes."""
         self._requests.counts["get"] += 1
         self._requests.read[kind_of(path)] += end - start
         return self._inner.stream(path, size_bytes, start, end)
 
     def put(self, path: str, body: bytes) -> bool:
-        """Count a PUT and its bytes."""
         self._requests.counts["put"] += 1
         self._requests.written[kind_of(path)] += len(body)
         return self._inner.put(path, body)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Count a LIST for every thousand objects."""
         found = list(self._inner.list(prefix))
         self._requests.counts["list"] += len(found) // 1000 + 1
         yield from found
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete, which costs nothing."""
         self._inner.delete(paths)
 
 
@@ -103,7 +94,6 @@ class CountingPages(HookedPages):
     """
 
     def __init__(self, inner: HookedPages, requests: Requests) -> None:
-        """Count in `requests` what is asked of `inner`."""
         super().__init__(before=self._count, items=inner._items)
         self._requests = requests
 
@@ -173,23 +163,19 @@ class CountingDynamoDB:
     """The requests for blobs, on items that are shared; each store counts for itself."""
 
     def __init__(self, kept: dict[Key, Mapping[str, Any]], requests: Requests) -> None:
-        """Count in `requests` what is asked of `kept`: items by table, hash key and range key."""
         self.kept, self._requests = kept, requests
 
     @property
     def store(self) -> DynamoItems:
-        """What a store is made over."""
         names: Any = {"deltas": "deltas", "snapshots": "snapshots"}
         return DynamoItems(cast(Any, self), names, WITHOUT_PAUSES)
 
     def put_item(self, *, TableName: str, Item: Mapping[str, Any], **_: Any) -> None:  # noqa: N803
-        """Put an item."""
         self._requests.dynamo_write(item_bytes(Item))
         self._requests.written[_kind_of(Item)] += len(Item["body"]["B"])
         self.kept[TableName, Item["k"]["S"], Item["i"]["S"]] = Item
 
     def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
-        """Return the items of some keys."""
         ((table, asked),) = RequestItems.items()
         keys = [(table, key["k"]["S"], key["i"]["S"]) for key in asked["Keys"]]
         is_consistent = asked["ConsistentRead"]
@@ -204,7 +190,6 @@ class CountingDynamoDB:
         return {"Responses": {table: found}, "UnprocessedKeys": {}}
 
     def batch_write_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
-        """Delete items."""
         ((table, requests),) = RequestItems.items()
         self._requests.counts["dynamo_writes"] += 1
         for request in requests:
@@ -215,7 +200,6 @@ class CountingDynamoDB:
         return {"UnprocessedItems": {}}
 
     def get_paginator(self, _: str) -> CountingDynamoDB:
-        """Return what makes a query."""
         return self
 
     def paginate(

@@ -10,6 +10,7 @@ import gc
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,7 +43,6 @@ SMALL = 1000
 
 
 def show(references: int, figure: str, value: float) -> None:
-    """Print one figure."""
     emit("memory", "state", references, **{figure: value})
 
 
@@ -55,7 +55,6 @@ def measure(references: int, snapshot: str) -> None:
 
 
 def measure_load(references: int, snapshot: str) -> None:
-    """Print the CPU and the memory of loading a snapshot, and what its use takes."""
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
     before = len(gc.get_objects())
     state, taken = kept(lambda: decode_snapshot(TABLE, Path(snapshot).read_bytes(), snapshot))
@@ -66,7 +65,6 @@ def measure_load(references: int, snapshot: str) -> None:
 
 
 def measure_use(references: int, state: TableState) -> None:
-    """Print what commits, look-ups and plans take."""
     chosen = random.Random(1)
     leaves = [leaf.id for leaf in state.partitions.leaves()]
     asked = [chosen.choice(leaves) for _ in range(ROUNDS)]
@@ -119,7 +117,6 @@ def committed(state: TableState, partitions: list[str]) -> TableState:
 
 
 def measure_sources(count: int) -> None:
-    """Print what remembering so many sources adds to a small table."""
     state = replace(built(SMALL), sources=OverlayMap())
     plain = encode_snapshot(TABLE, state)
     sources = OverlayMap.of({digest(f"source {i}"): i * 1000 for i in range(count)})
@@ -136,7 +133,7 @@ def load_sources(count: int, path: str) -> None:
     plain = encode_snapshot(TABLE, replace(built(SMALL), sources=OverlayMap()))
     small = decode_snapshot(TABLE, plain, "plain")
     body = Path(path).read_bytes()
-    state, taken = kept(lambda: decode_snapshot(TABLE, body, "full"))
+    state, taken = kept(partial(decode_snapshot, TABLE, body, "full"))
     numbers = range(0, 2 * count, max(1, count // 500))
     asked = [digest(f"source {i}") for i in numbers]
     present, looking = timed(lambda: sum(each in state.sources for each in asked))
@@ -149,4 +146,4 @@ def load_sources(count: int, path: str) -> None:
         load_cpu_seconds=taken["cpu_seconds"],
         look_up_microseconds=looking / len(asked) * 1e6,
     )
-    del small, body
+    del small

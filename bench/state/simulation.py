@@ -192,7 +192,6 @@ class Network:
     taken: Counter[str] = field(default_factory=Counter)
 
     def begin(self) -> None:
-        """Count from zero again."""
         self.requests.clear()
         self.taken.clear()
 
@@ -206,19 +205,15 @@ class Network:
         return seconds * slow + size_bytes / 80e6
 
     def pause(self, mean_ms: float, size_bytes: int = 0) -> None:
-        """Take the time of a request."""
         self.clock.pause(self.drawn(mean_ms, size_bytes))
 
 
 class SlowStorage(CountingStorage):
-    """Storage whose requests take their time."""
-
     def __init__(self, inner: Storage, network: Network) -> None:
         super().__init__(inner, network.requests)
         self._network = network
 
     def get(self, path: str) -> bytes:
-        """Return an object after a while."""
         with self._network.clock.uncharged():
             body = super().get(path)
         self._network.taken[f"s3 {path.rpartition('/')[0]}"] += 1
@@ -226,7 +221,6 @@ class SlowStorage(CountingStorage):
         return body
 
     def put(self, path: str, body: bytes) -> bool:
-        """Store an object after a while."""
         self._network.pause(PUT_MS, len(body))
         with self._network.clock.uncharged():
             return super().put(path, body)
@@ -240,14 +234,12 @@ class SlowDynamoDB(CountingDynamoDB):
         self._network = network
 
     def put_item(self, *, TableName: str, Item: Mapping[str, Any], **_: Any) -> None:  # noqa: N803
-        """Put an item."""
         self._network.pause(WRITE_MS / 2)
         with self._network.clock.uncharged():
             super().put_item(TableName=TableName, Item=Item)
         self._network.pause(WRITE_MS / 2)
 
     def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
-        """Return the items of some keys."""
         network = self._network
         network.pause(READ_MS / 2)
         with network.clock.uncharged():

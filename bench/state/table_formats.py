@@ -69,7 +69,6 @@ def dormouse_writers(folder: Path, count: int, *, stores: int | None = None) -> 
 
 
 def iceberg_writers(folder: Path, count: int) -> list[Append]:
-    """Return writers with a SQL catalog on SQLite each."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import CommitFailedException
 
@@ -103,17 +102,14 @@ class CountedRetries(logging.Handler):
     """Counts the attempts PyIceberg makes again by itself, of which only its log tells."""
 
     def __init__(self) -> None:
-        """Begin at none."""
         super().__init__()
         self.count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count a record of one."""
         self.count += "retrying" in record.getMessage()
 
 
 def delta_writers(folder: Path, count: int) -> list[Append]:
-    """Return writers that use delta-rs, which tries again by itself."""
     from deltalake import CommitProperties, write_deltalake
 
     path = str(folder / "data")
@@ -137,7 +133,6 @@ METADATA = {"state", "metadata", "_delta_log"}
 
 
 def measure(name: str, count: int, seconds: float) -> None:
-    """Print what so many writers of a format reach in so many seconds."""
     parent = IN_MEMORY if IN_MEMORY.is_dir() else None
     with TemporaryDirectory(dir=parent) as temporary:
         writers = FORMATS[name](Path(temporary), count)
@@ -168,7 +163,6 @@ def measure(name: str, count: int, seconds: float) -> None:
 
 
 def metadata_bytes(folder: Path) -> int:
-    """Return the bytes of all files below the formats' folders of metadata."""
     return sum(
         path.stat().st_size
         for path in folder.rglob("*")
@@ -177,7 +171,6 @@ def metadata_bytes(folder: Path) -> int:
 
 
 def measure_all(seconds: float, counts: Sequence[int]) -> None:
-    """Measure all formats, with so many writers each."""
     for count in counts:
         for name in FORMATS:
             measure(name, count, seconds)

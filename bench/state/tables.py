@@ -62,7 +62,6 @@ class Table:
     kept_in: str
 
     def store(self, requests: Requests, seed: int) -> LogStateStore:
-        """Return a store of this table that counts in `requests`, cold."""
         pages, ids = CountingPages(self.pages, requests), Ids(self.clock, seed)
         if self.kept_in == "dynamodb":
             items = CountingDynamoDB(self.items, requests).store
@@ -166,7 +165,6 @@ class Plan:
 
     @property
     def asked(self) -> int:
-        """The number of requests."""
         return self.requests.counts["get"] + self.requests.counts["dynamo_reads"]
 
     def overlap(self, first: Callable[[], _Result], second: Callable[[], object]) -> _Result:
@@ -187,36 +185,27 @@ class Plan:
 
 
 class _Blobs:
-    """Blobs, seen through a counter of rounds."""
-
     def __init__(self, inner: BlobStore, plan: Plan) -> None:
         self._inner, self._plan = inner, plan
 
     def get(self, blob_ids: Sequence[str]) -> list[bytes]:
-        """Count a round unless nothing is asked for."""
         return self._plan.count(lambda: self._inner.get(blob_ids)) if blob_ids else []
 
     def stream(self, blob_ids: Sequence[str]) -> Iterator[bytes]:
-        """Count a round unless nothing is asked for."""
         yield from self.get(blob_ids)
 
     def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
-        """Count a round unless nothing is asked for."""
         return self._plan.count(lambda: self._inner.get_ranges(wanted)) if wanted else []
 
 
 class _Pages:
-    """Pages, seen through a counter of rounds."""
-
     def __init__(self, inner: Pages, plan: Plan) -> None:
         self._inner, self._plan = inner, plan
 
     def head(self, table_id: str) -> Head | None:
-        """Count a round."""
         return self._plan.count(lambda: self._inner.head(table_id))
 
     def page(self, table_id: str, number: int) -> Page | None:
-        """Count a round."""
         return self._plan.count(lambda: self._inner.page(table_id, number))
 
 

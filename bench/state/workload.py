@@ -34,7 +34,6 @@ KEYS = 10**9
 
 
 def digest(name: str) -> str:
-    """Return 32 hex digits that stand for a name, as ids are."""
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
@@ -76,14 +75,11 @@ SHARDS_OF_AN_INGEST = 9
 
 
 class Clock:
-    """A clock that does not move by itself."""
-
     def __init__(self) -> None:
         """Begin when the sources of `built` are days old, but still remembered."""
         self.ms = 10 * DAY_MS
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970."""
         return self.ms
 
 
@@ -91,11 +87,9 @@ class Ids:
     """Ids as the real ones: the time, then chance, from a seed."""
 
     def __init__(self, clock: Clock, seed: int) -> None:
-        """Draw from `seed`."""
         self._clock, self._chance = clock, random.Random(seed)  # noqa: S311
 
     def new(self) -> str:
-        """Return 32 hex digits."""
         return f"{self._clock.now_ms():012x}{self._chance.getrandbits(80):020x}"
 
 
@@ -103,7 +97,6 @@ class Mix:
     """Makes transactions that hold, for a state made by `built`."""
 
     def __init__(self, state: TableState, ids: Ids, seed: int) -> None:
-        """Begin with the leaves of `state`, each of which holds 10 references."""
         self._ids, self._chance = ids, random.Random(seed)  # noqa: S311
         self._state = state
         self._leaves = [leaf.id for leaf in state.partitions.leaves()]
@@ -127,7 +120,6 @@ class Mix:
                 yield (self._ingest(onto),)
 
     def ingest(self) -> AddShards:
-        """Return an ingest onto leaves by chance."""
         chosen = self._chance.sample(range(len(self._leaves)), SHARDS_OF_AN_INGEST)
         return self._ingest(chosen)
 

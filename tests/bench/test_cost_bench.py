@@ -14,7 +14,6 @@ from bench import measure
 from bench.cost import prices, quota, stages
 from bench.cost.__main__ import (
     FUNCTIONS,
-    SHORT,
     SIZES_MB,
     WORK,
     Cost,
@@ -26,7 +25,7 @@ from bench.cost.__main__ import (
 )
 from bench.cost.quota import limited, watch
 from bench.figures import Figures, parsed
-from bench.rows.__main__ import FULL, QUICK
+from bench.rows.__main__ import QUICK
 from bench.rows.function import Function, default_mb, function
 
 ROOT = Path(__file__).parents[2]
@@ -97,10 +96,10 @@ def test_a_function_costs_its_memory_and_scratch_for_as_long_as_it_runs() -> Non
 
 
 def test_parts_cost_as_puts_and_a_request_without_a_price_is_an_error() -> None:
-    asked = {"GetObject": 1000, "UploadPart": 100, "PutObject": 100, "DeleteObject": 7}
+    asked = {"GetObject": 1000, "UploadPart": 100, "PutObject": 100, "DeleteObjects": 7}
     assert prices.request_dollars(asked) == pytest.approx(0.0004 + 0.0005 + 0.0005)
     with pytest.raises(KeyError, match="CopyObject"):
-        prices.priced(["GetObject", "CopyObject"])
+        prices.request_dollars({"GetObject": 1, "CopyObject": 1})
 
 
 def test_the_quickest_of_those_that_cost_little_more_is_chosen() -> None:
@@ -124,12 +123,6 @@ def test_one_memory_is_chosen_for_all_by_what_it_costs_on_the_average() -> None:
     too_small = cost(1769, 1.0, 1.0, peak_mb=2000)
     assert choice_for_all([dear, [cost(1024, 9.0, 1.0), too_small]]) == 1024
     assert choice_for_all([dear, [too_small]]) is None
-
-
-def test_a_short_run_has_long_jobs_and_each_memory_once() -> None:
-    assert min(SHORT.large, SHORT.wide) * 2 >= min(FULL.large, FULL.wide)
-    measured = [s for s in steps(Path("/bench"), SHORT) if s.function == "cost.stages:measure"]
-    assert len(measured) == len(WORK) * len(SIZES_MB)
 
 
 def test_sorting_has_the_same_part_of_each_memory() -> None:
@@ -191,13 +184,13 @@ def test_a_stage_is_measured_and_its_price_is_shown(
         run("cost.stages:measure", f"{stage} of rows", stage, 0, "narrow", given, out, 1024)
     assert cores == [1, 1, 1]
     figures = Figures(parsed(capsys.readouterr().out))
-    text = "\n\n".join(report(figures, "short"))
+    text = "\n\n".join(report(figures, quick=True))
     for stage in inputs:
         assert figures.get(f"{stage} of rows", "1,024 MB", 0, "PutObject")
         assert f"### {stage.capitalize()} of rows" in text
     assert text.count("To choose: 1,024 MB. The template gives") == 3
     assert "**To choose for all: 1,024 MB.**" in text
-    assert "A short run: half of the rows" in text
+    assert "A quick run, of a tenth" in text
 
 
 def test_the_page_has_the_marks_and_is_linked() -> None:

@@ -18,5 +18,5 @@ def test_a_page_without_marks_is_refused_before_anything_is_measured(tmp_path: P
         return []
 
     with pytest.raises(ValueError, match="the page has no"):
-        benchmark("bench-x", Namespace(page=page, json=None), steps, lambda figures: [])
+        benchmark("bench-x", Namespace(page=page), steps, lambda figures: [])
     assert not begun and page.read_text() == "# Figures\n"
