@@ -35,14 +35,13 @@ class Scale:
     small: int
     wide: int
     ingest: int
-    memory_bytes: int
     rounds: int
     rounds_of_peers: int
     rounds_on_s3: int
 
 
-FULL = Scale(2_000_000, 200_000, 600_000, 5_000_000, 128 * 1024**2, 3, 2, 2)
-QUICK = Scale(200_000, 20_000, 60_000, 500_000, 16 * 1024**2, 2, 1, 1)
+FULL = Scale(2_000_000, 200_000, 600_000, 5_000_000, 3, 2, 2)
+QUICK = Scale(200_000, 20_000, 60_000, 500_000, 2, 1, 1)
 
 
 def made(folder: Path, scale: Scale) -> Iterator[Step]:
@@ -81,10 +80,6 @@ def measured(folder: Path, scale: Scale, peers: Sequence[str] = ()) -> Iterator[
             yield from _local(folder, scale, number, peers)
         if number < scale.rounds_on_s3:
             yield from _on_s3(folder, scale, number)
-    for stage in ("compaction", "ingest"):
-        inputs = (f"{folder}/wide", f"{folder}/wide-table/data")
-        given: tuple[object, ...] = ("memory", stage, 0, "wide", *inputs, OUT, scale.memory_bytes)
-        yield Step("rows.stages:little_memory", given, True, _environment(stage))
     for number, (name, case) in enumerate(CASES.items()):
         given = (WORST_CASES, name, 0, case.kind, f"{folder}/worst-{number}", OUT)
         yield Step("rows.stages:worst_case", given, True, _environment("compaction"))
@@ -114,10 +109,6 @@ def _local(folder: Path, scale: Scale, number: int, built: Sequence[str]) -> Ite
             given: tuple[object, ...] = (part, system, number, stage, kind, inputs, OUT)
             environment = _environment(stage) if system == "dormouse" else {}
             yield Step("rows.stages:measure", given, environment=environment)
-    for stage, name in (("compaction", "large-table/data"), ("ingest", "one/000.parquet")):
-        part = f"steps of {'a compaction' if stage == 'compaction' else 'an ingest'}"
-        given = (part, stage, number, "narrow", f"{folder}/{name}", OUT)
-        yield Step("rows.stages:steps", given, environment=_environment(stage))
     wide = ("look-up, one key of wide rows", "dormouse", number, "one_key", "wide-")
     for *asked, kind in (
         *(

@@ -47,12 +47,6 @@ def _schema(kind: str) -> Schema:
 SCHEMAS = {kind: _schema(kind) for kind in ("narrow", "mixed", "wide", "many")}
 
 
-def row_bytes(kind: str) -> int:
-    """Return what a row takes in memory as Arrow holds it."""
-    numbers = 8 * len(NUMBERS.get(kind, ()))
-    return (LETTERS + 4) + 8 + (LETTERS_OF_VALUE[kind] + 4) + numbers
-
-
 def kind_of(file: Path) -> str:
     return "wide" if NUMBERS["wide"][0] in pq.read_schema(file).names else "narrow"
 

@@ -16,10 +16,11 @@ from dormouse.features.administration import administer
 from dormouse.features.ingest import ingest
 from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CreateTable
-from dormouse.messages.stages import IngestJob
+from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.ports import Arrived, Services, Sources, Storage
 from dormouse.schema.schema import Schema
 from dormouse.state.sources import Source, job_id_of
+from dormouse.state.state import AssignJob
 from dormouse.storage import FolderStorage
 from dormouse.tables.table import Table
 from tests.support.world import World
@@ -122,3 +123,21 @@ def linked(shards: Sequence[Path], root: Path) -> FolderStorage:
         at.parent.mkdir(parents=True, exist_ok=True)
         at.symlink_to(shard)
     return FolderStorage(root)
+
+
+def unlink(shards: Sequence[Path], root: Path) -> None:
+    """Delete the links that `linked` made: what a job leaves is not its output."""
+    for shard in shards:
+        (root / shard.relative_to(shard.parents[2])).unlink()
+
+
+def assigned(
+    shards: Sequence[Path], schema: Schema, root: Path, scratch: Path, memory_bytes: int
+) -> tuple[Services, CompactionJob]:
+    """Return services of a table of linked shards, and the job that makes one of them all."""
+    given = services(linked(shards, root), scratch, memory_bytes, seed=2)
+    table = reopened(given, schema)
+    state = given.store(table).current()
+    job = AssignJob(given.ids.new(), "root", tuple(state.shards))
+    given.store(table).commit(job, generation=state.generation)
+    return given, CompactionJob(table.id, state.generation, job.job)

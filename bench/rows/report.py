@@ -47,15 +47,7 @@ _S3 = {
 }
 COLUMNS = {
     "look-up": {"ms": "ms", "cpu_ms": "CPU ms", "read_kb": "KB read", "rows": "rows"},
-    "steps": _RATES,
     WORST_CASES: {"stored_mb": "inputs, MB", "peak_rss_mb": "peak RSS, MB", **_RATES},
-    "memory": {
-        "memory_mb": "memory, MB",
-        "rows_mb": "rows, MB",
-        "peak_rss_mb": "peak RSS, MB",
-        "rows_to_memory": "rows to memory",
-        "peak_to_memory": "peak to memory",
-    },
 }
 """The columns of tables, by what the names of their parts begin with."""
 
@@ -110,12 +102,6 @@ def _of_part(figures: Figures, part: str) -> Iterator[Goal]:
         for case in figures.subjects(part):
             peak = figures.median(part, case, "peak_rss_mb")
             yield Goal(3, f"compaction of {case}: peak of memory, MB", peak, 300)
-    elif part == "memory":
-        for stage in figures.subjects(part):
-            names = ("rows_to_memory", "peak_rss_mb", "memory_mb")
-            times, peak, memory = (figures.median(part, stage, name) or 0 for name in names)
-            what = f"{stage} of {times:.1f} times its memory: MB beyond it at the peak"
-            yield Goal(3, what, peak - memory, 512)
     elif part.startswith(("compaction", "ingest")):
         yield from _rates(figures, part)
 

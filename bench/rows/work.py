@@ -51,40 +51,26 @@ ROW_GROUP_ROWS = 1024**2
 ORDER = ", ".join(KEYS)
 
 
-def compact(
-    files: Sequence[Path],
-    kind: str,
-    out: Path,
-    memory_bytes: int = 0,
-    storage: Storage | None = None,
-) -> Work:
-    """Run the compact stage on an assigned job, with the environment's memory unless given.
+def compact(files: Sequence[Path], kind: str, out: Path, storage: Storage | None = None) -> Work:
+    """Run the compact stage on an assigned job, with the environment's memory.
 
     With a `storage`, the stage reaches the folder `out` through that.
     """
     from dormouse.features.compaction import compact as stage
-    from dormouse.messages.stages import CompactionJob
-    from dormouse.state.state import AssignJob
 
-    folder = rows_instance.linked(files, out)
-    scratch, memory = out.parent / "scratch", memory_bytes or settings.memory_bytes()
-    maker = rows_instance.services(folder, scratch, memory, seed=2)
-    table = rows_instance.reopened(maker, SCHEMAS[kind])
-    state = maker.store(table).current()
-    job = AssignJob(maker.ids.new(), "root", tuple(state.shards))
-    maker.store(table).commit(job, generation=state.generation)
-    services = rows_instance.fresh(maker, storage or folder, scratch, memory)
+    scratch, memory = out.parent / "scratch", settings.memory_bytes()
+    maker, job = rows_instance.assigned(files, SCHEMAS[kind], out, scratch, memory)
+    services = rows_instance.fresh(maker, storage or FolderStorage(out), scratch, memory)
 
     def work() -> None:
-        stage(services, CompactionJob(table.id, state.generation, job.job))
-        for file in files:  # what the stage leaves for the garbage collector is not its output
-            (out / file.relative_to(file.parents[2])).unlink()
+        stage(services, job)
+        rows_instance.unlink(files, out)
 
     return work
 
 
-def ingest(files: Sequence[Path], kind: str, out: Path, memory_bytes: int = 0) -> Work:
-    scratch, memory = out.parent / "scratch", memory_bytes or settings.memory_bytes()
+def ingest(files: Sequence[Path], kind: str, out: Path) -> Work:
+    scratch, memory = out.parent / "scratch", settings.memory_bytes()
     services = rows_instance.services(FolderStorage(out), scratch, memory, seed=3)
     rows_instance.create(services, SCHEMAS[kind], split_points(LEAVES))
     return partial(rows_instance.ingest_files, services, files)

@@ -21,9 +21,8 @@ from bench.rows.stages import check
 from bench.spark.access import MEMORY_BYTES, LocalAccess
 from bench.spark.processes import measured, shuffled_bytes
 from dormouse.features import jvm
-from dormouse.messages.stages import CompactionJob, IngestJob
+from dormouse.messages.stages import IngestJob
 from dormouse.state.sources import Source, job_id_of
-from dormouse.state.state import AssignJob
 from dormouse.storage import FolderStorage
 from dormouse_spark.bulk_import import bulk_import
 from dormouse_spark.compact import compact
@@ -107,18 +106,11 @@ def spark_import(
 def dormouse_compact(
     spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
 ) -> Work:
-    storage = rows_instance.linked(files, out)
-    given = rows_instance.services(storage, scratch, MEMORY_BYTES, seed=2)
-    table = rows_instance.reopened(given, SCHEMAS["narrow"])
-    state = given.store(table).current()
-    job = AssignJob(given.ids.new(), "root", tuple(state.shards))
-    given.store(table).commit(job, generation=state.generation)
+    given, job = rows_instance.assigned(files, SCHEMAS["narrow"], out, scratch, MEMORY_BYTES)
 
     def work() -> None:
-        message = CompactionJob(table.id, state.generation, job.job)
-        compact(spark.sparkContext, LocalAccess(out, scratch), given, message)
-        for file in files:  # what is left for the garbage collector is not the job's output
-            (out / file.relative_to(file.parents[2])).unlink()
+        compact(spark.sparkContext, LocalAccess(out, scratch), given, job)
+        rows_instance.unlink(files, out)
 
     return work
 

@@ -92,21 +92,6 @@ def test_worst_cases_of_memory_are_measured_and_a_lost_row_is_none(
         bench.call("rows.stages:worst_case", *given, tmp_path / "again")
 
 
-def test_the_steps_of_both_stages_are_measured(
-    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.table(tmp_path, leaves=1, jobs=2)
-    inputs = {
-        "compaction": tmp_path / "table" / "data",
-        "ingest": tmp_path / "sources" / "000.parquet",
-    }
-    for stage, given in inputs.items():
-        out = tmp_path / stage
-        out.mkdir()
-        bench.call("rows.stages:steps", "part", stage, 0, "narrow", given, out)
-        assert bench.figures(capsys)["rows_per_second"] > 0
-
-
 def test_a_cold_look_up_of_one_key_opens_one_shard(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
