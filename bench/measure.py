@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
@@ -114,6 +115,26 @@ def cpu_seconds_of(process: int) -> float:
     """
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def tree(process: int) -> dict[int, list[str]]:
+    """Return what ``/proc`` says of a process and all below it: fields of ``stat`` from the third.
+
+    `serve` and Spark let processes of their own do the work.
+    """
+    fields: dict[int, list[str]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended just now
+            fields[int(file.parent.name)] = file.read_text().rpartition(")")[2].split()
+    below = {process}
+    while more := {pid for pid, of in fields.items() if int(of[1]) in below} - below:
+        below |= more
+    return {pid: fields[pid] for pid in below if pid in fields}
+
+
+def tree_cpu_seconds(process: int) -> float:
+    """Return the CPU time of a process, of all below it, and of those they have waited for."""
+    return sum(sum(map(int, of[11:15])) for of in tree(process).values()) / TICKS
 
 
 def count_peak_from_here() -> None:

@@ -25,7 +25,7 @@ from urllib3 import BaseHTTPResponse, HTTPConnectionPool, connection_from_url
 from urllib3.exceptions import HTTPError
 
 from bench.figures import emit
-from bench.measure import cpu_seconds_of, environment, peak_bytes
+from bench.measure import environment, peak_bytes, tree, tree_cpu_seconds
 from bench.service.first import TABLE
 from dormouse.client.instance import Instance
 
@@ -71,10 +71,10 @@ class Server:
         return connection_from_url(self.url, timeout=600, maxsize=64)
 
     def cpu_seconds(self) -> float:
-        return cpu_seconds_of(self.process)
+        return tree_cpu_seconds(self.process)
 
     def peak_mb(self) -> float:
-        return peak_bytes(Path(f"/proc/{self.process}")) / 1024**2
+        return sum(peak_bytes(Path(f"/proc/{pid}")) for pid in tree(self.process)) / 1024**2
 
 
 @contextmanager

@@ -11,10 +11,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-from bench.measure import TICKS
+from bench.measure import tree, tree_cpu_seconds
 
 LOOKS_APART_SECONDS = 0.1
 
@@ -32,13 +31,13 @@ def measured(work: Callable[[], object]) -> dict[str, float]:
             peaks.append(_resident_bytes())
 
     watcher = threading.Thread(target=watch)
-    cpu, began = _cpu_seconds(), time.perf_counter()
+    cpu, began = tree_cpu_seconds(os.getpid()), time.perf_counter()
     watcher.start()
     try:
         work()
     finally:
         seconds = time.perf_counter() - began
-        used = _cpu_seconds() - cpu
+        used = tree_cpu_seconds(os.getpid()) - cpu
         done.set()
         watcher.join()
     peak = max(peaks, default=_resident_bytes())
@@ -53,22 +52,5 @@ def shuffled_bytes(events: Path) -> int:
     return sum(each["Shuffle Write Metrics"]["Shuffle Bytes Written"] for each in metrics if each)
 
 
-def _tree() -> list[list[str]]:
-    """Return the status fields of this process and all below it, from the third on."""
-    fields: dict[int, list[str]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended just now
-            fields[int(file.parent.name)] = file.read_text().rpartition(")")[2].split()
-    below = {os.getpid()}
-    while more := {pid for pid, of in fields.items() if int(of[1]) in below} - below:
-        below |= more
-    return [fields[pid] for pid in below if pid in fields]
-
-
-def _cpu_seconds() -> float:
-    """Count what ended processes took too, when their parents have waited for them."""
-    return sum(sum(map(int, of[11:15])) for of in _tree()) / TICKS
-
-
 def _resident_bytes() -> int:
-    return sum(int(of[21]) for of in _tree()) * os.sysconf("SC_PAGE_SIZE")
+    return sum(int(of[21]) for of in tree(os.getpid()).values()) * os.sysconf("SC_PAGE_SIZE")
