@@ -48,10 +48,6 @@ TABLES = {
         "busiest_key_read_units_a_second busiest_prefix_gets_a_second "
         "dollars_per_million",
     ),
-    "formats": (
-        "Many threads on a local folder, by threads",
-        "commits_per_second retries_per_commit p50_ms p99_ms metadata_bytes_per_commit",
-    ),
     "sources": (
         "Remembered sources, by sources",
         "bytes_per_source load_cpu_seconds look_up_microseconds",
@@ -77,7 +73,6 @@ def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
             if (kept_in, rate) != ("s3", 1):  # measured above
                 yield Step("state.commits:measure", (*often, kept_in, f"{of}, {rate} a second"))
     yield Step("state.contention:measure", (snapshots[10**4], 60 if quick else 300))
-    yield Step("state.table_formats:measure_all", (1, [1, 32]) if quick else (4, [1, 4, 16, 32]))
     yield Step("state.memory:measure_sources", (10**5 if quick else 10**6,))
 
 
