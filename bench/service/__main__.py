@@ -16,7 +16,6 @@ PARTS = {
     "clients": ("p50_ms", "p99_ms", "rate", "errors", "cpu_ms", "peak_mb"),
     "results": ("seconds", "cpu_seconds", "megabytes", "peak_mb"),
     "starts": ("cpu_seconds",),
-    "imports of serve_http": ("cpu_seconds",),
     "cold start": ("cpu_seconds",),
     "requests": ("count",),
     "dollars": ("a_million",),

@@ -33,16 +33,13 @@ COLD_STARTS = 5
 MEMORY_MB = 1769
 API_REQUEST = 1.00e-6
 """Dollars for a request to an HTTP API, up to 512 KB."""
-EMPTY = "an empty program"
 PROGRAMS = {
-    EMPTY: "pass",
+    "an empty program": "pass",
     "serve_http": "import functions.serve_http.handler",
     "answer_query": "import functions.answer_query.handler",
 }
-LAYERS = {f"{name} layer": f"layer-{name}.txt" for name in ("core", "engine", "statements")}
-OWN = "Dormouse"
+LAYERS = ("core", "engine", "statements")
 _PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==", re.MULTILINE)
-_IMPORTED = re.compile(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", re.MULTILINE)
 
 
 class Layers:
@@ -51,19 +48,17 @@ class Layers:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
-        self.origins = {"dormouse": OWN, "functions": OWN}
-        for layer, pins in LAYERS.items():
-            for name in _PINNED.findall((ROOT / "shared" / pins).read_text()):
-                self._link(name, layer)
+        for layer in LAYERS:
+            for name in _PINNED.findall((ROOT / "shared" / f"layer-{layer}.txt").read_text()):
+                self._link(name)
 
-    def _link(self, name: str, layer: str) -> None:
+    def _link(self, name: str) -> None:
         found = distribution(name)
         tops = {file.parts[0] for file in found.files or () if ".." not in file.parts}
         for top in sorted(tops - {"__pycache__"}):
             target = self._folder / top
             if not target.exists():
                 target.symlink_to(Path(str(found.locate_file(top))))
-            self.origins.setdefault(top.removesuffix(".py").partition(".")[0], layer)
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         paths = (self._folder, ROOT, ROOT / "shared")
@@ -76,23 +71,9 @@ class Layers:
             text=True,
         )
 
-    def shares(self, module: str) -> dict[str, float]:
-        """Return which share of the time of importing a module each origin takes."""
-        shown = self.run("-X", "importtime", "-c", f"import {module}").stderr
-        return shares(shown, self.origins)
-
-
-def shares(shown: str, origins: Mapping[str, str]) -> dict[str, float]:
-    """Return the share of each origin in what ``-X importtime`` showed; else it is Python's own."""
-    found = dict.fromkeys(("Python", *LAYERS, OWN), 0.0)
-    for microseconds, module in _IMPORTED.findall(shown):
-        found[origins.get(module.partition(".")[0], "Python")] += int(microseconds)
-    total = sum(found.values()) or 1.0
-    return {origin: time / total for origin, time in found.items()}
-
 
 def starts(folder: str, count: int) -> None:
-    """Print the least CPU seconds of imports, in turns, and where those of serve_http are from."""
+    """Print the least CPU seconds of imports, in turns."""
     layers = Layers(Path(folder) / "layers")
     least: dict[str, float] = {}
     for _ in range(count):
@@ -102,9 +83,6 @@ def starts(folder: str, count: int) -> None:
             least[name] = min(cpu_seconds() - before, least.get(name, float("inf")))
     for name, seconds in least.items():
         emit("starts", name, 0, cpu_seconds=seconds)
-    seconds = least["serve_http"] - least[EMPTY]
-    for origin, share in layers.shares("functions.serve_http.handler").items():
-        emit("imports of serve_http", origin, 0, cpu_seconds=share * seconds)
 
 
 def requests(folder: str, count: int) -> None:

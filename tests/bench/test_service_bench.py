@@ -11,7 +11,7 @@ import pytest
 from bench.figures import Figure, Figures, parsed
 from bench.service import __main__ as service
 from bench.service import client, function
-from bench.service.function import OWN, Layers, shares
+from bench.service.function import Layers
 from dormouse.files.results import json_objects
 
 
@@ -66,23 +66,6 @@ def test_functions_are_imported_with_the_packages_of_their_layers_alone(tmp_path
     assert json.loads(there.stdout) == [True] * 4
     absent = layers.run("-c", known + "('numpy', 'boto3', 'awscrt', 'moto', 'pytest')]))")
     assert json.loads(absent.stdout) == [False] * 5
-
-
-def test_the_time_of_imports_is_shared_by_where_modules_come_from() -> None:
-    shown = """\
-import time: self [us] | cumulative | imported package
-import time:       100 |        100 |   json
-import time:       200 |        300 | pyarrow.lib
-import time:       700 |       1000 |     dormouse.errors
-"""
-    found = shares(shown, {"pyarrow": "core layer", "dormouse": OWN})
-    assert found == {
-        "Python": 0.1,
-        "core layer": 0.2,
-        "engine layer": 0.0,
-        "statements layer": 0.0,
-        OWN: 0.7,
-    }
 
 
 def test_what_was_not_measured_is_not_in_the_report() -> None:
