@@ -82,7 +82,7 @@ def measured(folder: Path, scale: Scale, peers: Sequence[str] = ()) -> Iterator[
             yield from _on_s3(folder, scale, number)
     for number, (name, case) in enumerate(CASES.items()):
         given = (WORST_CASES, name, 0, case.kind, f"{folder}/worst-{number}", OUT)
-        yield Step("rows.stages:worst_case", given, True, _environment("compaction"))
+        yield Step("rows.stages:compaction", given, True, _environment("compaction"))
 
 
 def _work(folder: Path, scale: Scale) -> Iterator[tuple[str, str, str, str]]:

@@ -45,8 +45,8 @@ def measure(
     report(part, system, number, work, expected_of(Path(inputs)), Path(out), in_order)
 
 
-def worst_case(part: str, name: str, number: int, kind: str, folder: str, out: str) -> None:
-    """Measure the compaction of rows that are hardest to compact."""
+def compaction(part: str, name: str, number: int, kind: str, folder: str, out: str) -> None:
+    """Measure the compaction of the shards of a table, under a name of its own."""
     files = shards_of(f"{folder}/data")
     work = rows_work.compact(files, kind, Path(out))
     sizes = {"stored_mb": sum(file.stat().st_size for file in files) / 1e6}

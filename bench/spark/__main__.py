@@ -15,8 +15,9 @@ from bench.figures import QUICK as A_TENTH
 from bench.figures import Figures, Goal, measured_on, section, short, table, table_of_goals
 from bench.rows.function import function
 from bench.runner import OUT, Step, benchmark, options
-from bench.spark.systems import DRIVER_MEMORY, ENGINE, NOT_OPTIMIZED, SYSTEMS, cores
+from bench.spark.systems import DRIVER_MEMORY, NOT_OPTIMIZED, SYSTEMS, cores
 
+ENGINE = "the function's engine"
 COLUMNS = {
     "rows_per_second": "rows/s",
     "cpu_seconds_per_million": "CPU s / M rows",
@@ -68,8 +69,9 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
         for part, inputs in parts.items():
             for system in SYSTEMS[part.split()[0]]:
                 given = (part, system, number, inputs, LEAVES, OUT)
-                environment = function("compact").environment if system == ENGINE else {}
-                yield Step("spark.systems:measure", given, on_disk=True, environment=environment)
+                yield Step("spark.systems:measure", given, on_disk=True)
+        engine = (part, ENGINE, number, "narrow", table, OUT)
+        yield Step("rows.stages:compaction", engine, True, function("compact").environment)
 
 
 def main() -> int:

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from bench.figures import emit
 from bench.rows import instance as rows_instance
-from bench.rows import work as rows_work
 from bench.rows.data import KEYS, SCHEMAS, expected_of, split_points
 from bench.rows.make import write_source
 from bench.rows.stages import check
@@ -35,7 +34,6 @@ WORKERS_START_SECONDS = 2
 """How long a worker stays busy after its start, so that the next task needs another one."""
 JVM_ENDS_SECONDS = 60
 """How long the JVM may take to end."""
-ENGINE = "the function's engine"
 NOT_OPTIMIZED = ", JVM as ours"
 """The end of the name of a system that has the same options of the JVM as Dormouse's jobs."""
 Work = Callable[[], object]
@@ -125,12 +123,6 @@ def spark_sort(
     return work
 
 
-def lambda_engine(
-    spark: SparkSession, files: Sequence[Path], leaves: int, out: Path, scratch: Path
-) -> Work:
-    return rows_work.compact(files, "narrow", out)
-
-
 SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
     "import": {
         "dormouse": dormouse_import,
@@ -141,7 +133,6 @@ SYSTEMS: dict[str, dict[str, Callable[..., Work]]] = {
         "dormouse": dormouse_compact,
         "plain spark sort": spark_sort,
         f"plain spark sort{NOT_OPTIMIZED}": spark_sort,
-        ENGINE: lambda_engine,
     },
 }
 
@@ -183,8 +174,8 @@ def measure(part: str, system: str, number: int, inputs: str, leaves: int, place
 def load(number: int) -> None:
     """Import, in a Python worker, what tasks of Dormouse import.
 
-    Each then stays busy for a while, so that every core starts a worker of its own. None is left to
-    start while it is measured: the start of the function's engine is left out as well.
+    Each then stays busy for a while, so that every core starts a worker of its own, and none is
+    left to start while it is measured.
     """
     import dormouse_spark.bulk_import  # noqa: F401
     import dormouse_spark.compact  # noqa: F401

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import bench.rows.__main__ as main
+import bench.spark.__main__ as spark
 from bench import runner
 from bench.rows import work
 from bench.rows.function import function
@@ -65,3 +66,11 @@ def test_a_function_is_measured_without_packages_that_its_layers_lack(
     runner.Runner(tmp_path).run(runner.Step("rows.stages:measure", (), environment=environment))
     assert ends == [1 if is_function else 0]
     assert runner.FUNCTIONS_SETTING in function("compact").environment
+
+
+def test_only_what_runs_in_functions_is_measured_without_their_packages(tmp_path: Path) -> None:
+    """PySpark needs numpy: with it hidden, the function's engine was not measured beside Spark."""
+    steps = list(spark.steps(tmp_path, spark.QUICK))
+    hidden = {s.function for s in steps if runner.FUNCTIONS_SETTING in s.environment}
+    assert hidden == {"rows.stages:compaction"}
+    assert {s.arguments[1] for s in steps if s.function in hidden} == {spark.ENGINE}

@@ -84,12 +84,12 @@ def test_worst_cases_of_memory_are_measured_and_a_lost_row_is_none(
         folder = tmp_path / str(number)
         bench.call("rows.make:worst_case", folder, name)
         given = ("worst", name, 0, case.kind, folder)
-        bench.call("rows.stages:worst_case", *given, folder / "out")
+        bench.call("rows.stages:compaction", *given, folder / "out")
         assert bench.figures(capsys)["peak_rss_mb"] > 10
     digest = data.expected_of(folder / "data")
     data.save(folder / data.DIGESTS, {data.ALL: digest._replace(rows=82)})
     with pytest.raises(ValueError, match="wrote 80 rows of 82"):
-        bench.call("rows.stages:worst_case", *given, tmp_path / "again")
+        bench.call("rows.stages:compaction", *given, tmp_path / "again")
 
 
 def test_a_cold_look_up_of_one_key_opens_one_shard(
