@@ -102,13 +102,13 @@ def sum_of(digests: Iterable[Digest]) -> Digest:
     return Digest(sum(counts), sum(totals) % 2**64)
 
 
-def are_in_order(files: Iterable[Path]) -> bool:
+def are_in_order(files: Iterable[Path], batch_rows: int = 131_072) -> bool:
     """Return whether the rows of Parquet files are in key order, in some order of the files."""
     ends = []
     for file in files:
         first: Any = None
         last: Any = None
-        for batch in pq.ParquetFile(file).iter_batches(columns=[*KEYS]):
+        for batch in pq.ParquetFile(file).iter_batches(batch_rows, columns=[*KEYS]):
             if not batch.num_rows:
                 continue
             begins = tuple(column[0].as_py() for column in batch.columns)

@@ -173,11 +173,13 @@ def test_order_is_held_within_files_across_batches_and_between_files(tmp_path: P
 
     early, late = file("b", ("a", -1), ("a", 1), ("b", 0)), file("a", ("b", 0), ("c", -5))
     assert data.are_in_order([late, early])
+    assert data.are_in_order([late, early], batch_rows=1)
     for wrong in (
         [file("c", ("a", 1), ("a", -1))],
         [early, file("d", ("a", 5), ("c", 0))],
     ):
         assert not data.are_in_order(wrong)
+        assert not data.are_in_order(wrong, batch_rows=1)
 
 
 def test_a_machine_that_others_keep_busy_makes_figures_unfit() -> None:
