@@ -456,12 +456,22 @@ class Instance(Shown):
                 )
             asked = self._ask(text, parameters, timeout_seconds, run, spark=spark)
             return asked.answer(timeout_seconds)
+        limits = Limits(memory_bytes, timeout_seconds, read_bytes)
+        return self._query(text, parameters, limits, principal)
+
+    def _query(
+        self,
+        text: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        limits: Limits,
+        principal: str | None = None,
+    ) -> QueryResult:
+        """Return the rows of a query, computed here."""
         with needs_extra("sql", "a statement in SQL"):
             from dormouse.statements.running import run_statement
             from dormouse.statements.tables import Tables
         services = self.services
         tables = Tables(services, partial(open_table, services, principal), services.clock.now_ms())
-        limits = Limits(memory_bytes, timeout_seconds, read_bytes)
         return run_statement(tables, text, named_parameters(parameters), services.scratch, limits)
 
     def _delete(self, text: str, others: object) -> QueryResult:
@@ -508,9 +518,8 @@ class Instance(Shown):
                 raise InvalidRequestError("Spark writes below queries/: `to` has to be empty")
             asked = self._ask(text, parameters, timeout_seconds, spark=spark, form=chosen.value)
             return exported(asked.uri, text, asked.ended(timeout_seconds))
-        found = self.sql(
-            text, parameters, memory_bytes=memory_bytes, timeout_seconds=timeout_seconds
-        )
+        limits = Limits(memory_bytes, timeout_seconds, None)
+        found = self._query(text, parameters, limits)
         return export_result(self.services, text, found, prefix, chosen)
 
     def _ask(

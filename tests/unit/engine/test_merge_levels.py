@@ -201,7 +201,7 @@ def test_what_the_system_refuses_is_no_damage_of_a_shard(
         raise OSError(errno.EMFILE, "too many open files")
 
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
-    monkeypatch.setattr("dormouse.rows.wide_rows.conform", refused)
+    monkeypatch.setattr("dormouse.rows.wide_rows.of_shard", refused)
     with pytest.raises(OSError, match="too many open files"):
         merged(table)
 
@@ -210,7 +210,7 @@ def test_a_file_that_cannot_be_decoded_is_named(
     table: ShardTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
-    monkeypatch.setattr("dormouse.rows.wide_rows.conform", _raise_arrow_error)
+    monkeypatch.setattr("dormouse.rows.wide_rows.of_shard", _raise_arrow_error)
     with pytest.raises(CorruptDataError, match=r"job\d-0\.parquet is damaged: odd page"):
         merged(table)
 
