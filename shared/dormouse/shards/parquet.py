@@ -120,27 +120,27 @@ def dictionaries(
     packed: Mapping[str, pq.ColumnChunkMetaData],
     group_rows: int,
     most_bytes: float,
-) -> dict[str, int]:
+) -> dict[str, tuple[int, int]]:
     """Return the columns for which dictionaries pay, by the `first` rows of a file with row groups
-    of `group_rows`, and about what each takes; those of all, `most_bytes` at most. Numbers are
-    `packed` otherwise.
+    of `group_rows`, and about what each takes for these rows, and in a row group; there they take
+    `most_bytes` at most, all together. Numbers are `packed` otherwise.
     """
     found = {}
     for name, column in zip(first.column_names, first.columns, strict=True):
         if _is_text(column.type) or (name in packed and not pa.types.is_boolean(column.type)):
-            size_bytes = _dictionary_bytes(column, packed.get(name), group_rows)
-            if size_bytes is not None:
-                found[name] = size_bytes
-    shortest = sorted(found, key=lambda name: found[name])
-    totals = accumulate(found[name] for name in shortest)
+            sizes = _dictionary_bytes(column, packed.get(name), group_rows)
+            if sizes is not None:
+                found[name] = sizes
+    shortest = sorted(found, key=lambda name: found[name][1])
+    totals = accumulate(found[name][1] for name in shortest)
     chosen = {name for name, total in zip(shortest, totals, strict=True) if total <= most_bytes}
-    return {name: size_bytes for name, size_bytes in found.items() if name in chosen}
+    return {name: sizes for name, sizes in found.items() if name in chosen}
 
 
 def _dictionary_bytes(
     column: pa.ChunkedArray[Any], packed: pq.ColumnChunkMetaData | None, group_rows: int
-) -> int | None:
-    """Return about what the dictionary of a column takes in a row group; None if none pays."""
+) -> tuple[int, int] | None:
+    """Return what the dictionary of a column takes, and about in a row group; None if none pays."""
     import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
 
     rows, distinct = len(column), pc.count_distinct(column).as_py()
@@ -160,7 +160,7 @@ def _dictionary_bytes(
         places_bytes = group_rows * ceil(log2(max(1, values))) / 8
         if size_bytes + places_bytes > packed.total_compressed_size * group_rows / rows:
             return None
-    return size_bytes
+    return stored_bytes, size_bytes
 
 
 def _expected(half: int, distinct: int, growth: float) -> float:
@@ -330,7 +330,7 @@ class ParquetFileWriter:
         self._writer: pq.ParquetWriter | None = None
         self._described: list[pq.FileMetaData] = []
         self._written_rows = self._written_groups = 0
-        self._dictionaries: dict[str, int] = {}
+        self._dictionaries: dict[str, tuple[int, int]] = {}
         self._packed: dict[str, pq.ColumnChunkMetaData] = {}
         self._bounded: list[str] = []
         self._decoded: dict[int, list[int]] = {}
@@ -466,11 +466,12 @@ class ParquetFileWriter:
     def _block_rows(self) -> int:
         """Return the number of rows of the next blocks, by what was written so far."""
         size_bytes = self.size_bytes
-        dictionary_bytes = sum(self._dictionaries.values())
+        sizes = self._dictionaries.values()
+        of_first, of_others = (sum(each[n] for each in sizes) for n in (0, 1))
         wanted_bytes = block_bytes(size_bytes, self._columns)
-        if dictionary_bytes <= wanted_bytes // DICTIONARY_SHARE:  # longer ones are of few rows
-            wanted_bytes -= dictionary_bytes
-        values_bytes = size_bytes - self._written_groups * dictionary_bytes
+        if of_others <= wanted_bytes // DICTIONARY_SHARE:  # longer ones are of few rows
+            wanted_bytes -= of_others
+        values_bytes = size_bytes - of_first - (self._written_groups - 1) * of_others
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
         if self._has_blocks:

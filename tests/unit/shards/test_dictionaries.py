@@ -96,7 +96,7 @@ def test_the_values_of_a_row_group_are_foreseen_from_its_first_rows(values: int)
         chance = random.Random(seed)
         first = pa.table({"v": [chance.randrange(values) / 10 for _ in range(2048)]})
         packed: Any = {"v": Long()}
-        ((_, foreseen),) = dictionaries(first, packed, 131_072, 10**6).items()
+        ((_, (_, foreseen)),) = dictionaries(first, packed, 131_072, 10**6).items()
         whole = pa.array([n / 10 for n in chance.sample(range(values), values)]).buffers()[1]
         stored = len(pa.Codec("zstd").compress(whole))
         assert stored / 2 < foreseen < 2 * stored + 100
