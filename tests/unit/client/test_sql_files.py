@@ -120,6 +120,8 @@ def test_statistics_of_floats_which_leave_out_nan_lose_no_row(
         "SELECT count(*) FROM floats WHERE calm > 5900",
         "SELECT wild FROM floats ORDER BY wild DESC LIMIT 2",
         "SELECT count(*), min(calm), max(calm) FROM floats WHERE wild > 6900",
+        "SELECT count(*), max(a.calm) FROM floats a JOIN floats b USING (k) WHERE b.calm > 5900",
+        "SELECT a.k FROM floats a JOIN floats b ON a.calm = b.wild WHERE NOT b.wild < 5900",
     ]
     with duckdb.connect() as duck:
         for _ in range(2):
