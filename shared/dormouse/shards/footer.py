@@ -108,7 +108,9 @@ def estimated_index_bytes(size_bytes: int, columns: int, rows: int) -> int:
     """Return how far from the end of a shard of `size_bytes` with so many rows its index rarely
     begins.
     """
-    blocks = max(_estimated_blocks(size_bytes, columns), 1.03 * rows / MOST_BLOCK_ROWS + 2)
+    blocks = _estimated_blocks(size_bytes, columns)
+    if columns <= MOST_COLUMNS:
+        blocks = max(blocks, 1.03 * rows / MOST_BLOCK_ROWS + 2)
     in_blocks = blocks * (columns * PAGES_INDEX_BYTES + BLOCK_INDEX_BYTES)
     return BASE_INDEX_BYTES + COLUMN_INDEX_BYTES * columns + int(in_blocks)
 

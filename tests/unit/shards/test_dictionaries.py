@@ -16,6 +16,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.keys import KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import DecimalType, Primitive
+from dormouse.shards import footer
 from dormouse.shards.crcs import index_of
 from dormouse.shards.parquet import ParquetFileWriter, dictionaries
 from dormouse.storage import FolderStorage
@@ -100,3 +101,18 @@ def test_the_values_of_a_row_group_are_foreseen_from_its_first_rows(values: int)
         whole = pa.array([n / 10 for n in chance.sample(range(values), values)]).buffers()[1]
         stored = len(pa.Codec("zstd").compress(whole))
         assert stored / 2 < foreseen < 2 * stored + 100
+
+
+def test_the_index_of_rows_that_take_few_bytes_is_read_at_once(tmp_path: Path) -> None:
+    """Such a shard has more blocks than its size lets expect: 8,192 rows are all that one has."""
+    narrow = Schema((Field("key", Primitive.LONG),), (), (Field("one", Primitive.LONG),))
+    rows = 800_000
+    cells = {"key": pa.array(range(rows)), "one": pa.repeat(1, rows)}
+    batch = pa.RecordBatch.from_pydict(cells, schema=arrow_schema(narrow))
+    file = ParquetFileWriter(tmp_path / "file", narrow)
+    file.write(batch)
+    file.close({}, "t", "s")
+    body = (tmp_path / "file").read_bytes()
+    from_end = len(body) - body.rfind(b"dormouse.index")
+    assert from_end < footer.estimated_index_bytes(len(body), 2, rows) < 2 * from_end
+    assert footer.estimated_index_bytes(len(body), 2, 0) < from_end
