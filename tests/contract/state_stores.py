@@ -129,7 +129,8 @@ def in_files(root: Path, items: SqliteItems, clock: FakeClock, ids: Ids) -> Inst
     storage, pages = FolderStorage(root), ItemPages(items)
 
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
-        return FolderStateStore(table, storage, items, pages, clock, ids, options=options)
+        made = storage, items, pages, clock, ids
+        return FolderStateStore(table, *made, options=options, defer=items.defer)
 
     def kept() -> list[str]:
         return [each.path for each in storage.list("")] + blob_names(items)

@@ -387,7 +387,7 @@ def ingest_frame(
     at_once = at_once and not again
     is_named = name is not None or idempotency_key is not None
     few, is_all = _few(batches) if at_once and not is_named else ([], False)
-    if is_all and few:
+    if is_all and any(batch.num_rows for batch in few):
         # A file of the rows has another tag; so that it is the same source, its key alone says so.
         unique = handle.services.ids.new()
         if ingested := _ingested_at_once(handle, idempotent_key(handle.table, unique), few):
@@ -411,7 +411,7 @@ def _few(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]
     """Return the first batches of a frame, and whether they are all of it, and few."""
     first: list[pa.RecordBatch] = []
     for batch in batches:
-        first += [batch] if batch.num_rows else []
+        first.append(batch)
         if sum(each.nbytes for each in first) > FEW_BYTES:
             return first, False
     return first, True

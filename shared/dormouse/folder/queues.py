@@ -377,10 +377,10 @@ class SqliteQueues:
             self._sent()
 
     def _is_unread(self, queue: str, body: str, now_ms: int) -> bool:
-        """Return whether the same message waits that nobody has received: who does will see all
-        that was committed before now.
+        """Return whether the same message waits to be received: who does will see all that was
+        committed before now.
         """
-        same = "queue = ? AND body = ? AND visible_ms <= ? AND receipt = ''"
+        same = "queue = ? AND body = ? AND visible_ms <= ?"
         select = f"SELECT 1 FROM messages WHERE {same} LIMIT 1"
         return bool(self._database.select(select, (queue, body, now_ms)))
 

@@ -38,6 +38,7 @@ from dormouse.items.store import (
     Item,
     Key,
     Part,
+    Put,
     Space,
     changed,
     with_id,
@@ -300,6 +301,7 @@ class Database:
         self.path, self.is_read_only = path, is_read_only
         self._busy_seconds = busy_seconds
         self._free: list[Connection] = []
+        self._deferred: dict[object, tuple[str, Sequence[object]]] = {}
         self._lock = threading.Lock()
 
     def create(self) -> None:
@@ -382,6 +384,9 @@ class Database:
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
+                deferred = [*self._deferred.items()]
+                for _, statement in deferred:
+                    connection.execute(*statement)
                 yield connection
                 if connection.file != file_at(self.path):
                     raise self._moved()
@@ -390,6 +395,8 @@ class Database:
                 except sqlite3.Error:
                     with committing(self.path):
                         raise
+                for number, _ in deferred:
+                    self._deferred.pop(number, None)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -398,6 +405,12 @@ class Database:
                 raise
         finally:
             self._give_back(connection)
+
+    def defer(self, statement: str, values: Sequence[object]) -> None:
+        """Write by a statement that can be repeated, at the beginning of the next transaction of
+        this process: what that one writes is never there without it, and both are flushed once.
+        """
+        self._deferred[object()] = statement, values
 
     def shrink(self) -> int:
         """Return pages to the disk if most of the file is free; return how many.
@@ -630,6 +643,16 @@ class SqliteItems:
                 return item
             _replace(connection, key, item, longer)
             return longer
+
+    def defer(self, change: Put) -> None:
+        """Put an item under a new key with the next transaction of this process (`Database.defer`).
+
+        Until then it is not read.
+        """
+        assert isinstance(self._source, Database)
+        item = change.item()
+        for name, part in item.parts.items():
+            self._source.defer(_PUT, (*change.key, name, *part, item.expires_s))
 
     def delete(self, keys: Iterable[Key]) -> None:
         """Delete many items."""

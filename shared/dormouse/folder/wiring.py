@@ -248,6 +248,7 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
             TimeOrderedIds(),
             retry_policy=retry_policy(),
             options=options,
+            defer=items.defer,
         )
 
     def store(table: Table) -> StateStore:

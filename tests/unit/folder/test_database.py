@@ -46,6 +46,38 @@ def got(database: Database) -> object:
     return None if item is None else item.read()
 
 
+def test_what_is_deferred_is_part_of_the_next_transaction_that_lasts(database: Database) -> None:
+    SqliteItems(database).defer(items.put(KEY, "deferred"))
+    assert got(database) is None
+    with pytest.raises(ValueError, match="no"), database.writing():
+        assert got(database) is None
+        raise ValueError("no")
+    assert got(database) is None
+    with database.writing() as connection:
+        (item,) = SqliteItems(connection).get(KEY)
+        assert item is not None
+        SqliteItems(connection).delete([KEY])
+    with database.writing() as connection:
+        store(connection, "another", "other")
+    assert got(database) is None, "it is put once"
+
+
+def test_what_other_threads_defer_meanwhile_is_not_forgotten(database: Database) -> None:
+    def meanwhile() -> None:
+        SqliteItems(database).defer(items.put(Key("jobs", "test", "other"), "deferred"))
+
+    SqliteItems(database).defer(items.put(KEY, "before"))
+    with database.writing() as connection:
+        store(connection, "first")
+        thread = threading.Thread(target=meanwhile)
+        thread.start()
+        thread.join()
+    put(database, "second")
+    (other,) = SqliteItems(database).get(Key("jobs", "test", "other"))
+    assert other is not None
+    assert other.read() == "deferred"
+
+
 def test_a_transaction_that_raises_changes_nothing_and_the_next_one_works(
     database: Database,
 ) -> None:
