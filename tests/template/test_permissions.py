@@ -336,7 +336,7 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         }.items():
             patch.setenv(name, value)
         clients.session.cache_clear()  # an earlier test may have had other credentials
-        deployment = read(TEMPLATE, {"Instance": NAMES.instance}, endpoint, REGION)
+        deployment = read(TEMPLATE, {"Instance": NAMES.instance}, endpoint)
         deploy(deployment, boto3.Session(), endpoint)
         flow = Flow(boto3.Session().client("sqs"), boto3.Session().client("s3"))
         clients.session().register("before-parameter-build", flow.see)

@@ -16,7 +16,7 @@ from dormouse.features.spark import ARCHIVE, DESCRIPTION, decode_package
 from dormouse.settings import SPARK_PACKAGE, library_version
 from dormouse.stored.paths import TABLE_ID_DIGITS, purge_prefix, spark_package_path, spark_prefix
 from dormouse_cli.local.template import read
-from tests.template.conftest import NAMES, REGION, ROLES, ROOT, STAGES, TEMPLATE, Template
+from tests.template.conftest import NAMES, ROLES, ROOT, STAGES, TEMPLATE, Template
 from tests.template.iam import Need, creating, is_granted, statements
 from tests.template.test_template import arn_of
 
@@ -121,7 +121,7 @@ def test_the_file_that_is_started_for_a_job_runs_jobs_of_its_kind(
 
 def test_spark_can_be_left_out() -> None:
     parameters = {"Instance": NAMES.instance, "Spark": "no"}
-    deployment = read(TEMPLATE, parameters, "http://localhost", REGION)
+    deployment = read(TEMPLATE, parameters, "http://localhost")
     assert not deployment.spark_applications and not deployment.rules
     dispatch = deployment.function("DispatchSparkFunction")
     assert dispatch is not None
