@@ -9,7 +9,7 @@ from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.resources import ACCOUNT, Resolver
-from dormouse_cli.local.template import read
+from dormouse_cli.local.template import announced, read
 
 FOLDER = Path(__file__).parent / "stack"
 ENDPOINT = "http://127.0.0.1:1"
@@ -52,10 +52,11 @@ def test_names_are_those_on_aws() -> None:
 
 def test_a_queue_of_an_event_source_is_the_one_that_the_bucket_announces_to() -> None:
     deployment = plan()
-    (notification,) = deployment.buckets[1].notifications
+    (announced_to,) = announced(deployment.buckets[1])
     source = deployment.event_sources[0]
-    assert notification.queue_arn == source.queue_arn
-    assert (notification.event, notification.prefix) == ("s3:ObjectCreated:*", "in/")
+    assert announced_to["Queue"] == source.queue_arn
+    assert announced_to["Event"] == "s3:ObjectCreated:*"
+    assert "in/" in str(announced_to["Filter"])
     assert (source.function, source.reports_item_failures, source.maximum_concurrency) == (
         "test-work",
         True,

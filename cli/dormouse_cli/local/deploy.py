@@ -6,7 +6,7 @@ Conditions of writes are tried before anything relies on them.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from boto3 import Session
 from botocore.exceptions import BotoCoreError, ClientError
@@ -15,8 +15,15 @@ from dormouse.aws.conditions import Conditions
 from dormouse.stored.paths import InstanceNames
 from dormouse.system import TimeOrderedIds
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.plan import Bucket, Deployment, Json, Notification, Queue, Rule, Table
+from dormouse_cli.local.plan import Deployment, Queue, Rule, Stored
 from dormouse_cli.local.resources import ACCOUNT, REGION
+from dormouse_cli.local.template import announced
+
+_OF_TABLES = ("AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes", "KeySchema")
+_DAYS = {
+    "NoncurrentVersionExpiration": "NoncurrentDays",
+    "AbortIncompleteMultipartUpload": "DaysAfterInitiation",
+}
 
 
 def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
@@ -43,7 +50,9 @@ def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
     for application in deployment.spark_applications:
         with _refusals_of(f"application {application.name}"):
             emr.create_application(
-                name=application.name, releaseLabel=application.release_label, type="SPARK"
+                name=application.name,
+                releaseLabel=application.properties["ReleaseLabel"],
+                type="SPARK",
             )
     events: Any = session.client("events", endpoint_url=endpoint_url)
     for rule in deployment.rules:
@@ -69,36 +78,33 @@ def _create_queues(sqs: Any, queues: tuple[Queue, ...]) -> None:
         }
         url = sqs.create_queue(QueueName=queue.name, Attributes=attributes)["QueueUrl"]
         if queue.redrive is not None:
-            policy = (
-                f'{{"deadLetterTargetArn": "{queue.redrive.dead_letter_arn}", '
-                f'"maxReceiveCount": {queue.redrive.max_receive_count}}}'
+            policy = json.dumps(
+                {
+                    "deadLetterTargetArn": queue.redrive.dead_letter_arn,
+                    "maxReceiveCount": queue.redrive.max_receive_count,
+                }
             )
             sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
 
 
-def _create_table(dynamodb: Any, table: Table) -> None:
-    dynamodb.create_table(TableName=table.name, **table.definition)
-    if table.ttl_attribute is not None:
-        dynamodb.update_time_to_live(
-            TableName=table.name,
-            TimeToLiveSpecification={"Enabled": True, "AttributeName": table.ttl_attribute},
-        )
+def _create_table(dynamodb: Any, table: Stored) -> None:
+    given = {name: table.properties[name] for name in _OF_TABLES if name in table.properties}
+    dynamodb.create_table(TableName=table.name, **given)
+    if lifetime := table.properties.get("TimeToLiveSpecification"):
+        dynamodb.update_time_to_live(TableName=table.name, TimeToLiveSpecification=lifetime)
 
 
-def _create_bucket(s3: Any, bucket: Bucket) -> None:
-    s3.create_bucket(Bucket=bucket.name, CreateBucketConfiguration={"LocationConstraint": REGION})
-    if bucket.versioned:
-        s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
-    if bucket.lifecycle:
-        rules = [_lifecycle_rule(rule) for rule in bucket.lifecycle]
-        s3.put_bucket_lifecycle_configuration(
-            Bucket=bucket.name, LifecycleConfiguration={"Rules": rules}
-        )
-    if bucket.notifications:
-        configurations = [_queue_configuration(one) for one in bucket.notifications]
+def _create_bucket(s3: Any, bucket: Stored) -> None:
+    name, given = bucket.name, bucket.properties
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    if versioning := given.get("VersioningConfiguration"):
+        s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=versioning)
+    if lifecycle := given.get("LifecycleConfiguration"):
+        rules = [_lifecycle_rule(rule) for rule in lifecycle["Rules"]]
+        s3.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": rules})
+    if configurations := [_queue_configuration(each) for each in announced(bucket)]:
         s3.put_bucket_notification_configuration(
-            Bucket=bucket.name,
-            NotificationConfiguration={"QueueConfigurations": configurations},
+            Bucket=name, NotificationConfiguration={"QueueConfigurations": configurations}
         )
 
 
@@ -108,31 +114,21 @@ def _create_rule(events: Any, rule: Rule) -> None:
     events.put_targets(Rule=rule.name, Targets=targets)
 
 
-def _queue_configuration(notification: Notification) -> dict[str, object]:
-    named = {"prefix": notification.prefix, "suffix": notification.suffix}
-    rules = [{"Name": name, "Value": value} for name, value in named.items() if value]
+def _queue_configuration(announced: dict[str, Any]) -> dict[str, object]:
+    """CloudFormation's form of a notification, as S3's API wants it."""
+    rules = announced.get("Filter", {}).get("S3Key", {}).get("Rules", [])
     filters = {"Filter": {"Key": {"FilterRules": rules}}} if rules else {}
-    return {"QueueArn": notification.queue_arn, "Events": [notification.event], **filters}
+    return {"QueueArn": announced["Queue"], "Events": [announced["Event"]], **filters}
 
 
-def _lifecycle_rule(rule: dict[str, Json]) -> dict[str, Json]:
+def _lifecycle_rule(rule: dict[str, Any]) -> dict[str, object]:
     """CloudFormation's form of a rule, as S3's API wants it."""
-    known: dict[str, Json] = {
-        "Status": rule["Status"],
-        "Filter": {"Prefix": cast(str, rule.get("Prefix", ""))},
-    }
+    known = {"Status": rule["Status"], "Filter": {"Prefix": rule.get("Prefix", "")}}
     if "Id" in rule:
         known["ID"] = rule["Id"]
     if "ExpirationInDays" in rule:
-        known["Expiration"] = {"Days": int(cast(str, rule["ExpirationInDays"]))}
-    noncurrent = rule.get("NoncurrentVersionExpiration")
-    if isinstance(noncurrent, dict):
-        known["NoncurrentVersionExpiration"] = {
-            "NoncurrentDays": int(cast(str, noncurrent["NoncurrentDays"]))
-        }
-    abort = rule.get("AbortIncompleteMultipartUpload")
-    if isinstance(abort, dict):
-        known["AbortIncompleteMultipartUpload"] = {
-            "DaysAfterInitiation": int(cast(str, abort["DaysAfterInitiation"]))
-        }
+        known["Expiration"] = {"Days": int(rule["ExpirationInDays"])}
+    for name, days in _DAYS.items():
+        if name in rule:
+            known[name] = {days: int(rule[name][days])}
     return known

@@ -6,7 +6,7 @@ Made by `template.read`. Names are those that the resources have on AWS.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
 
@@ -32,32 +32,11 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Notification:
-    """Which objects of a bucket are announced to which queue."""
-
-    queue_arn: str
-    event: str
-    prefix: str
-    suffix: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """An S3 bucket; `lifecycle` is the template's rules, though nothing expires here."""
+class Stored:
+    """A bucket, a table or a Spark application; its properties are those of the template."""
 
     name: str
-    versioned: bool
-    notifications: tuple[Notification, ...]
-    lifecycle: tuple[dict[str, Json], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A DynamoDB table; `definition` holds the arguments of CreateTable."""
-
-    name: str
-    definition: dict[str, Json]
-    ttl_attribute: str | None
+    properties: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +88,6 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkApplication:
-    """An application of EMR Serverless; its size and its settings have no meaning here."""
-
-    name: str
-    release_label: str
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """A route of an HTTP API: which function answers a method, or ``ANY``, of a path.
 
@@ -138,10 +109,10 @@ class Deployment:
     """All that the local stack runs; functions are known by their names."""
 
     parameters: Mapping[str, str]
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[Stored, ...]
     queues: tuple[Queue, ...]
-    tables: tuple[Table, ...]
-    spark_applications: tuple[SparkApplication, ...]
+    tables: tuple[Stored, ...]
+    spark_applications: tuple[Stored, ...]
     functions: tuple[Function, ...]
     event_sources: tuple[EventSource, ...]
     schedules: tuple[Schedule, ...]

@@ -9,22 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import (
-    Bucket,
     Deployment,
     EventSource,
     Function,
-    Notification,
     Queue,
     Redrive,
     Route,
     Rule,
     Schedule,
-    SparkApplication,
-    Table,
+    Stored,
 )
 from dormouse_cli.local.resources import (
     Document,
@@ -201,48 +198,30 @@ def check_rules(rules: Mapping[str, Document], resolver: Resolver) -> None:
 
 # Reads buckets, queues, tables and Spark applications of a template; called by `template`.
 
-_TABLE_ARGUMENTS = (
-    "AttributeDefinitions",
-    "BillingMode",
-    "GlobalSecondaryIndexes",
-    "KeySchema",
-    "LocalSecondaryIndexes",
-    "ProvisionedThroughput",
-)
+
+def stored(resources: Resources, logical_id: str) -> Stored:
+    """A bucket, a table or a Spark application."""
+    return Stored(resources.name(logical_id), resources.properties(logical_id))
 
 
-def bucket(resources: Resources, logical_id: str) -> Bucket:
+def bucket(resources: Resources, logical_id: str) -> Stored:
     """An AWS::S3::Bucket; its events may go to queues only."""
-    versioning = cast(Document, resources.get(logical_id, "VersioningConfiguration", {}))
-    lifecycle = cast(Document, resources.get(logical_id, "LifecycleConfiguration", {}))
-    return Bucket(
-        name=resources.name(logical_id),
-        versioned=versioning.get("Status") == "Enabled",
-        notifications=tuple(_notifications(resources, logical_id)),
-        lifecycle=tuple(cast(list[Document], lifecycle.get("Rules", []))),
-    )
-
-
-def _notifications(resources: Resources, logical_id: str) -> Iterator[Notification]:
-    configured = cast(Document, resources.get(logical_id, "NotificationConfiguration", {}))
-    for kind in configured:
+    found = stored(resources, logical_id)
+    for kind in found.properties.get("NotificationConfiguration", {}):
         if kind != "QueueConfigurations":
             raise TemplateError(
                 f"{logical_id}.NotificationConfiguration.{kind}: the local stack sends a "
                 "bucket's events to queues only"
             )
-    for entry in cast(list[Document], configured.get("QueueConfigurations", [])):
-        filters = cast(dict[str, dict[str, list[dict[str, str]]]], entry.get("Filter", {}))
-        rules = {
-            rule["Name"].lower(): rule["Value"]
-            for rule in filters.get("S3Key", {}).get("Rules", [])
-        }
-        yield Notification(
-            queue_arn=cast(str, entry["Queue"]),
-            event=cast(str, entry["Event"]),
-            prefix=rules.get("prefix", ""),
-            suffix=rules.get("suffix", ""),
-        )
+    return found
+
+
+def announced(bucket: Stored) -> list[dict[str, Any]]:
+    """Return which objects of a bucket are announced to which queue, as the template has it."""
+    configured: dict[str, list[dict[str, Any]]] = bucket.properties.get(
+        "NotificationConfiguration", {}
+    )
+    return configured.get("QueueConfigurations", [])
 
 
 def queue(resources: Resources, logical_id: str) -> Queue:
@@ -262,25 +241,6 @@ def queue(resources: Resources, logical_id: str) -> Queue:
     )
 
 
-def table(resources: Resources, logical_id: str) -> Table:
-    """An AWS::DynamoDB::Table."""
-    arguments = {key: resources.get(logical_id, key) for key in _TABLE_ARGUMENTS}
-    ttl = cast(Document, resources.get(logical_id, "TimeToLiveSpecification", {}))
-    return Table(
-        name=resources.name(logical_id),
-        definition={key: value for key, value in arguments.items() if value is not None},
-        ttl_attribute=cast(str, ttl["AttributeName"]) if ttl.get("Enabled") else None,
-    )
-
-
-def spark_application(resources: Resources, logical_id: str) -> SparkApplication:
-    """An AWS::EMRServerless::Application."""
-    return SparkApplication(
-        name=resources.name(logical_id),
-        release_label=cast(str, resources.get(logical_id, "ReleaseLabel")),
-    )
-
-
 # Refuses a deployment whose parts do not fit together; called by `template`.
 
 
@@ -289,7 +249,11 @@ def check_wiring(deployment: Deployment) -> None:
     queues = {queue.arn: queue for queue in deployment.queues}
     named = [
         *((f"queue {q.name}", q.redrive.dead_letter_arn) for q in deployment.queues if q.redrive),
-        *((f"bucket {b.name}", n.queue_arn) for b in deployment.buckets for n in b.notifications),
+        *(
+            (f"bucket {bucket.name}", each["Queue"])
+            for bucket in deployment.buckets
+            for each in announced(bucket)
+        ),
         *((f"rule {rule.name}", arn) for rule in deployment.rules for arn in rule.queue_arns),
     ]
     for what, arn in named:
@@ -369,8 +333,8 @@ def read(path: Path, parameters: Mapping[str, str], endpoint_url: str) -> Deploy
         parameters=translated.parameters,
         buckets=each("AWS::S3::Bucket", bucket),
         queues=each("AWS::SQS::Queue", queue),
-        tables=each("AWS::DynamoDB::Table", table),
-        spark_applications=each("AWS::EMRServerless::Application", spark_application),
+        tables=each("AWS::DynamoDB::Table", stored),
+        spark_applications=each("AWS::EMRServerless::Application", stored),
         functions=each("AWS::Lambda::Function", function),
         event_sources=tuple(event_sources(resources)),
         schedules=tuple(schedules(resources)),
