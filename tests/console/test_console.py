@@ -301,7 +301,8 @@ def test_of_many_rows_that_come_later_the_first_are_shown(
     ready(console, "#/query")
     console.fill("textarea", "SELECT n FROM range(10001) AS numbers(n) ORDER BY n")
     console.press("Run")
-    console.sees("the first 10,000 rows in", "1–100 of 10,000")
+    console.sees(" rows in ", "1–100 of ")
+    assert "the first 10,000 rows in " in console.text()
 
 
 NUMBERS = (
