@@ -17,6 +17,7 @@ from dormouse.messages.requests import (
     CollectGarbage,
     CompactTable,
     CreateTable,
+    DeleteRows,
     DeleteTable,
     ExportRows,
     GrantAccess,
@@ -299,8 +300,10 @@ def _seal(instance: Instance, worker: Worker) -> None:
 
 PURGE = PurgeRows("purge", NAME, SelectionMessage(where="letter = 'e'"))
 PURGED = {NAME: rows(*TEXTS, without="e")}
-EXPORT = ExportRows("export", NAME, to="out")
 ALL = {NAME: rows(*TEXTS)}
+DELETE = DeleteRows("r", NAME, PURGE.selection)
+NOTHING = DeleteRows("r", NAME, SelectionMessage(where="letter > 'z'"))
+EXPORT = ExportRows("export", NAME, to="out")
 COUNT = len(rows(*TEXTS))
 FLOW: Sequence[Operation] = (
     Operation("batch files", _files, handles("files")),
@@ -330,6 +333,9 @@ FLOW: Sequence[Operation] = (
         "sweep: audit of a published table",
         _long_published,
         lambda _, worker: worker.scheduled("sweep", audit=True),
+    ),
+    Operation(
+        "plan: forget deletions", later(NOTHING, "table-changes", ALL), handles("table-changes")
     ),
     Operation("plan: snapshot maintenance", _snapshots, handles("table-changes")),
     Operation("plan: seal sources", _to_seal, _seal),
@@ -388,6 +394,7 @@ REQUESTS: Sequence[Operation] = tuple(
         ("collect garbage", asks(CollectGarbage("r", NAME), None, _garbage), None),
         ("ingest files", asks(IngestFiles("r", NAME, (f"{NAME}/",))), None),
         ("redrive", asks(Redrive("r", "ingest-jobs"), None, _dead_letter), None),
+        ("delete rows", asks(DELETE, PURGED), None),
         ("purge", asks(PURGE, PURGED), None),
         ("export", asks(EXPORT), COUNT),
     )

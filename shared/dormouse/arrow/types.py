@@ -134,8 +134,10 @@ def nulls(rows: int, kind: FieldType) -> Array:
 
 
 def of_shard(batch: pa.RecordBatch, wanted: pa.Schema, deleted_to: int) -> pa.RecordBatch:
-    """Return the columns of `wanted` from a batch of a shard (`conform`), with its `deleted_to`."""
-    if DELETED_TO.name in wanted.names:
+    """Return the columns of `wanted` from a batch of a shard (`conform`), with its `deleted_to`
+    unless they were merged with it.
+    """
+    if DELETED_TO.name in wanted.names and DELETED_TO.name not in batch.schema.names:
         numbers = pa.repeat(pa.scalar(deleted_to, pa.int64()), batch.num_rows)
         batch = batch.append_column(DELETED_TO.name, numbers)
     return conform(batch, wanted)

@@ -448,7 +448,7 @@ class Instance(Shown):
             TimedOutError: a remote query took longer than `timeout_seconds`.
         """
         if is_delete(text):
-            return self._delete(text, parameters or principal or spark or run != "here")
+            return self._delete(text, parameters or principal is not None or spark or run != "here")
         if run != "here" or spark is not None:
             if principal is not None:
                 raise InvalidRequestError(

@@ -70,7 +70,7 @@ from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.ports import Services, Storage
 from dormouse.query.rows import count_slices
-from dormouse.rows.deletions import deletions_for
+from dormouse.rows.deletions import check_columns, deletions_for
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.schema.schema import Schema
@@ -307,6 +307,7 @@ def compact(
     table, state, job = found
     try:
         removed = _purge_matcher(services, table, job)
+        check_columns(table.schema, state.deletions, job.deleted_to)
     except InvalidRequestError as error:
         _release(services, table, job, state.generation, error.explanation)
         return [changed]

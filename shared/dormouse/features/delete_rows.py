@@ -31,7 +31,7 @@ from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.query.selection import decode_selection
 from dormouse.rows.deletions import any_of, named_fields
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import MAX_KEY_BYTES, Schema
 from dormouse.sql.conditions import (
     MAX_CONDITION_CHARACTERS,
     MAX_LIST,
@@ -49,7 +49,8 @@ from dormouse.tables.row_rules import check_groups
 from dormouse.tables.table import Table
 
 MOST_RANGES = 64
-"""More ranges of keys are stored as one around them: they only tell which shards to look at."""
+"""More ranges of keys are stored as one around them, and longer ones than a key may be as one of
+all keys: they only tell which shards to look at."""
 
 
 def delete_rows(services: Services, table: Table, request: DeleteRows) -> list[OutboundMessage]:
@@ -90,9 +91,10 @@ NOTE = Kind(
 
 def keep_notes(services: Services, table: Table, state: TableState) -> None:
     """Put the notes of the deletions of a state that have none."""
+    there = {each.path for each in services.storage.list(deletions_prefix(table.id))}
     for each in state.deletions:
-        path = deletion_path(table.id, each.id)
-        NOTE.put(services.storage, path, Note(state.generation, each))
+        if (path := deletion_path(table.id, each.id)) not in there:
+            NOTE.put(services.storage, path, Note(state.generation, each))
 
 
 def load_notes(services: Services, table_id: str) -> list[Note]:
@@ -153,12 +155,15 @@ def build_deletion(
         keys = [codec.from_json(key, f"key {n}") for n, key in enumerate(asked.keys, start=1)]
         condition = any_of(list(_of_keys(keys, schema)))
     check_groups(table.name, schema, table.properties, condition.columns, "deletion")
-    if len(condition.sql) > MAX_CONDITION_CHARACTERS:
-        raise InvalidRequestError(
-            f"the deletion has {len(condition.sql):,} characters in its normal form, more than "
-            f"{MAX_CONDITION_CHARACTERS:,}",
-            hint="name fewer keys or values at once",
-        )
+    columns = named_fields(condition, schema)
+    sizes = (len(condition.sql), "in its normal form"), (sum(map(len, columns)), "of types")
+    for size, what in sizes:
+        if size > MAX_CONDITION_CHARACTERS:
+            raise InvalidRequestError(
+                f"the deletion has {size:,} characters {what}, more than "
+                f"{MAX_CONDITION_CHARACTERS:,}",
+                hint="name fewer keys, values or columns at once",
+            )
     spans = ranges_to_read(table, selection.ranges, condition)
     spans = union_ranges([span.widen_to_parts(len(schema.row_keys)) for span in spans])
     if not spans:
@@ -166,13 +171,16 @@ def build_deletion(
     return Deletion(
         request_key(request),
         condition.sql,
-        named_fields(condition, schema),
+        columns,
         tuple((span.low, span.high) for span in _few(spans)),
     )
 
 
 def _few(spans: Sequence[KeyRange]) -> Sequence[KeyRange]:
-    return spans if len(spans) <= MOST_RANGES else [KeyRange.between(spans[0].low, spans[-1].high)]
+    if len(spans) > MOST_RANGES:
+        spans = [KeyRange.between(spans[0].low, spans[-1].high)]
+    size_bytes = sum(len(span.low) + len(span.high or b"") for span in spans)
+    return spans if size_bytes <= MAX_KEY_BYTES else [KeyRange()]
 
 
 def _of_keys(keys: Sequence[Key], schema: Schema) -> Iterator[Expression]:

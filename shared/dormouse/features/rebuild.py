@@ -33,7 +33,7 @@ from dormouse.ports import Services, StoredObject
 from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.state.fold import apply
-from dormouse.state.partitions import ROOT, NewShard, Shard
+from dormouse.state.partitions import ROOT, NewShard, OverlayMap, Shard
 from dormouse.state.state import (
     AddShards,
     AdoptSegments,
@@ -265,18 +265,26 @@ def _with_deletions(
     found: Sequence[FoundShard],
     restored: TableState | None,
 ) -> RebuildPlan:
-    """Return the plan with the deletions that are noted of its generation, or that were of the
-    version it began with. Which shards came after a deletion, their times say.
+    """Return the plan with the deletions of the version it began with, and those that are noted of
+    its generation. Which shards came after one of these, their times say. Times say nothing about
+    the version: its deletions have those of a copy or rebuild, if it is of one.
     """
+    first = restored.deletions if restored else ()
+    held = restored.shards if restored else OverlayMap[str, Shard]()
+    known = {each.id for each in first}
     noted = [note.deletion for note in notes if note.generation == plan.generation]
-    known = {each.id: each for each in (*(restored.deletions if restored else ()), *noted)}
-    deletions = sorted(known.values(), key=lambda each: (each.time_ms, each.number))
-    numbered = [structs.replace(d, number=n) for n, d in enumerate(deletions, start=1)]
+    later = [each for each in noted if each.id not in known]
+    later.sort(key=lambda each: (each.time_ms, each.number))
+    numbered = [structs.replace(d, number=n) for n, d in enumerate((*first, *later), start=1)]
     written_ms = {each.shard.id: each.provenance.written_ms for each in found}
 
     def placed(item: PlacedShard) -> PlacedShard:
-        later = sum(each.time_ms < written_ms[item.shard.id] for each in numbered)
-        return replace(item, shard=structs.replace(item.shard, deleted_to=later))
+        if (shard := held.get(item.shard.id)) is not None:
+            lacks = sum(each.number <= shard.deleted_to for each in first)
+        else:
+            at = written_ms[item.shard.id]
+            lacks = len(first) + sum(each.time_ms < at for each in later)
+        return replace(item, shard=structs.replace(item.shard, deleted_to=lacks))
 
     return replace(plan, shards=tuple(map(placed, plan.shards)), deletions=tuple(numbered))
 

@@ -24,6 +24,7 @@ from dormouse.sql.conditions import (
     parse_condition,
     truth,
 )
+from dormouse.state.rules import MAX_DELETIONS
 from dormouse.state.state import Deletion
 
 
@@ -65,13 +66,18 @@ def _condition(deletion: Deletion, fields: dict[int, Field]) -> Expression:
             dropped = replace(field, name=f"{RESERVED}{field.id}", nullable=True)
             fields.setdefault(field.id, dropped)
         then = tuple(replace(fields[field.id], name=field.name) for field in named)
-        found = parse_condition(deletion.where, Schema((), (), then, is_part=True))
+        found = _parsed(deletion.where, then)
     except (InvalidRequestError, ValueError):
         # not chained: the message quotes what may be values of rows
         raise CorruptDataError(
             f"deletion {deletion.id} cannot be read", hint="a later release made it: upgrade"
         ) from None
-    return _renamed(found.expression, {field.name: fields[field.id].name for field in named})
+    return _renamed(found, {field.name: fields[field.id].name for field in named})
+
+
+@lru_cache(maxsize=2 * MAX_DELETIONS)
+def _parsed(where: str, fields: tuple[Field, ...]) -> Expression:
+    return parse_condition(where, Schema((), (), fields, is_part=True)).expression
 
 
 def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
@@ -81,6 +87,21 @@ def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
         case Call(arguments=arguments):
             return replace(expression, arguments=tuple(_renamed(a, names) for a in arguments))
     return expression
+
+
+def check_columns(schema: Schema, deletions: Iterable[Deletion], left_out: int) -> None:
+    """Check that a job which leaves out the rows of deletions up to the number `left_out` writes
+    every column by which later ones hide rows of its output.
+
+    Raises:
+        InvalidRequestError: the table has dropped one.
+    """
+    present = {field.id for field in schema.fields}
+    for deletion in deletions:
+        if deletion.number > left_out and not present.issuperset(
+            json.loads(text)["id"] for text in deletion.columns
+        ):
+            raise InvalidRequestError("a deletion came, and a column that it names was dropped")
 
 
 def named_fields(condition: Condition, schema: Schema) -> tuple[str, ...]:

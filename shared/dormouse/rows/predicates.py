@@ -58,6 +58,8 @@ FIRST_ROWS, CHUNK_ROWS, CHUNK_BYTES = 4 * 1024, 64 * 1024, 8 * 1024 * 1024
 has a cost. The first chunk is small, because it may be enough; the following ones double.
 """
 
+SHORT = 8
+"""So many terms of a junction need no brackets."""
 _NAN = "CAST('NaN' AS DOUBLE)"
 _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
 _WHOLE = (Primitive.INT, Primitive.LONG)
@@ -243,7 +245,8 @@ def _plain(value: bool | int | float | Decimal | str | bytes) -> str:
 
 def _call(call: Call, parts: list[str]) -> str:
     if call.op in ("AND", "OR"):
-        return call_sql(call, _kept_apart(call, parts))
+        is_listed = any(_is_equality(term) or _listed(term) for term in call.arguments)
+        return call_sql(call, _kept_apart(call, parts)) if is_listed else _halved(call.op, parts)
     if call.op in ARITHMETIC and call.type in _WHOLE:
         parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
     if call.op in CASTS:
@@ -261,6 +264,16 @@ def _call(call: Call, parts: list[str]) -> str:
     if call.type in _FLOATS and call.op in (*CASTS, "FIELD", "VALUE", "ELEMENT"):
         return _comparable(f"CAST({sql} AS DOUBLE)")
     return sql
+
+
+def _halved(op: str, parts: list[str]) -> str:
+    """Return a junction with brackets around its halves: DataFusion would nest its terms as deeply
+    as there are some, and take time with the square of that.
+    """
+    if len(parts) <= SHORT:
+        return f"({f' {op} '.join(parts)})"
+    middle = len(parts) // 2
+    return f"({_halved(op, parts[:middle])} {op} {_halved(op, parts[middle:])})"
 
 
 def _kept_apart(junction: Call, parts: list[str]) -> list[str]:

@@ -104,9 +104,12 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
 
     def may_hide(self, shard: Shard) -> bool:
         """Return whether it may hide rows of a shard."""
-        return shard.deleted_to < self.number and any(
-            span.overlaps_span(shard.low, shard.high) for span in self.spans
-        )
+        if shard.deleted_to >= self.number:
+            return False
+        for low, high in self.ranges:  # without `spans`: plans ask for all shards and deletions
+            if low <= shard.high and (high is None or shard.low < high):
+                return True
+        return False
 
     @property
     def spans(self) -> list[KeyRange]:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
@@ -27,7 +28,7 @@ from dormouse.rows import merging
 from dormouse.rows import merging as merge_levels
 from dormouse.rows.merging import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
 from dormouse.rows.predicates import parse_predicate
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import DELETED_TO, Schema
 from dormouse.shards import decoding, footer, local_copies, parquet
 from dormouse.shards.reading import Slice, find_blocks
 from dormouse.storage import FolderStorage
@@ -108,6 +109,28 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
         assert [_keys(row) for row in found] == [_keys(row) for row in expected], how
         assert sorted(map(repr, found)) == sorted(map(repr, expected)), how
         assert not list(table.folder.iterdir()), how
+
+
+def test_each_row_has_the_number_of_its_shard_however_rows_are_merged(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [structs.replace(s, deleted_to=n) for n, s in enumerate(table.state.shards.values())]
+    schema = replace(EVERY_TYPE, values=(*EVERY_TYPE.values, DELETED_TO))
+    expected = sorted(number for number in range(INPUTS) for _ in range(ROWS))
+    for wide, most, chunks in in_turn(MERGES, parts=3):
+        monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
+        monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+        monkeypatch.setattr(merging, "inputs_at_once", lambda *_, most=most: most)
+        batches = merging.merge_slices(
+            table.storage,
+            "table",
+            [Slice(shard, KeyRange()) for shard in shards],
+            schema,
+            scratch=table.folder,
+            memory_bytes=MEMORY_BYTES,
+        )
+        found = [n for batch in batches for n in batch.column(DELETED_TO.name).to_pylist()]
+        assert sorted(found) == expected, (wide, most, chunks)
 
 
 @pytest.mark.parametrize("span", [KeyRange(), HALF], ids=["all", "half"])

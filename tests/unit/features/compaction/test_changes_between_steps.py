@@ -12,12 +12,13 @@ from dormouse.features.compaction import load_steps
 from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import (
     CompactTable,
+    DeleteRows,
     DeleteTable,
     ReinitialiseTable,
     RenameTable,
     SetProperties,
 )
-from dormouse.messages.stages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.stored.paths import job_notes_prefix
@@ -86,7 +87,20 @@ def drops_a_column(world: World, table: Table) -> None:
     world.alter(table, drop=["note"])
 
 
+def deletes(world: World, table: Table) -> None:
+    world.clock.advance(seconds=1)
+    selection = SelectionMessage(where="letter < 'i' AND note IS NOT NULL")
+    world.administer(DeleteRows("delete", table.name, selection))
+
+
+def deletes_and_drops(world: World, table: Table) -> None:
+    deletes(world, table)
+    drops_a_column(world, table)
+
+
 CHANGES: dict[str, tuple[Callable[[World, Table], None], str]] = {
+    "a deletion": (deletes, TWICE[16:]),
+    "a deletion by a column that is dropped": (deletes_and_drops, TWICE[16:]),
     "a filter": (sets(filters="where(letter < 'i')"), TWICE[:16]),
     "an aggregation": (sets(aggregations="last(note)"), WORDS),
     "other sizes of steps": (sets(compaction_spark_bytes=1), TWICE),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from dormouse.client.instance import Instance
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.copying import copy_table
 from dormouse.features.delete_rows import load_notes, parse_delete
+from dormouse.features.kinds import Kind
 from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import (
     CompactTable,
@@ -146,11 +151,15 @@ def test_a_deletion_of_keys_that_no_shard_has_is_forgotten_at_once(
         ("letter = 'a'; drop table x", (), "line 1"),
         ("", ("a",) * 1001, "at most 1,000 keys"),
         ("note = '" + "x" * 20_000 + "'", (), "characters"),
+        ("wide IS NULL", (), "characters of types"),
     ],
 )
 def test_what_cannot_be_deleted_is_refused_and_changes_nothing(
     world: World, table: Table, where: str, keys: tuple[str, ...], says: str
 ) -> None:
+    members = ",".join(f"{'m' * 60}{n}:long" for n in range(300))
+    (wide,) = parse_schema(f"k:long, wide:struct<{members}>?", ["k"]).values
+    world.alter(table, add=[replace(wide, id=0, nested_ids=())])
     version = world.state(table).version
     with pytest.raises(InvalidRequestError, match=says):
         delete(world, where, *keys)
@@ -160,6 +169,32 @@ def test_what_cannot_be_deleted_is_refused_and_changes_nothing(
 def test_an_unknown_table_is_refused(world: World) -> None:
     with pytest.raises(NotFoundError):
         delete(world, "letter = 'a'")
+
+
+def test_keys_that_are_longer_than_those_of_rows_can_be_named(world: World, table: Table) -> None:
+    delete(world, f"letter < '{'b' * 5000}'")
+    assert world.names(table) == "cdef"
+    delete(world, "", *("d" * 100 + str(n) for n in range(40)), "d")
+    assert world.names(table) == "cef"
+
+
+def test_each_of_many_deletions_hides_its_rows(world: World, table: Table) -> None:
+    drop(world, "abcdefghijklmnopqrstuvwxyz", "more")
+    for letter in "zcbyxapqrwv":
+        delete(world, f"letter = '{letter}' AND note IS NOT NULL")
+    assert world.names(table) == "ddeeffghijklmnostu"
+    compact(world)
+    assert world.names(table) == "ddeeffghijklmnostu"
+
+
+def test_a_note_that_is_there_is_not_put_again(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete(world, "letter = 'a'")
+    put: list[str] = []
+    monkeypatch.setattr(Kind, "put", lambda _, storage, path, body: put.append(path))
+    delete(world, "letter = 'b'")
+    assert len({path for path in put if "/deletions/" in path}) == 1
 
 
 def test_only_so_many_deletions_may_wait_to_be_applied(
@@ -225,6 +260,24 @@ def test_a_column_that_a_deletion_names_can_be_renamed_and_dropped(
     assert (world.names(dropped), world.state(dropped).rows) == (left, len(left))
 
 
+@pytest.mark.parametrize("where", ["note IS NULL", "note = 'b1'", "note IS NOT NULL"])
+def test_a_job_that_was_assigned_before_writes_no_shard_without_a_column_that_a_deletion_names(
+    world: World, table: Table, where: str
+) -> None:
+    state = world.state(table)
+    (leaf,) = state.partitions.leaves()
+    inputs = tuple(r.shard for r in state.references_in(leaf.id))
+    world.services.store(table).commit(AssignJob("job", leaf.id, inputs), generation=0)
+    delete(world, where)
+    left = world.names(table)
+    dropped = world.alter(table, drop=["note"])
+    world.queue.append(OutboundMessage("compaction-jobs", CompactionJob(table.id, 0, "job")))
+    world.settle()
+    assert world.names(dropped) == left
+    compact(world)
+    assert (world.names(dropped), world.state(dropped).rows) == (left, len(left))
+
+
 def test_a_rebuilt_state_hides_what_the_lost_one_hid(world: World, table: Table) -> None:
     delete(world, "letter = 'b'")
     world.clock.advance(seconds=1)
@@ -253,6 +306,41 @@ def test_a_rebuild_does_not_hide_what_a_restore_brought_back(world: World, table
     rebuilt = world.services.tables.get(table.id)
     assert rebuilt is not None
     assert world.names(rebuilt) == "abcdef"
+
+
+@pytest.mark.parametrize("by", ["copy", "rebuild"])
+def test_a_rebuild_knows_which_rows_of_a_restored_version_came_after_its_deletions(
+    world: World, table: Table, by: str
+) -> None:
+    """The deletions of that version have the time of the copy or rebuild that the version is of."""
+    delete(world, "letter = 'a'")
+    world.clock.advance(seconds=1)
+    drop(world, "a", "more")
+    world.clock.advance(seconds=1)
+    if by == "copy":
+        report, messages = copy_table(world.services, table, "bucket", world.services, "other")
+        world.queue += messages
+        table = report.table
+    else:
+        rebuild(world.services, table)
+        table = newest(world, table)
+    version = world.state(table).version
+    world.administer(SetProperties("p", table.name, {"compaction_files": 100}))
+    world.drop(f"{table.name}/later.parquet", letters("x"))
+    world.settle()
+    world.administer(RestoreVersion("r", table.name, version))
+    world.settle()
+    world.clock.advance(seconds=1)
+    world.drop(f"{table.name}/latest.parquet", letters("y"))
+    world.settle()
+    rebuild(world.services, newest(world, table))
+    assert world.names(newest(world, table)) == "abcdefy"
+
+
+def newest(world: World, table: Table) -> Table:
+    found = world.services.tables.get(table.id)
+    assert found is not None
+    return found
 
 
 def test_a_rebuild_refuses_a_damaged_note(world: World, table: Table) -> None:
@@ -289,6 +377,16 @@ def test_a_copy_has_the_deletions(world: World, table: Table) -> None:
 )
 def test_a_delete_in_sql_has_a_table_and_a_condition(text: str, found: tuple[str, str]) -> None:
     assert parse_delete(text) == found
+
+
+@pytest.mark.parametrize("principal", ["", "local"])
+def test_a_delete_in_sql_is_not_for_callers_with_rights_of_their_own(
+    principal: str, tmp_path: Path
+) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        instance.create_table("t", "k:long", row_keys=["k"])
+        with pytest.raises(InvalidRequestError, match="for this process"):
+            instance.sql("DELETE FROM t", principal=principal)
 
 
 @pytest.mark.parametrize("text", ["DELETE t", "DELETE FROM t USING u", "DELETE FROM t WHERE"])
