@@ -66,6 +66,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "export": ("t --to out --output copied", "40"),
     "table offline": ("t", ""),
     "table online": ("t", ""),
+    "delete": ("t --where n=4 --force", "is the first without them"),
     "table purge": ("t --where n=3 --force", "the rows were removed"),
     "check": ("t", "nothing is wrong"),
     "copy": ("t ./mice ./other", ""),

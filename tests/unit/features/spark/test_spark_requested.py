@@ -220,7 +220,7 @@ def test_what_a_purge_rewrites_is_sparks_by_its_size_and_a_functions_below(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dormouse.features.purge.JOINED_BYTES", 0)
-    table = filled(world, "abcdefghyz" + "abcdefgh" * 99)
+    table = filled(world, "abcdefgh" * 100, "yz")
     least = max(shard.size_bytes for shard in world.state(table).shards.values())
     world.tables.change(table.id, lambda t: t.with_settings({"compaction_spark_bytes": least}, {}))
     world.purge(table, "letter IN ('a', 'z')")
