@@ -80,10 +80,10 @@ class Template:
         """Return the documents of all policies that a role of `ROLES` has."""
         yield from policies_of(self.properties(ROLES[role]), self.managed_policies())
 
-    def managed_policies(self) -> dict[str | None, dict[str, Any]]:
+    def managed_policies(self) -> dict[str, dict[str, Any]]:
         """Return the managed policies by their ARNs."""
         found = self.of_type("AWS::IAM::ManagedPolicy")
-        return {self.names.arn(logical_id): policy for logical_id, policy in found.items()}
+        return {str(self.names.arn(logical_id)): policy for logical_id, policy in found.items()}
 
     def changed(self, logical_id: str, change: Callable[[dict[str, Any]], None]) -> Template:
         """Return the template with one resource changed; tests damage it so."""

@@ -50,11 +50,13 @@ from dormouse.messages.stages import (
     QueryTask,
     RequestStep,
     SelectionMessage,
+    TableChanged,
     encode,
 )
 from dormouse.state.partitions import ROOT, NewShard, Partition, Shard
 from dormouse.state.state import AddShards, AssignJob, ReleaseJob, ReplaceShards, TableState
 from dormouse.stored.paths import (
+    deletions_prefix,
     export_done_path,
     iceberg_metadata_path,
     purge_matches_path,
@@ -111,6 +113,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
         path = EVENTS / "sweep" / f"{event}.json"
         flow.invoke("sweep", json.loads(path.read_text()))
     flow.settle()
+    delete_rows(flow, table)
     for queue in QUEUES:
         flow.send(queue, "not a message")
     save_spark_request(flow, table, "last")
@@ -210,6 +213,17 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
     changed_table = services.tables.named(table.name)
     assert changed_table is not None
     return changed_table
+
+
+def delete_rows(flow: Flow, table: Table) -> None:
+    """Delete rows for good, and lose the note of that, as a function that died does."""
+    asked = SelectionMessage(where="note = 'none'")
+    flow.send("admin", encode(DeleteRows(f"t {table.name}", table.name, asked)))
+    storage = flow.wiring().services.storage
+    (note,) = storage.list(deletions_prefix(table.id))
+    storage.delete([note.path])
+    flow.send("table-changes", encode(TableChanged(table.id)))
+    assert list(storage.list(note.path)), "the planning notes it again"
 
 
 def remove_rows(flow: Flow, table: Table) -> None:

@@ -1,8 +1,8 @@
 """The data root of a folder: small objects are rows of its SQLite file, all others files.
 
 A shard of ten rows has some kilobytes. As a file it takes two flushes and a place in a folder, as a
-row one short transaction. Readers see no difference, except those that open files by themselves:
-what they are told of becomes a file before (`expose`).
+row one short transaction. Readers see no difference, except programs that open files themselves:
+`expose` makes files of the objects that these read.
 
 A path has one object. A small one is put in a transaction that finds no file; a larger one gets its
 name, and then gives it up again if there is a small one, in a transaction of its own. So of two

@@ -353,7 +353,7 @@ class VerifiedFiles:
 def _reading(window: MergeWindow, table: Table, *, is_joined: bool) -> str:
     """Return a query of verified files, with the columns of a table.
 
-    Unless it is told to, DuckDB does not look for the least and greatest keys in several files, and
+    By default DuckDB does not look for the least and greatest keys in several files, and
     joins by them take twice the time; to look takes 0.3 ms a file each time that it plans. Columns
     with NaN have no such values (`NaNSearch`).
     """
