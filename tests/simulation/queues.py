@@ -264,7 +264,8 @@ class SqsClient:
             )
         except (UnavailableError, OutcomeUnknownError) as error:
             if done == [half] and half < len(entries):
-                return {"Failed": [{"Id": e["Id"], "Code": "Throttled"} for e in entries[half:]]}
+                failed = {"Code": "Throttled", "SenderFault": False}
+                return {"Failed": [{"Id": e["Id"], **failed} for e in entries[half:]]}
             raise EndpointConnectionError(endpoint_url=f"sqs: {error}") from error
         return {}
 

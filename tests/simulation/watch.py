@@ -134,10 +134,11 @@ class Watch:
             if table is None:
                 continue
             oracle = self.oracle(table.id)
-            if is_request:
+            if change == "clash":  # a purge that is asked for again: its first request stays
+                if "/iceberg/" in path:
+                    oracle.fail(f"two publishers put {path} with other bytes")
+            elif is_request:
                 self._look_at_purge(oracle, purge_id, path if change == "put" else "")
-            elif change == "clash" and "/iceberg/" in path:
-                oracle.fail(f"two publishers put {path} with other bytes")
             elif change == "delete":
                 delay_ms = table.properties.gc_delay_seconds * 1000
                 if table.id in self.published:
