@@ -91,7 +91,7 @@ class Oracle:
     maybe: set[tuple[str, str]] = field(default_factory=set)
     gone: set[tuple[str, str]] = field(default_factory=set)
     deleted: set[tuple[str, str]] = field(default_factory=set)
-    last_deletion: int = 0
+    last_number: int = 0
     letters_purged: set[str] = field(default_factory=set)
     compactions: Compactions = field(default_factory=Compactions)
     _rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -290,7 +290,7 @@ class Oracle:
         return the rows that no deletion hides.
         """
         stored = [
-            (row, state.shards[reference.shard].deleted_to)
+            (row, state.shards[reference.shard].sequence)
             for span, references in state.partitions_to_read(KeyRange())
             for reference in references
             for row in self.rows_of(reference.shard, state.version)
@@ -300,17 +300,17 @@ class Oracle:
         self.taken |= self._files_of([row for row, _ in stored])
         letters = {each.number: set(self.deletions[each.id]) for each in state.deletions}
         for number, hidden in letters.items():
-            if number > self.last_deletion:
+            if number > self.last_number:
                 self.letters_purged |= hidden
                 self.deleted |= {(source, letter) for source in before for letter in hidden}
                 since = self.taken - before  # by the same commit, in whatever order
                 self.maybe |= {(source, letter) for source in since for letter in hidden}
-        self.last_deletion = state.last_deletion
+        self.last_number = state.last_number
 
-        def is_hidden(row: Row, deleted_to: int) -> bool:
-            return any(n > deleted_to and row[0] in hidden for n, hidden in letters.items())
+        def is_hidden(row: Row, sequence: int) -> bool:
+            return any(n > sequence and row[0] in hidden for n, hidden in letters.items())
 
-        return [row for row, deleted_to in stored if not is_hidden(row, deleted_to)]
+        return [row for row, sequence in stored if not is_hidden(row, sequence)]
 
     def _files_of(self, stored: list[Row]) -> set[str]:
         """Return the files that rows come from, by their marks."""

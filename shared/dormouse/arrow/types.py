@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError, UnavailableError
-from dormouse.schema.schema import DELETED_TO, Field, Schema
+from dormouse.schema.schema import SEQUENCE, Field, Schema
 from dormouse.schema.types import (
     TIMESTAMPS,
     UUID_BYTES,
@@ -133,13 +133,13 @@ def nulls(rows: int, kind: FieldType) -> Array:
     return column
 
 
-def of_shard(batch: pa.RecordBatch, wanted: pa.Schema, deleted_to: int) -> pa.RecordBatch:
-    """Return the columns of `wanted` from a batch of a shard (`conform`), with its `deleted_to`
+def of_shard(batch: pa.RecordBatch, wanted: pa.Schema, sequence: int) -> pa.RecordBatch:
+    """Return the columns of `wanted` from a batch of a shard (`conform`), with its `sequence`
     unless they were merged with it.
     """
-    if DELETED_TO.name in wanted.names and DELETED_TO.name not in batch.schema.names:
-        numbers = pa.repeat(pa.scalar(deleted_to, pa.int64()), batch.num_rows)
-        batch = batch.append_column(DELETED_TO.name, numbers)
+    if SEQUENCE.name in wanted.names and SEQUENCE.name not in batch.schema.names:
+        numbers = pa.repeat(pa.scalar(sequence, pa.int64()), batch.num_rows)
+        batch = batch.append_column(SEQUENCE.name, numbers)
     return conform(batch, wanted)
 
 

@@ -307,7 +307,7 @@ def compact(
     table, state, job = found
     try:
         removed = _purge_matcher(services, table, job)
-        check_columns(table.schema, state.deletions, job.deleted_to)
+        check_columns(table.schema, state.deletions, job.sequence)
     except InvalidRequestError as error:
         _release(services, table, job, state.generation, error.explanation)
         return [changed]
@@ -426,7 +426,7 @@ def _load_compaction(
         leaves=tuple(state.partitions.leaves_overlapping(partition.range)),
         keys=tuple(footer.keys for footer in footers),
         removed=removed,
-        deletions=tuple(d for d in state.deletions if d.number <= job.deleted_to),
+        deletions=tuple(d for d in state.deletions if d.number <= job.sequence),
         read=read,
     )
 

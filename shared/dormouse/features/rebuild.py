@@ -75,12 +75,9 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
         chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
         yield AddShards(f"{REBUILDING}sources-{start}", chunk, ())
-    left = list(plan.shards)
-    for deletion in plan.deletions:
-        yield from _additions([each for each in left if each.shard.deleted_to < deletion.number])
-        left = [each for each in left if each.shard.deleted_to >= deletion.number]
-        yield DeleteRows(structs.replace(deletion, number=0, time_ms=0))
-    yield from _additions(left)
+    yield from _additions(plan.shards)
+    for deletion in plan.deletions:  # hides rows of the shards with lesser numbers than its own
+        yield DeleteRows(structs.replace(deletion, time_ms=0))
     merged: dict[str, list[str]] = {}
     for item in plan.shards:
         for leaf in item.merged:
@@ -266,27 +263,23 @@ def _with_deletions(
     restored: TableState | None,
 ) -> RebuildPlan:
     """Return the plan with the deletions of the version it began with, and those that are noted of
-    its generation. Which shards came after one of these, their times say. Times say nothing about
-    the version: its deletions have those of a copy or rebuild, if it is of one.
+    its generation; and with the numbers of its shards: as that version has them, or the time when
+    they were written. A deletion of the same millisecond hides rows, as it may have come later.
     """
-    first = restored.deletions if restored else ()
     held = restored.shards if restored else OverlayMap[str, Shard]()
-    known = {each.id for each in first}
-    noted = [note.deletion for note in notes if note.generation == plan.generation]
-    later = [each for each in noted if each.id not in known]
-    later.sort(key=lambda each: (each.time_ms, each.number))
-    numbered = [structs.replace(d, number=n) for n, d in enumerate((*first, *later), start=1)]
+    noted = {
+        note.deletion.id: note.deletion for note in notes if note.generation == plan.generation
+    }
+    first = {each.id: each for each in restored.deletions} if restored else {}
+    deletions = sorted((noted | first).values(), key=lambda each: each.number)
     written_ms = {each.shard.id: each.provenance.written_ms for each in found}
 
-    def placed(item: PlacedShard) -> PlacedShard:
-        if (shard := held.get(item.shard.id)) is not None:
-            lacks = sum(each.number <= shard.deleted_to for each in first)
-        else:
-            at = written_ms[item.shard.id]
-            lacks = len(first) + sum(each.time_ms < at for each in later)
-        return replace(item, shard=structs.replace(item.shard, deleted_to=lacks))
+    def numbered(item: PlacedShard) -> PlacedShard:
+        known = held.get(item.shard.id)
+        number = known.sequence if known else max(0, written_ms[item.shard.id] - 1)
+        return replace(item, shard=structs.replace(item.shard, sequence=number))
 
-    return replace(plan, shards=tuple(map(placed, plan.shards)), deletions=tuple(numbered))
+    return replace(plan, shards=tuple(map(numbered, plan.shards)), deletions=tuple(deletions))
 
 
 def _read(

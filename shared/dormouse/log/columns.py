@@ -433,11 +433,11 @@ def shard_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Shard]:
     """Return the shards whose columns are `rows`."""
     counts, sizes = integers(column(rows, "rows")), integers(column(rows, "size_bytes"))
     low, high = column(rows, "min_key"), column(rows, "max_key")
-    deleted_to = integers(column(rows, "deleted_to"))
+    sequence = integers(column(rows, "sequence"))
 
     def shard(place: int) -> Shard:
         span = low[place].as_py(), high[place].as_py()
-        return Shard(ids[place], counts[place], sizes[place], *span, deleted_to[place])
+        return Shard(ids[place], counts[place], sizes[place], *span, sequence[place])
 
     return StoredMap(ids, shard, rows)
 

@@ -74,7 +74,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "rows": pa.int64(),
     "exact": pa.bool_(),
     "size_bytes": pa.int64(),
-    "deleted_to": pa.int64(),
+    "sequence": pa.int64(),
     "min_key": pa.binary(),
     "max_key": pa.binary(),
     "parent": pa.string(),
@@ -95,9 +95,9 @@ COLUMNS: dict[str, pa.DataType] = {
 # without references, lost the last; a source has the version it came with. What was remembered
 # has a digest instead of an id where all ids are 32 hex digits.
 _PARTITION = ("id", "min_key", "max_key", "parent", "children", "height")
-_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key", "deleted_to")
+_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key", "sequence")
 REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
-_JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key", "deleted_to")
+_JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key", "sequence")
 _TIMED = ("id", "time_ms")
 _VERSIONED = ("id", "version")
 _TAKEN = ("id", "takings")
@@ -157,13 +157,13 @@ def partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]
 
 def shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:
     """Return a shard as a row."""
-    return shard_id, shard.rows, shard.size_bytes, shard.low, shard.high, shard.deleted_to
+    return shard_id, shard.rows, shard.size_bytes, shard.low, shard.high, shard.sequence
 
 
 def job_row(job_id: str, job: Job) -> tuple[object, ...]:
     """Return a job as a row."""
     cause = job.purge_id, job.request_key
-    return job_id, job.partition, job.inputs, job.assigned_ms, *cause, job.deleted_to
+    return job_id, job.partition, job.inputs, job.assigned_ms, *cause, job.sequence
 
 
 def marks_row(reference: Reference) -> tuple[object, ...]:
@@ -232,7 +232,7 @@ def decode_sealed(body: bytes, where: str) -> Sealed:
 
 def encode_deletions(state: TableState) -> str:
     """Return the deletions that hide rows, and the number of the last one, as JSON."""
-    return msgspec.json.encode((state.deletions, state.last_deletion)).decode()
+    return msgspec.json.encode((state.deletions, state.last_number)).decode()
 
 
 def deletions_of(facts: Mapping[str, str]) -> tuple[tuple[Deletion, ...], int]:

@@ -184,7 +184,7 @@ def state_of(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
     job_rows = zip(*(cells.to_pylist() for cells in job_cells), strict=True)
     jobs = {job: Job(job, where, tuple(shards), *rest) for job, where, shards, *rest in job_rows}
     sealed = decode_sealed(facts["dormouse.sealed"].encode(), "it")
-    deletions, last_deletion = deletions_of(facts)
+    deletions, last_number = deletions_of(facts)
     return TableState(
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
@@ -206,7 +206,7 @@ def state_of(rows_of: RowsOf, facts: Mapping[str, str]) -> TableState:
         adopted_segments=sealed.adopted,
         transactions=transactions,
         deletions=deletions,
-        last_deletion=last_deletion,
+        last_number=last_number,
     )
 
 

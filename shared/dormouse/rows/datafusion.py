@@ -21,7 +21,7 @@ from dormouse.arrow.order import fit_range, range_predicate
 from dormouse.arrow.types import arrow_schema, stored_names
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.keys import KeyRange
-from dormouse.schema.schema import DELETED_TO, Schema
+from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.shards.thrift import read_varint, varint
 
 _OPTIONS = {
@@ -108,10 +108,10 @@ def sorted_file(
     names: Mapping[int, str],
     schema: Schema,
     wanted: KeyRange,
-    deleted_to: int = 0,
+    sequence: int = 0,
 ) -> DataFrame:
     """Return the rows in `wanted` of a Parquet file sorted by the
-    keys, with the columns of `schema`; of a shard with this `deleted_to`.
+    keys, with the columns of `schema`; of a shard with this `sequence`.
 
     `names` maps the ids of fields to the names of their columns in the file. A column that the file
     lacks is null.
@@ -124,7 +124,7 @@ def sorted_file(
     in_file = pa.schema([column.with_name(name) for column, name in columns if name is not None])
     frame = sorted_columns(context, local, in_file, schema)
     if any(column.name != name for column, name in columns):
-        frame = frame.select(*(_evolved(column, name, deleted_to) for column, name in columns))
+        frame = frame.select(*(_evolved(column, name, sequence) for column, name in columns))
     term = range_predicate(fit_range(wanted, schema), schema.keys, column, literal)
     return frame if term is None else frame.filter(term)
 
@@ -142,10 +142,10 @@ def sorted_columns(
     )
 
 
-def _evolved(wanted: pa.Field[Any], stored_name: str | None, deleted_to: int) -> Expr:
+def _evolved(wanted: pa.Field[Any], stored_name: str | None, sequence: int) -> Expr:
     if stored_name is not None:
         return column(stored_name).alias(wanted.name)
-    absent = deleted_to if wanted.name == DELETED_TO.name else None
+    absent = sequence if wanted.name == SEQUENCE.name else None
     return lit(absent).cast(wanted.type).alias(wanted.name)
 
 

@@ -1,7 +1,7 @@
 """The rows that deletions hide: a condition on the rows of shards, as they are read.
 
 A deletion hides rows of the shards that were there before it. So while there are deletions, shards
-are read with one column more, `DELETED_TO`: the number of the last deletion that hides none of the
+are read with one column more, `SEQUENCE`: the number of the last deletion that hides none of the
 shard's rows (`state.Shard`); and with the columns that deletions name and the table dropped since.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
-from dormouse.schema.schema import DELETED_TO, RESERVED, Field, Schema, parse_field
+from dormouse.schema.schema import RESERVED, SEQUENCE, Field, Schema, parse_field
 from dormouse.schema.types import Primitive
 from dormouse.sql.conditions import (
     Call,
@@ -48,11 +48,11 @@ def deletions_for(schema: Schema, deletions: tuple[Deletion, ...]) -> Deletions:
     fields = {field.id: field for field in schema.fields}
     hidden = []
     for deletion in deletions:
-        before = Column(DELETED_TO.name, Primitive.LONG)
+        before = Column(SEQUENCE.name, Primitive.LONG)
         is_before = truth("<", before, Literal(deletion.number, Primitive.LONG))
         hidden.append(truth("AND", is_before, _condition(deletion, fields)))
     added = tuple(field for key, field in fields.items() if field.name.startswith(RESERVED))
-    values = (*schema.values, *added, DELETED_TO)
+    values = (*schema.values, *added, SEQUENCE)
     return Deletions(replace(schema, values=values), any_of(hidden))
 
 

@@ -384,8 +384,8 @@ class _MergePlan:
     def _shard(self, groups: Blocks, local: Path, context: SessionContext) -> DataFrame | None:
         is_whole = self.is_cut or groups.slice.is_whole
         wanted = KeyRange() if is_whole else groups.slice.range
-        names, deleted_to = groups.index.names, groups.slice.shard.deleted_to
-        frame = engine.sorted_file(context, local, names, self.schema, wanted, deleted_to)
+        names, sequence = groups.index.names, groups.slice.shard.sequence
+        frame = engine.sorted_file(context, local, names, self.schema, wanted, sequence)
         if self.where is None:
             return frame
         frame = self.bounds.applied(frame).filter(self.where.expr(context))

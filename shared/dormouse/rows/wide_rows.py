@@ -196,7 +196,7 @@ class WideRows:
     span: KeyRange = KeyRange()
     groups: Mapping[int, float] | None = None
     leaves: list[int] | None = None
-    deleted_to: int = 0
+    sequence: int = 0
 
     @classmethod
     def of_shard(
@@ -220,8 +220,8 @@ class WideRows:
             place if local.is_part else number: sizes[number].row_bytes
             for place, number in enumerate(groups.row_groups)
         }
-        deleted_to = groups.slice.shard.deleted_to
-        return cls(local.path, path, wanted, stored, span, rows, leaves, deleted_to)
+        sequence = groups.slice.shard.sequence
+        return cls(local.path, path, wanted, stored, span, rows, leaves, sequence)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
@@ -251,7 +251,7 @@ class WideRows:
                     ):
                         columns = [names[name] for name in batch.schema.names]
                         renamed = batch.rename_columns(columns)
-                        yield of_shard(renamed, self.wanted, self.deleted_to)
+                        yield of_shard(renamed, self.wanted, self.sequence)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the system: Arrow's own have no number

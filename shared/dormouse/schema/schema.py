@@ -206,9 +206,9 @@ class Field:
         return replace(self, id=0, nested_ids=())
 
 
-DELETED_TO = Field(f"{RESERVED}deleted_to", Primitive.LONG, nullable=True, id=MAX_FIELD_ID)
-"""What readers add to the columns while there are deletions: of which number the last one is that
-hides none of the rows of the shard from which a row comes. No shard has it."""
+SEQUENCE = Field(f"{RESERVED}sequence", Primitive.LONG, nullable=True, id=MAX_FIELD_ID)
+"""The number of the commit that added a row: that of its shard (`state.Shard`), or the shard has
+it. It is no column of a table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,8 +289,8 @@ class FetchedRows:
             found = self._sparse() if self._wants_few_rows else self._dense()
             wanted = arrow_schema(self.schema)
             result_schema = pa.schema([wanted.field(name) for name in self.columns])
-            deleted_to = self.found[0].slice.shard.deleted_to
-            return [of_shard(batch, result_schema, deleted_to) for batch in found]
+            sequence = self.found[0].slice.shard.sequence
+            return [of_shard(batch, result_schema, sequence) for batch in found]
         except (pa.ArrowException, OSError) as error:
             raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
 

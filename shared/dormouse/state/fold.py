@@ -119,21 +119,23 @@ def _changed(  # noqa: C901  # a case a kind
         case AddShards(shards=shards, sources=sources):
             known = dict.fromkeys(sources, state.version + 1)
             sources_after = state.sources.put(known, new=len(known))
-            return _add(state, _deleted_to(shards, state.last_deletion), sources=sources_after)
+            number = next_number(state) if shards else state.last_number
+            added = [_numbered(new, min(new.shard.sequence or number, number)) for new in shards]
+            return _add(state, added, sources=sources_after, last_number=number)
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
-            assigned = Job(job, partition, inputs, state.time_ms, *cause, state.last_deletion)
+            assigned = Job(job, partition, inputs, state.time_ms, *cause, state.last_number)
             joined = _join(state, partition, inputs)
             return _mark(joined, assigned, job, state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):
             return _release(state, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
-            left_out = state.jobs[job].deleted_to
+            numbered = [_numbered(new, state.jobs[job].sequence) for new in outputs]
             taken = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
             dropped = _drop(state, ((partition, shard) for shard in inputs))
             state = record_taken(dropped, taken)
-            return _add(state, _deleted_to(outputs, left_out), jobs=state.jobs.remove(job))
+            return _add(state, numbered, jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
         case ExtendTree(splits=splits):
@@ -143,9 +145,10 @@ def _changed(  # noqa: C901  # a case a kind
         case DeleteShards() | DisputeShards() | ResolveDisputes():
             return _delete_or_dispute(state, entry.transaction)
         case DeleteRows(deletion=deletion):
-            number = state.last_deletion + 1
-            made = msgspec.structs.replace(deletion, number=number, time_ms=state.time_ms)
-            return replace(state, deletions=(*state.deletions, made), last_deletion=number)
+            number = next_number(state)
+            own = min(deletion.number or number, number)
+            made = msgspec.structs.replace(deletion, number=own, time_ms=state.time_ms)
+            return replace(state, deletions=(*state.deletions, made), last_number=number)
         case ForgetDeletions(numbers=numbers):
             left = tuple(each for each in state.deletions if each.number not in numbers)
             return replace(state, deletions=left)
@@ -168,12 +171,18 @@ def _release(state: TableState, job: str) -> TableState:
     return _push_down(free, released.partition, {})
 
 
-def _deleted_to(shards: Sequence[NewShard], number: int) -> Sequence[NewShard]:
-    """Return new shards as they are kept while there are deletions, whatever an entry says."""
-    if all(new.shard.deleted_to == number for new in shards):
-        return shards
+def _numbered(new: NewShard, number: int) -> NewShard:
+    """Return a new shard with the number that its rows have."""
     change = msgspec.structs.replace
-    return [change(new, shard=change(new.shard, deleted_to=number)) for new in shards]
+    return change(new, shard=change(new.shard, sequence=number))
+
+
+def next_number(state: TableState) -> int:
+    """Return the number of the commit that follows a state: its time in milliseconds if that is
+    later than the number before. So numbers ascend, and a rebuild, which knows times alone, orders
+    what was written with them.
+    """
+    return max(state.last_number + 1, state.time_ms)
 
 
 def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableState:
@@ -495,7 +504,7 @@ def restored(state: TableState, earlier: TableState, generation: int) -> TableSt
         taken=_taken(state, earlier, counts),
         disputed=state.disputed,
         transactions=OverlayMap(),
-        last_deletion=state.last_deletion,
+        last_number=state.last_number,
     )
 
 

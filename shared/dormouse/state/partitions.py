@@ -503,8 +503,8 @@ class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """One immutable, sorted data file. `low` and `high` are the bytes of its least and
     its greatest row key (`encode_key`).
 
-    Deletions up to the number `deleted_to` hide none of its rows: they were committed before these
-    rows came, or when the shard was written their rows were left out.
+    `sequence` is the number of the commit that added its rows; of the output of a job, that of the
+    last commit before the job was assigned. Deletions with a number up to it hide none of its rows.
     """
 
     id: str
@@ -512,7 +512,7 @@ class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     size_bytes: int
     low: bytes
     high: bytes
-    deleted_to: int = 0
+    sequence: int = 0
 
     @staticmethod
     def of(id: str, rows: int, size_bytes: int, min_key: Key, max_key: Key) -> Shard:  # noqa: A002
@@ -686,7 +686,8 @@ class Job:
     """An assigned compaction: in one partition, these shards become new ones.
 
     `purge_id` names the purge that it removes rows for, `request_key` the request that asked for
-    it, if any. It leaves out the rows that deletions up to the number `deleted_to` hide.
+    it, if any. It leaves out the rows that deletions up to the number `sequence` hide, which is that
+    of the last commit before it.
     """
 
     id: str
@@ -695,4 +696,4 @@ class Job:
     assigned_ms: int
     purge_id: str | None = None
     request_key: str | None = None
-    deleted_to: int = 0
+    sequence: int = 0

@@ -334,6 +334,9 @@ def _hide(state: TableState, change: DeleteRows | ForgetDeletions) -> Iterator[V
             yield Violation(Rule.TOO_MANY_DELETIONS, change.deletion.id)
         if any(each.id == change.deletion.id for each in state.deletions):
             yield Violation(Rule.DELETION_EXISTS, change.deletion.id)
+        number = change.deletion.number  # only a rebuild gives it, in their order
+        if number and state.deletions and number <= state.deletions[-1].number:
+            yield Violation(Rule.DELETION_UNFIT, change.deletion.id)
         return
     known = {each.number: each for each in state.deletions}
     for number in change.numbers:

@@ -91,8 +91,8 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     its normal form.
 
     `columns` are the fields that it names, as JSON: one can be renamed or dropped later. `ranges`
-    contain the row keys of all these rows, each from a key up to another or to the end. Deletions
-    of a table are numbered as they are committed, from 1.
+    contain the row keys of all these rows, each from a key up to another or to the end. It is
+    numbered as it is committed (`next_number`).
     """
 
     id: str
@@ -104,7 +104,7 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
 
     def may_hide(self, shard: Shard) -> bool:
         """Return whether it may hide rows of a shard."""
-        if shard.deleted_to >= self.number:
+        if shard.sequence >= self.number:
             return False
         for low, high in self.ranges:  # without `spans`: plans ask for all shards and deletions
             if low <= shard.high and (high is None or shard.low < high):
@@ -152,8 +152,8 @@ class TableState:
     - `taken` maps shards from which jobs took some, but not yet all, of the rows to these counts.
     - `disputed` maps the shards that are never deleted to the reason.
     - `transactions` maps the ids of recent transactions to the time of their commit.
-    - `deletions` are those that may still hide rows of a shard, in order; `last_deletion` is the
-      number of the last one that was ever committed.
+    - `deletions` are those that may still hide rows of a shard, in order; `last_number` is the
+      number of the last commit that added or deleted rows.
     - `key_types` are the types of the row keys, set with the first tree, for a generation.
     - `sources` maps what was ingested after version `sealed_to` to the version that brought it.
       Older sources are in segments, which are objects of their own: `source_segments`, in the order
@@ -180,7 +180,7 @@ class TableState:
     adopted_segments: tuple[SourceSegment, ...] = ()
     transactions: OverlayMap[str, int] = field(default_factory=OverlayMap)
     deletions: tuple[Deletion, ...] = ()
-    last_deletion: int = 0
+    last_number: int = 0
 
     def reset(self, generation: int, partitions: PartitionTree, key_types: KeyTypes) -> TableState:
         """Return the empty table, as the start of a generation."""

@@ -147,7 +147,8 @@ def _deletion(deletion: Deletion, types: KeyTypes) -> Iterator[Violation]:
             if key:
                 yield from _key(key, types, 0, f"an end of deletion {name}")
     is_whole = deletion.where and deletion.ranges and is_ascending
-    if not is_whole or deletion.number or deletion.time_ms or size_bytes > MAX_DELETION_BYTES:
+    is_unfit = deletion.number < 0 or deletion.time_ms or size_bytes > MAX_DELETION_BYTES
+    if not is_whole or is_unfit:
         yield Violation(Rule.DELETION_UNFIT, name)
 
 
@@ -226,7 +227,7 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
     shard, name = new.shard, new.shard.id
     if not 0 <= shard.size_bytes <= MAX_SHARD_BYTES:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
-    if not 0 <= shard.rows <= MAX_SHARD_ROWS or shard.deleted_to < 0:
+    if not 0 <= shard.rows <= MAX_SHARD_ROWS or shard.sequence < 0:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
     low = _key_fault(shard.low, types, len(types))
     high = low if shard.high == shard.low else _key_fault(shard.high, types, len(types))
@@ -317,11 +318,11 @@ def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
 def _broken_deletions(state: TableState, whole: bool) -> list[str]:
     broken = []
     numbers = [each.number for each in state.deletions]
-    if sorted({*numbers}) != numbers or any(not 0 < n <= state.last_deletion for n in numbers):
+    if sorted({*numbers}) != numbers or any(not 0 < n <= state.last_number for n in numbers):
         broken.append("deletions are not numbered in their order")
     for name in _changed(state.shards, whole):
         shard = state.shards.get(name)
-        if shard is not None and shard.deleted_to > state.last_deletion:
+        if shard is not None and shard.sequence > state.last_number:
             broken.append(f"shard {name} lacks what a deletion hides that is yet to come")
     return broken
 

@@ -28,7 +28,7 @@ from dormouse.rows import merging
 from dormouse.rows import merging as merge_levels
 from dormouse.rows.merging import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
 from dormouse.rows.predicates import parse_predicate
-from dormouse.schema.schema import DELETED_TO, Schema
+from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.shards import decoding, footer, local_copies, parquet
 from dormouse.shards.reading import Slice, find_blocks
 from dormouse.storage import FolderStorage
@@ -114,8 +114,8 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
 def test_each_row_has_the_number_of_its_shard_however_rows_are_merged(
     table: ShardTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shards = [structs.replace(s, deleted_to=n) for n, s in enumerate(table.state.shards.values())]
-    schema = replace(EVERY_TYPE, values=(*EVERY_TYPE.values, DELETED_TO))
+    shards = [structs.replace(s, sequence=n) for n, s in enumerate(table.state.shards.values())]
+    schema = replace(EVERY_TYPE, values=(*EVERY_TYPE.values, SEQUENCE))
     expected = sorted(number for number in range(INPUTS) for _ in range(ROWS))
     for wide, most, chunks in in_turn(MERGES, parts=3):
         monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
@@ -129,7 +129,7 @@ def test_each_row_has_the_number_of_its_shard_however_rows_are_merged(
             scratch=table.folder,
             memory_bytes=MEMORY_BYTES,
         )
-        found = [n for batch in batches for n in batch.column(DELETED_TO.name).to_pylist()]
+        found = [n for batch in batches for n in batch.column(SEQUENCE.name).to_pylist()]
         assert sorted(found) == expected, (wide, most, chunks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from dormouse.keys import KeyRange, encode_key
 from dormouse.log.key_index import Concern, KnownPart
@@ -66,16 +67,16 @@ def test_what_a_job_writes_lacks_what_was_deleted_when_it_was_assigned_and_no_mo
 
 def test_it_is_forgotten_when_no_shard_in_the_table_may_have_its_rows() -> None:
     state = state_of(add("s", "b"), hide("d"), AssignJob("j", LEFT, ("s",)))
-    assert broken(state, ForgetDeletions((1,))) == {Rule.DELETION_NEEDED}
+    assert broken(state, ForgetDeletions((2,))) == {Rule.DELETION_NEEDED}
     assert broken(state, ForgetDeletions((7,))) == {Rule.DELETION_MISSING}
     state, _ = fold_delta(
         state, [Entry(ReplaceShards("j", LEFT, ("s",), (), (("s", 1),), 1), 2, 0)]
     )
-    state, (verdict,) = fold_delta(state, [Entry(ForgetDeletions((1,)), 2, 0)])
+    state, (verdict,) = fold_delta(state, [Entry(ForgetDeletions((2,)), 2, 0)])
     assert not verdict.violations
-    assert (state.deletions, state.last_deletion) == ((), 1)
+    assert (state.deletions, state.last_number) == ((), 2)
     state, _ = fold_delta(state, [Entry(hide("e"), 3, 0)])
-    assert [each.number for each in state.deletions] == [2], "numbers are never used again"
+    assert [each.number for each in state.deletions] == [3], "numbers are never used again"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_it_is_forgotten_when_no_shard_in_the_table_may_have_its_rows() -> None:
         Deletion("d", '"done"', (), ()),
         Deletion("d", '"done"', (), ((encode_key(("b",)), encode_key(("a",))),)),
         Deletion("d", '"done"', (), ((b"", None), (encode_key(("a",)), None))),
-        Deletion("d", '"done"', (), ((b"", None),), number=3),
+        Deletion("d", '"done"', (), ((b"", None),), number=-1),
         Deletion("d", "x" * 70_000, (), ((b"", None),)),
     ],
 )
@@ -113,8 +114,36 @@ def test_a_restored_version_has_its_deletions_and_numbers_go_on() -> None:
     state, _ = fold_delta(earlier, [Entry(hide("e"), 2, 0)])
     state, _ = fold_delta(state, [Entry(add("t", "b"), 2, 0)])
     back = restored(state, earlier, 1)
-    assert ([each.id for each in back.deletions], back.last_deletion) == (["d"], 2)
+    assert ([each.id for each in back.deletions], back.last_number) == (["d"], 4)
     assert not broken_invariants(back, whole=True)
+
+
+def test_commits_that_add_or_delete_rows_are_numbered_by_their_time_and_always_upwards() -> None:
+    state = state_of(add("s", "b"), add("t", "c"))
+    later = [
+        Entry(add("u", "d"), 1_000, 0),
+        Entry(hide("d"), 1_000, 0),
+        Entry(add("v", "e"), 900, 0),
+    ]
+    state, _ = fold_delta(state, later)
+    numbers = {name: state.shards[name].sequence for name in "stuv"}
+    assert numbers == {"s": 1, "t": 2, "u": 1_000, "v": 1_002}
+    assert state.deletions[0].number == 1_001
+
+
+def test_a_rebuild_gives_numbers_but_none_that_are_yet_to_come() -> None:
+    old, early = shard_of("s", [("b",)], (LEFT, 1)), shard_of("t", [("c",)], (LEFT, 1))
+    numbered = structs.replace(old, shard=structs.replace(old.shard, sequence=40))
+    ahead = structs.replace(early, shard=structs.replace(early.shard, sequence=10_000))
+    given = DeleteRows(structs.replace(hide("d").deletion, number=30))
+    state, _ = fold_delta(
+        state_of(), [Entry(AddShards("j", (), (numbered, ahead)), 50, 0), Entry(given, 60, 0)]
+    )
+    assert [state.shards[name].sequence for name in "st"] == [40, 50]
+    assert (state.deletions[0].number, state.last_number) == (30, 60)
+    assert not broken_invariants(state, whole=True)
+    again = DeleteRows(structs.replace(hide("e").deletion, number=30))
+    assert broken(state, again) == {Rule.DELETION_UNFIT}
 
 
 def test_who_knows_a_part_of_a_state_learns_of_the_deletions_there_alone() -> None:
