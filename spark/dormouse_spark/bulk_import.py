@@ -9,7 +9,7 @@ cannot reach the queues, and `track_spark` announces what the job changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark import RDD, SparkContext, StorageLevel
@@ -17,7 +17,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 from dormouse.errors import DormouseError, UnavailableError
 from dormouse.features.batch_files import balanced_batches
 from dormouse.features.compaction_steps import leaf_tasks, max_task_rows
-from dormouse.features.ingest import Written, ingest, refuse
+from dormouse.features.ingest import Written, ingest, ingested_schema, refuse
 from dormouse.features.splitting import plan_extension
 from dormouse.jobs import new_run
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
@@ -73,7 +73,8 @@ class _Import:
         self, services: Services, table: Table, state: TableState, sources: Sequence[Source]
     ) -> Written:
         """Write the rows of sources to shards."""
-        tasks = self._read(table, sources).persist(StorageLevel.MEMORY_AND_DISK)
+        order = {source.key: place for place, source in enumerate(sources)}
+        tasks = self._read(table, sources, order).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             reads = collect_results(tasks)
             for source, error in (refusal for one in reads for refusal in one.refused):
@@ -93,7 +94,7 @@ class _Import:
                 _context(services, table, state, job_id_of(accepted)),
                 tuple(leaf_tasks(leaves, known, limit)),
             )
-            wrote = self._write(tasks, plan)
+            wrote = self._write(tasks, plan, order)
         finally:
             tasks.unpersist()
         _check_rows(sum(one.rows for one in reads), sum(one.rows for one in wrote))
@@ -104,7 +105,9 @@ class _Import:
         rejected = tuple(each for one in reads for each in one.rejected)
         return Written(accepted, known.rows, shards, rejected=rejected)
 
-    def _read(self, table: Table, sources: Sequence[Source]) -> RDD[ReadResult | DormouseError]:
+    def _read(
+        self, table: Table, sources: Sequence[Source], order: Mapping[str, int]
+    ) -> RDD[ReadResult | DormouseError]:
         bundles = balanced_batches(sources, self.spark.defaultParallelism, READ_BYTES)
         samples = max(256, min(2048, SAMPLES // len(bundles)))
         open_access = self.open_access
@@ -113,11 +116,15 @@ class _Import:
             number: int, found: Iterable[tuple[Source, ...]]
         ) -> Iterator[ReadResult | DormouseError]:
             (bundle,) = found
-            return run_task(lambda: [read_sources(open_access(), table, samples, number, bundle)])
+            return run_task(
+                lambda: [read_sources(open_access(), table, samples, number, bundle, order)]
+            )
 
         return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
 
-    def _write(self, tasks: RDD[ReadResult | DormouseError], plan: Plan) -> list[WriteResult]:
+    def _write(
+        self, tasks: RDD[ReadResult | DormouseError], plan: Plan, order: Mapping[str, int]
+    ) -> list[WriteResult]:
         open_access, table = self.open_access, plan.table
         cuts = [task.span.min for task in plan.tasks[1:]]
 
@@ -125,7 +132,7 @@ class _Import:
             number: int, found: Iterable[ReadResult | DormouseError]
         ) -> Iterator[tuple[int, Block]]:
             reads = [one for one in found if isinstance(one, ReadResult)]
-            routed = run_task(lambda: route_reads(open_access(), table, number, reads, cuts))
+            routed = run_task(lambda: route_reads(open_access(), table, number, reads, cuts, order))
             return (one for one in routed if not isinstance(one, DormouseError))
 
         def task(
@@ -188,7 +195,7 @@ def _extended(
 def _context(services: Services, table: Table, state: TableState, job: str) -> ShardContext:
     return ShardContext(
         table_id=table.id,
-        schema=table.schema,
+        schema=ingested_schema(table),
         job=job,
         written_ms=services.clock.now_ms(),
         generation=state.generation,

@@ -6,7 +6,7 @@ They run on executors, and do not read the state.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +16,12 @@ import pyarrow as pa
 from dormouse.arrow.types import slices_of_size
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction_steps import KeyTask
+from dormouse.features.ingest import ruled_rows
 from dormouse.files.loader import load_sources, loader_of
 from dormouse.files.rejects import RejectedRows
 from dormouse.keys import Key, KeyHistogram
-from dormouse.rows.predicates import apply_row_rules
 from dormouse.rows.sorting import Sorter
+from dormouse.schema.schema import Schema
 from dormouse.shards.parquet import KeySampler
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.partitions import NewShard
@@ -78,24 +79,39 @@ class Plan:
     tasks: tuple[KeyTask, ...]
 
 
+def loaded_schema(table: Table) -> Schema:
+    """Return the columns of rows that were read from files, until they are in shards."""
+    return row_rules(table.schema, table.properties).stored_schema(table.schema)
+
+
 def read_sources(
-    access: Access, table: Table, samples: int, task: int, sources: Iterable[Source]
+    access: Access,
+    table: Table,
+    samples: int,
+    task: int,
+    sources: Iterable[Source],
+    order: Mapping[str, int],
 ) -> ReadResult:
-    """Write the rows of the valid files among `sources`, sorted, to a file of this executor."""
+    """Write the rows of the valid files among `sources`, sorted, to a file of this executor;
+    `order` is that of the keys of all files.
+    """
     accepted: list[Source] = []
     refused: list[tuple[Source, RefusedSourceError]] = []
     sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
-        loader = loader_of(table, access.storage, Path(folder), memory_bytes=access.memory_bytes)
+        memory_bytes = access.memory_bytes
+        loader = loader_of(
+            table, access.storage, Path(folder), memory_bytes=memory_bytes, order=order
+        )
         with closing(load_sources(access.sources, loader, sources, Path(folder))) as loaded:
             for source, refusal in loaded:
                 if refusal is None:
                     accepted.append(source)
                 else:
                     refused.append((source, refusal))
-        rows = _sampled(loader.sorted_rows(), sampler, access.memory_bytes // BLOCKS_IN_MEMORY)
+        rows = _sampled(loader.sorted_rows(), sampler, memory_bytes // BLOCKS_IN_MEMORY)
         path = new_file(access, task)
-        store_rows(path, rows, table.schema)
+        store_rows(path, rows, loaded_schema(table))
     return ReadResult(
         tuple(accepted),
         tuple(refused),
@@ -117,7 +133,12 @@ def _sampled(
 
 
 def route_reads(
-    access: Access, table: Table, task: int, reads: Iterable[ReadResult], cuts: Sequence[Key]
+    access: Access,
+    table: Table,
+    task: int,
+    reads: Iterable[ReadResult],
+    cuts: Sequence[Key],
+    order: Mapping[str, int],
 ) -> Iterator[tuple[int, Block]]:
     """Yield the rows that a reading task stored, with the numbers of their key ranges.
 
@@ -126,8 +147,8 @@ def route_reads(
     for read in reads:
         path = read.path
         if not path.exists():
-            path = read_sources(access, table, 1, task, read.accepted).path
-        yield from route_rows(task, stored_rows(path), cuts, table.schema)
+            path = read_sources(access, table, 1, task, read.accepted, order).path
+        yield from route_rows(task, stored_rows(path), cuts, loaded_schema(table))
 
 
 def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> WriteResult:
@@ -144,14 +165,14 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -
         folder = Path(name)
         for block in found:
             spool.add(block)
-        sorter = Sorter(table.schema, folder, memory_bytes=access.memory_bytes)
-        for stream in spool.streams(table.schema):
+        schema = loaded_schema(table)
+        sorter = Sorter(schema, folder, memory_bytes=access.memory_bytes)
+        for stream in spool.streams(schema):
             sorter.add_sorted(stream)
-        rules = row_rules(table.schema, table.properties)
         context = replace(plan.context, part=part)
         shards = write_shards(
             access.storage,
-            apply_row_rules(sorter.sorted_rows(), table.schema, rules, context.written_ms),
+            ruled_rows(sorter.sorted_rows(), table, context.written_ms),
             context,
             plan.tasks[part].leaves,
             lambda n: make_shard_id(plan.run, n),

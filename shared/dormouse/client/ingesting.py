@@ -46,6 +46,7 @@ from dormouse.files.loader import LocalRows
 from dormouse.log.sources import ingested_of
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
+from dormouse.rows.latest import changes_of
 from dormouse.schema.schema import Schema
 from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import (
@@ -383,7 +384,7 @@ def ingest_frame(
             f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
             hint="end the name in .parquet",
         )
-    batches = read_frame(frame, handle.current().schema)
+    schema, batches = frame_rows(frame, handle.current())
     at_once = at_once and not again
     is_named = name is not None or idempotency_key is not None
     few, is_all = _few(batches) if at_once and not is_named else ([], False)
@@ -394,11 +395,23 @@ def ingest_frame(
             return _watched(ingested, watch)
         key = idempotent_key(handle.current(), unique)
     with scratch_file(handle) as local:
-        if not _write_batches(chain(few, batches), handle.current().schema, local):
+        if not _write_batches(chain(few, batches), schema, local):
             return Ingested(handle, ())
         if at_once and not is_all and (ingested := _ingested_at_once(handle, key, local)):
             return _watched(ingested, watch)
         return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
+
+
+def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBatch]]:
+    """Return the rows of a frame as those of a file of the table, and their columns.
+
+    Raises:
+        RefusedSourceError: they do not fit the table.
+    """
+    changes = changes_of(table)
+    if changes is None:
+        return table.schema, read_frame(frame, table.schema)
+    return changes.file_schema, changes.checked(read_frame(frame, changes.file_schema))
 
 
 def _watched(ingested: Ingested, watch: Callable[[Source], None] | None) -> Ingested:
@@ -507,7 +520,8 @@ class TableWriter:
         """Begin with no rows; each file has about `file_bytes` of them."""
         if idempotency_key is not None:
             idempotent_key(handle.table, idempotency_key)
-        self._handle, self._schema = handle, handle.current().schema
+        self._handle, self._changes = handle, changes_of(handle.current())
+        self._schema = self._changes.file_schema if self._changes else handle.current().schema
         self._file_bytes, self._idempotency_key = file_bytes, idempotency_key
         self._rows: list[Row] = []
         self._written_rows = self._pending_bytes = 0
@@ -542,7 +556,7 @@ class TableWriter:
                 self._convert()
         elif is_frame(rows):
             self._convert()
-            self._add_whole(read_frame(rows, self._schema))
+            self._add_whole(self._checked(read_frame(rows, self._schema)))
         else:
             raise InvalidRequestError(
                 f"a {type(rows).__name__} is no row",
@@ -591,10 +605,13 @@ class TableWriter:
         rows, self._rows = self._rows, []
         try:
             batch = rows_to_batch(rows, self._schema, self._written_rows)
-            self._add(*with_fitting_keys([batch], self._schema))
+            self._add(*self._checked(with_fitting_keys([batch], self._schema)))
         except RefusedSourceError:
             self.discard()  # the rows around the refused one are in no file, nor could be later
             raise
+
+    def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self._changes.checked(batches) if self._changes else batches
 
     def _add_whole(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Add batches once all are known to fit: a single one at once, others by way of a file."""

@@ -71,6 +71,7 @@ from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundM
 from dormouse.ports import Services, Storage
 from dormouse.query.rows import count_slices
 from dormouse.rows.deletions import check_columns, deletions_for
+from dormouse.rows.latest import without_tombstones
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.schema.schema import Schema
@@ -193,7 +194,8 @@ def merge_inputs(
     """
     table, job = compaction.table, compaction.job
     wanted = compaction.partition.range.intersection(span)
-    schema, rules = table.schema, row_rules(table.schema, table.properties)
+    rules = row_rules(table.schema, table.properties)
+    schema = compaction.context.schema
     if compaction.deletions:
         deletions = deletions_for(schema, compaction.deletions)
         schema, rules = deletions.schema, replace(rules, kept=deletions.hidden.negated())
@@ -213,7 +215,11 @@ def merge_inputs(
     # Rules are evaluated at the time of the job's assignment, so that each run of the job writes
     # the same rows.
     applied = apply_row_rules(left, schema, rules, job.assigned_ms, removed)
-    columns = arrow_schema(table.schema)
+    if rules.keeps_latest and job.takes_all:
+        age_ms = table.properties.tombstone_age_seconds * 1000
+        before_ms = job.assigned_ms - age_ms if table.properties.latest_by else None
+        applied = without_tombstones(applied, before_ms, removed)
+    columns = arrow_schema(compaction.context.schema)
     kept = RowCounter(conform(batch, columns) for batch in applied)
     rows = [0] * len(compaction.leaves)
     outputs = write_shards(
@@ -408,7 +414,7 @@ def _load_compaction(
     footers = read_own_footers(services.storage, table.id, inputs, table.schema, read)
     context = ShardContext(
         table_id=table.id,
-        schema=table.schema,
+        schema=row_rules(table.schema, table.properties).stored_schema(table.schema),
         job=job.id,
         written_ms=job.assigned_ms,  # a rebuild compares it with the time of deletions
         generation=state.generation,

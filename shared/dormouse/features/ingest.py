@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from msgspec import structs
 
+from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.batch_files import look_up_sources
 from dormouse.files.loader import (
@@ -47,7 +49,9 @@ from dormouse.jobs import (
 from dormouse.keys import Key
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
+from dormouse.rows.latest import changes_of
 from dormouse.rows.predicates import apply_row_rules
+from dormouse.schema.schema import TOMBSTONE, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.jobs import (
@@ -450,10 +454,9 @@ def _write(
     folder: Path,
 ) -> list[NewShard]:
     attempt = new_run(services, table)
-    rules = row_rules(table.schema, table.properties)
     context = ShardContext(
         table_id=table.id,
-        schema=table.schema,
+        schema=ingested_schema(table),
         job=job_id_of(tuple(sources)),
         written_ms=services.clock.now_ms(),
         generation=state.generation,
@@ -467,7 +470,7 @@ def _write(
     strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage,
-        apply_row_rules(loader.sorted_rows(), table.schema, rules, context.written_ms),
+        ruled_rows(loader.sorted_rows(), table, context.written_ms),
         context,
         leaves,
         lambda n: make_shard_id(attempt, n),
@@ -475,6 +478,22 @@ def _write(
         target_bytes=table.properties.shard_target_bytes,
         spanning=spans_leaves(strategy, loader.size_bytes, holding),
     )
+
+
+def ingested_schema(table: Table) -> Schema:
+    """Return the columns of the shards that are ingested into a table: in one that keeps the latest
+    rows, their commit says of all what `SEQUENCE` says of each.
+    """
+    return table.schema.with_values(TOMBSTONE) if changes_of(table) else table.schema
+
+
+def ruled_rows(
+    batches: Iterable[pa.RecordBatch], table: Table, now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield what the rules of a table leave of sorted rows that were loaded."""
+    rules, columns = row_rules(table.schema, table.properties), arrow_schema(ingested_schema(table))
+    rows = apply_row_rules(batches, rules.stored_schema(table.schema), rules, now_ms)
+    return (conform(batch, columns) for batch in rows)
 
 
 # Run ingest jobs in functions, and isolate a file that crashes them from the others of its job.

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -180,9 +180,11 @@ def read_source(
     dialect: CsvDialect | None = None,
     arrivals: Arrivals | None = None,
     rejects: Rejects | None = None,
+    convert: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = lambda rows: rows,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file as ``arrow_schema(schema)``; its format is
-    chosen by the suffix of `key`, whose folders may give values of columns (`path_columns`).
+    """Yield the rows of a file as ``arrow_schema(schema)``, or as `convert` makes of these; its
+    format is chosen by the suffix of `key`, whose folders may give values of columns
+    (`path_columns`).
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. With
     `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,
@@ -199,7 +201,7 @@ def read_source(
 
     def finished(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         placed = with_path_values(batches, schema, values) if values else batches
-        return with_fitting_keys(placed, schema)
+        return convert(with_fitting_keys(placed, schema))
 
     if rejects is not None and format_of(key)[0] not in _BINARY:
         finish: Finish = lambda batch: next(finished(iter([batch])))  # noqa: E731

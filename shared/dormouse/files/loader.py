@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,12 +23,14 @@ from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects
 from dormouse.keys import Key
 from dormouse.ports import Arrivals, Sources, Storage
+from dormouse.rows.latest import Changes, changes_of
 from dormouse.rows.sorting import Sorter
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.state.sources import Source, on_error_of
 from dormouse.storage import read_ahead
 from dormouse.stored.paths import rejected_prefix
 from dormouse.tables.properties import CsvDialect, csv_dialect
+from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
 DOWNLOADS_AT_ONCE = 16
@@ -40,6 +42,10 @@ SHARE_HELD = 2
 """At most this fraction (1/2) of the memory holds rows; the rest is
 for reading, sorting and writing.
 """
+
+
+ROWS_OF_A_FILE = 2**40
+"""More rows than a file has: it tells the places of rows in one file from those in the next."""
 
 
 class SourceLoader:
@@ -58,15 +64,20 @@ class SourceLoader:
         dialect: CsvDialect | None = None,
         on_error: Callable[[str], str] = on_error_of,
         store: Callable[[str, Path], str] | None = None,
+        changes: Changes | None = None,
+        order: Mapping[str, int] | None = None,
     ) -> None:
         """Start empty; the loader as a whole uses about `memory_bytes` of memory.
 
         `dialect` is the dialect of CSV files, by default comma-separated with a header. `on_error`
         says by its key whether rows of a file are skipped; `store` puts such rows, in a local file,
         into the data root under a name, and returns the path there. Without it, none are skipped.
+        With `changes`, rows get the columns that such a table stores; `SEQUENCE` orders those that
+        are loaded here, by the `order` of their keys if it is given, else as they come.
         """
         self.rejected: list[RejectedRows] = []
         self._on_error, self._store = on_error, store
+        self._changes, self._order, self._added = changes, order or {}, 0
         self._schema = schema
         self._dialect = dialect
         self._scratch = scratch
@@ -99,10 +110,10 @@ class SourceLoader:
         left_out = self._scratch / f"{local.name}.rejected"
         skips = self._store is not None and self._on_error(key) == "skip"
         rejects = Rejects(key, left_out) if skips else None
-        rows = read_source(local, key, self._schema, self._dialect, missing, rejects)
+        rows = self._read(local, key, missing, rejects)
         try:
             with closing(read_ahead(rows)) as batches:
-                for batch in batches:
+                for batch in self._in_order(batches, self._order.get(key, self._added)):
                     staged.add(batch)
                     self._make_room(staged)
             if missing is not None:
@@ -117,11 +128,33 @@ class SourceLoader:
         finally:
             left_out.unlink(missing_ok=True)
         self._loaded.absorb(staged)
+        self._added += 1
 
     def add_rows(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Load rows in the types of the table."""
-        for batch in batches:
+        """Load rows in the types of the table, or of its files if it has `changes`."""
+        rows = batches if self._changes is None else self._changes.stored(batches)
+        for batch in self._in_order(rows, self._added):
             self._loaded.add(batch)
+        self._added += 1
+
+    def _read(
+        self, local: Path, key: str, missing: Arrivals | None, rejects: Rejects | None
+    ) -> Iterator[pa.RecordBatch]:
+        changes = self._changes
+        if changes is None:
+            return read_source(local, key, self._schema, self._dialect, missing, rejects)
+        schema, convert = changes.file_schema, changes.stored
+        return read_source(local, key, schema, self._dialect, missing, rejects, convert)
+
+    def _in_order(self, batches: Iterable[pa.RecordBatch], file: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file; in a table that keeps the latest, with their places."""
+        first = file * ROWS_OF_A_FILE
+        for batch in batches:
+            if self._changes is not None:
+                places = pa.arange(first, first + batch.num_rows)  # type: ignore[attr-defined]  # stubs lag
+                batch = batch.append_column(SEQUENCE.name, places)  # noqa: PLW2901
+                first += batch.num_rows
+            yield batch
 
     def sampled_keys(self) -> Iterator[Key]:
         """Return the keys of a sample of rows: one in every few hundred KiB."""
@@ -139,8 +172,15 @@ class SourceLoader:
             max(self._loaded, staged, key=lambda sorter: sorter.held_bytes).spill()
 
 
-def loader_of(table: Table, storage: Storage, scratch: Path, *, memory_bytes: int) -> SourceLoader:
-    """Return a loader of files of a table, as its properties say."""
+def loader_of(
+    table: Table,
+    storage: Storage,
+    scratch: Path,
+    *,
+    memory_bytes: int,
+    order: Mapping[str, int] | None = None,
+) -> SourceLoader:
+    """Return a loader of files of a table, as its properties say; `order` is that of their keys."""
 
     def store(source: str, left_out: Path) -> str:
         with left_out.open("rb") as file:
@@ -149,13 +189,16 @@ def loader_of(table: Table, storage: Storage, scratch: Path, *, memory_bytes: in
         storage.upload(path, left_out)
         return path
 
+    rules = row_rules(table.schema, table.properties)
     return SourceLoader(
-        table.schema,
+        rules.stored_schema(table.schema),
         scratch,
         memory_bytes=memory_bytes,
         dialect=csv_dialect(table.properties),
         on_error=lambda key: on_error_of(key) or table.properties.ingest_on_error,
         store=store,
+        changes=changes_of(table),
+        order=order,
     )
 
 

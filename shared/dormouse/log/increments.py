@@ -75,6 +75,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "exact": pa.bool_(),
     "size_bytes": pa.int64(),
     "sequence": pa.int64(),
+    "takes_all": pa.bool_(),
     "min_key": pa.binary(),
     "max_key": pa.binary(),
     "parent": pa.string(),
@@ -97,7 +98,7 @@ COLUMNS: dict[str, pa.DataType] = {
 _PARTITION = ("id", "min_key", "max_key", "parent", "children", "height")
 _SHARD = ("id", "rows", "size_bytes", "min_key", "max_key", "sequence")
 REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
-_JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key", "sequence")
+_JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key", "sequence", "takes_all")
 _TIMED = ("id", "time_ms")
 _VERSIONED = ("id", "version")
 _TAKEN = ("id", "takings")
@@ -163,7 +164,7 @@ def shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:
 def job_row(job_id: str, job: Job) -> tuple[object, ...]:
     """Return a job as a row."""
     cause = job.purge_id, job.request_key
-    return job_id, job.partition, job.inputs, job.assigned_ms, *cause, job.sequence
+    return job_id, job.partition, job.inputs, job.assigned_ms, *cause, job.sequence, job.takes_all
 
 
 def marks_row(reference: Reference) -> tuple[object, ...]:

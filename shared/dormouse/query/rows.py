@@ -22,7 +22,7 @@ from dormouse.ports import Storage
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.deletions import deletions_for
-from dormouse.rows.predicates import Predicate, ValueBounds, apply_row_rules, filter_predicate
+from dormouse.rows.predicates import Predicate, ValueBounds, aggregated, filter_predicate
 from dormouse.schema.schema import RESERVED, Schema
 from dormouse.schema.types import FILTERED
 from dormouse.shards.decoding import read_blocks
@@ -126,14 +126,16 @@ def query_slices(
     the slices, only the rows that these hide are returned.
     """
     reads = ReadCounters() if reads is None else reads
-    rules, stored = row_rules(table.schema, table.properties), table.schema
+    rules = row_rules(table.schema, table.properties).for_readers()
+    stored = rules.stored_schema(table.schema)
     parts = iter(parts)
     first = next(parts, None)
     earlier = first[0].deletions if first else ()
     if earlier or lost_by:
-        stored = deletions_for(table.schema, (*earlier, *lost_by)).schema
-        tests = [deletions_for(table.schema, earlier).hidden.negated()] if earlier else []
-        tests += [deletions_for(table.schema, lost_by).hidden] if lost_by else []
+        tests = [rules.kept] if rules.kept else []
+        tests += [deletions_for(stored, earlier).hidden.negated()] if earlier else []
+        tests += [deletions_for(stored, lost_by).hidden] if lost_by else []
+        stored = deletions_for(stored, (*earlier, *lost_by)).schema
         rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
@@ -184,13 +186,18 @@ class _Query:
         )
 
     def _aggregated(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that match after all rows of a group were aggregated to one."""
+        """Yield the rows that match after all rows of a group were aggregated to one. The filters
+        of an aggregation decide about rows before that; whether the latest row of a key shows is
+        known when it is found.
+        """
         used = self.where.columns if self.where else ()
         needed = self.rules.needed([*self.selection.columns, *used], self.schema)
-        before = filter_predicate(self.schema, self.rules, self.selection.time_ms)
-        together = RowRules(aggregation=self.rules.aggregation)
-        rows = self._rows(parts, needed, before)
-        rows = apply_row_rules(rows, self.schema, together, self.selection.time_ms)
+        shown = filter_predicate(self.schema, self.rules, self.selection.time_ms)
+        is_last = self.rules.keeps_latest
+        rows = self._rows(parts, needed, None if is_last else shown)
+        rows = aggregated(rows, self.schema, self.rules)
+        if shown is not None and is_last:
+            rows = shown.apply(rows)
         # aggregation may have kept a row of the group that is outside the requested ranges
         rows = (
             part

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from dormouse.arrow.types import Array, Tally
 from dormouse.arrow.values import canonical, from_sortable, sort_columns, to_sortable
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.tables.row_rules import Aggregation, Kept, Operation
 
 
@@ -60,6 +60,20 @@ def aggregate_groups(
             held = _joined([held, part.slice(1)])
     if held is not None:
         yield held
+
+
+def latest_rows(
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    aggregation: Aggregation,
+    removed: Tally | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the latest row of each row key of `batches`, which are sorted by it, and have all
+    columns by which that is found. `removed` counts the others.
+    """
+    by = [schema.field_named(aggregation.by)] if aggregation.by else []
+    order = Schema(schema.row_keys, (), (*by, SEQUENCE), is_part=True)
+    return aggregate_groups(batches, order, Aggregation(kept="last"), removed)
 
 
 def _reduced(

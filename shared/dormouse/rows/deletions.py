@@ -52,8 +52,7 @@ def deletions_for(schema: Schema, deletions: tuple[Deletion, ...]) -> Deletions:
         is_before = truth("<", before, Literal(deletion.number, Primitive.LONG))
         hidden.append(truth("AND", is_before, _condition(deletion, fields)))
     added = tuple(field for key, field in fields.items() if field.name.startswith(RESERVED))
-    values = (*schema.values, *added, SEQUENCE)
-    return Deletions(replace(schema, values=values), any_of(hidden))
+    return Deletions(schema.with_values(*added, SEQUENCE), any_of(hidden))
 
 
 def _condition(deletion: Deletion, fields: dict[int, Field]) -> Expression:

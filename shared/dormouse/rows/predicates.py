@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import column_span, fit_range_to_fields, range_predicate
-from dormouse.arrow.types import Tally, arrow_schema
+from dormouse.arrow.types import Array, Tally, arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange, encode_key
 from dormouse.schema.schema import Field, Schema
@@ -137,6 +137,20 @@ class Predicate:
             for batch in _evaluated(rows.filter(term)):
                 if batch.num_rows:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def tested(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, Array]]:
+        """Yield each batch, and of which of its rows the predicate is true."""
+        from dormouse.rows import datafusion as engine
+
+        context = engine.session()
+        term = self.expr(context).alias("is_true")
+        for chunk in _chunks(batches):
+            rows = engine.frame_from_batches(context, chunk).select(term)
+            found = pa.Table.from_batches(_evaluated(rows)).column(0).combine_chunks()
+            at = 0
+            for batch in chunk:
+                yield batch, found.slice(at, batch.num_rows).fill_null(False)
+                at += batch.num_rows
 
     def check(self) -> None:
         """Evaluate the predicate on no rows, to find out whether an error was
@@ -359,17 +373,32 @@ def apply_row_rules(
     """Yield the rows that pass the filters, with each group aggregated to
     one row; sorted like `batches`.
 
+    In a table that keeps the latest rows, tombstones are in place of those that do not pass.
+
     `batches` have all columns of `schema`, or at least those that `rules.needed` names; the result
     has the same columns. `removed` counts the rows that a filter removes, and all rows but one of
     each group.
     """
     where = filter_predicate(schema, rules, now_ms)
-    rows = iter(batches) if where is None else where.apply(batches, removed)
-    if rules.aggregation is None:
-        return rows
-    from dormouse.rows.aggregation import aggregate_groups  # most tables aggregate nothing
+    rows = iter(batches)
+    if where is not None and rules.keeps_latest and rules.aggregation:
+        from dormouse.rows.latest import with_tombstones
 
-    return aggregate_groups(rows, schema, rules.aggregation, removed)
+        rows = with_tombstones(rows, schema, rules.aggregation.by, where, now_ms)
+    elif where is not None:
+        rows = where.apply(rows, removed)
+    return rows if rules.aggregation is None else aggregated(rows, schema, rules, removed)
+
+
+def aggregated(
+    rows: Iterable[pa.RecordBatch], schema: Schema, rules: RowRules, removed: Tally | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield one row for each group of sorted rows, by rules that aggregate."""
+    from dormouse.rows.aggregation import aggregate_groups, latest_rows  # most tables need neither
+
+    assert rules.aggregation is not None
+    reduce_rows = latest_rows if rules.keeps_latest else aggregate_groups
+    return reduce_rows(rows, schema, rules.aggregation, removed)
 
 
 def filter_predicate(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:

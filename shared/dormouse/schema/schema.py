@@ -206,9 +206,19 @@ class Field:
         return replace(self, id=0, nested_ids=())
 
 
-SEQUENCE = Field(f"{RESERVED}sequence", Primitive.LONG, nullable=True, id=MAX_FIELD_ID)
+ROW_FIELD_IDS = 2_000_000_000
+"""Where the ids of these fields begin: no table has had so many columns, and Iceberg's own fields
+have ids from 2147483447 on."""
+SEQUENCE = Field("_sequence", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS)
 """The number of the commit that added a row: that of its shard (`state.Shard`), or the shard has
 it. It is no column of a table."""
+TOMBSTONE = Field("_tombstone", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS + 1)
+"""Since when, in milliseconds, a stored row only says that its row key is deleted, in a table that
+keeps the latest rows: 0 is since its commit, null if it is a row. It is no column of a table."""
+CHANGE = Field("_change", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 2)
+"""What a row of a file or frame does to such a table: insert, update or delete; null inserts."""
+OF_ROWS = frozenset(field.name for field in (SEQUENCE, TOMBSTONE, CHANGE))
+"""The names that no column of a table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +308,12 @@ class Schema:
     def leaf_columns(self) -> int:
         """The number of columns of primitive type that the fields take in a file."""
         return sum(leaf_columns(f.type) for f in self.fields)
+
+    def with_values(self, *added: Field) -> Schema:
+        """Return the schema with more value fields, but for those that it has."""
+        known = {field.id for field in self.values}
+        new = tuple(field for field in added if field.id not in known)
+        return replace(self, values=(*self.values, *new)) if new else self
 
     def field_named(self, name: str) -> Field:
         """Return the field called `name`.

@@ -124,7 +124,8 @@ def _changed(  # noqa: C901  # a case a kind
             return _add(state, added, sources=sources_after, last_number=number)
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
-            assigned = Job(job, partition, inputs, state.time_ms, *cause, state.last_number)
+            facts = state.last_number, _takes_all(state, partition, inputs)
+            assigned = Job(job, partition, inputs, state.time_ms, *cause, *facts)
             joined = _join(state, partition, inputs)
             return _mark(joined, assigned, job, state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):
@@ -169,6 +170,13 @@ def _release(state: TableState, job: str) -> TableState:
     released = state.jobs[job]
     free = _mark(state, released, None, state.jobs.remove(job))
     return _push_down(free, released.partition, {})
+
+
+def _takes_all(state: TableState, partition: str, inputs: Sequence[str]) -> bool:
+    """Return whether no other shard than the inputs can have rows of a leaf's keys."""
+    above = any(each in state.references for each in state.partitions.ancestors(partition))
+    is_leaf = state.partitions.get(partition).is_leaf
+    return is_leaf and not above and len(state.references_in(partition)) == len(inputs)
 
 
 def _numbered(new: NewShard, number: int) -> NewShard:

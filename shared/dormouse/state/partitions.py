@@ -686,8 +686,8 @@ class Job:
     """An assigned compaction: in one partition, these shards become new ones.
 
     `purge_id` names the purge that it removes rows for, `request_key` the request that asked for
-    it, if any. It leaves out the rows that deletions up to the number `sequence` hide, which is that
-    of the last commit before it.
+    it, if any. It leaves out the rows that deletions up to the number `sequence` hide, which is
+    that of the last commit before it. It `takes_all` if no other shard had rows of its keys then.
     """
 
     id: str
@@ -697,3 +697,4 @@ class Job:
     purge_id: str | None = None
     request_key: str | None = None
     sequence: int = 0
+    takes_all: bool = False

@@ -288,6 +288,31 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(description="How rows with equal keys are combined; see filters-and-aggregations.md."),
     ] = ""
+    keep: Annotated[
+        Literal["all", "latest"],
+        Meta(
+            description="Which rows of one row key a table keeps: all, or the latest; see "
+            "changing-rows.md. Set when the table is created, never after.",
+            extra={"fixed": True},
+        ),
+    ] = "all"
+    latest_by: Annotated[
+        str,
+        Meta(
+            description="With keep=latest: the column whose greatest value is the latest row, and "
+            "of equal ones the one that came last. Without it, the row that came last is. Set when "
+            "the table is created, never after.",
+            extra={"fixed": True},
+        ),
+    ] = ""
+    tombstone_age_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="With latest_by: how long it is remembered that a row was deleted, so that "
+            "older rows which come later do not bring it back.",
+        ),
+    ] = 365 * 24 * 60 * 60
     bloom_columns: Annotated[
         str,
         Meta(

@@ -10,22 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, TypeAlias, cast, get_args
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import INT64_MAX, INT64_MIN
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, MapType, Primitive, show_type
-from dormouse.sql.conditions import Column, Condition, greater_than, parse_condition
+from dormouse.sql.conditions import Column, Condition, greater_than, parse_condition, truth
 from dormouse.tables.properties import Properties
 
 Operation: TypeAlias = Literal["sum", "min", "max", "map_sum", "map_min", "map_max"]
-Kept: TypeAlias = Literal["first", "last"]
+Kept: TypeAlias = Literal["first", "last", "latest"]
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
-_KEPT: tuple[Kept, ...] = get_args(Kept)
+_KEPT: tuple[Kept, ...] = ("first", "last")
 _ORDERED = frozenset(
     {
         Primitive.INT,
@@ -71,11 +71,13 @@ class Aggregation:
 
     Either rows with equal row keys and sort keys are combined, each value field by its operation.
     Or, if `kept` is set, the row with the least (first) or greatest (last) sort key is kept of all
-    rows with equal row keys.
+    rows with equal row keys; or the `latest`: that with the greatest value in the column `by`, if
+    there is one, and of these the one that was committed last.
     """
 
     operations: tuple[tuple[str, Operation], ...] = ()
     kept: Kept | None = None
+    by: str = ""
 
     def group_keys(self, schema: Schema) -> tuple[Field, ...]:
         """Return the fields that are equal in all rows of a group."""
@@ -106,11 +108,27 @@ class RowRules:
         return self.aggregation is not None
 
     @property
+    def keeps_latest(self) -> bool:
+        """Return whether a stored row can be a tombstone, or hidden by a later one of its key."""
+        return self.aggregation is not None and self.aggregation.kept == "latest"
+
+    @property
     def filter_columns(self) -> frozenset[str]:
         """The names of the columns that the filters read."""
         aged = {self.age_off.column.name} if self.age_off else set()
         tested = (each.columns for each in (self.where, self.kept) if each is not None)
         return frozenset(aged).union(*tested)
+
+    def stored_schema(self, schema: Schema) -> Schema:
+        """Return the columns that shards have of a table with this schema."""
+        return schema.with_values(TOMBSTONE, SEQUENCE) if self.keeps_latest else schema
+
+    def for_readers(self) -> RowRules:
+        """Return the rules for readers, to whom a tombstone is no row."""
+        if not self.keeps_latest:
+            return self
+        shows = Condition(truth("IS NULL", Column(TOMBSTONE.name, Primitive.LONG)))
+        return replace(self, kept=shows if self.kept is None else self.kept.and_also(shows))
 
     def needed(self, columns: Sequence[str], schema: Schema) -> list[str]:
         """Return the columns to read so that `columns` are right once the rules are applied, in
@@ -119,7 +137,9 @@ class RowRules:
         names = {*columns, *self.filter_columns}
         if self.aggregation:
             names |= {field.name for field in schema.keys}
-            if self.aggregation.kept:  # ties are broken by all values
+            if self.keeps_latest:
+                names |= {self.aggregation.by, SEQUENCE.name, TOMBSTONE.name}
+            elif self.aggregation.kept:  # ties are broken by all values
                 names |= {field.name for field in schema.values}
         return [field.name for field in schema.fields if field.name in names]
 
@@ -142,12 +162,12 @@ def row_rules(schema: Schema, properties: Properties) -> RowRules:
         InvalidRequestError: they are malformed, do not fit the schema, or would make the rows
             depend on which shards have been merged. The message says which and why.
     """
-    if not properties.filters and not properties.aggregations:
+    aggregation = _combines(schema, properties)
+    if not properties.filters and not aggregation:
         return NO_RULES  # of most tables, and each query asks
     age_off, where = _filters(properties.filters, schema)
-    aggregation = _aggregation(properties.aggregations, schema)
     rules = RowRules(age_off, where, aggregation)
-    if aggregation:
+    if aggregation and not rules.keeps_latest:
         shared = [field.name for field in aggregation.group_keys(schema)]
         alone = sorted(rules.filter_columns - set(shared))
         if alone:
@@ -167,8 +187,7 @@ def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
     Raises:
         InvalidRequestError: the properties are not well-formed.
     """
-    text = properties.aggregations
-    aggregation = _aggregation(text, schema) if text else None
+    aggregation = _combines(schema, properties)
     return schema.keys if aggregation is None else aggregation.group_keys(schema)
 
 
@@ -184,16 +203,47 @@ def check_groups(
     Raises:
         InvalidRequestError: there are such columns.
     """
-    if not row_rules(schema, properties).aggregates:
+    rules = row_rules(schema, properties)
+    if not rules.aggregates:
         return
     shared = [field.name for field in group_keys(schema, properties)]
     alone = sorted(set(columns) - set(shared))
     if alone:
+        why = "the table aggregates, so a stored row may be only a part of a row of the table"
+        why = "older rows of a key would come back" if rules.keeps_latest else why
         raise InvalidRequestError(
-            f"a {what} of {name!r} cannot select rows by {', '.join(alone)}: the table "
-            "aggregates, so a stored row may be only a part of a row of the table",
+            f"a {what} of {name!r} cannot select rows by {', '.join(alone)}: {why}",
             hint=f"columns that a {what} can use: " + ", ".join(shared),
         )
+
+
+def _combines(schema: Schema, properties: Properties) -> Aggregation | None:
+    """Return what makes one row of several, if anything does."""
+    if properties.keep == "latest":
+        return _latest(schema, properties)
+    if properties.latest_by:
+        raise InvalidRequestError("latest_by is for tables with keep=latest")
+    return _aggregation(properties.aggregations, schema) if properties.aggregations else None
+
+
+def _latest(schema: Schema, properties: Properties) -> Aggregation:
+    if properties.aggregations:
+        raise InvalidRequestError(
+            "a table with keep=latest cannot aggregate",
+            hint="it keeps one row of each key whole: leave aggregations away",
+        )
+    if by := properties.latest_by:
+        field = schema.field_named(by)
+        if field.nullable or not (isinstance(field.type, DecimalType) or field.type in _ORDERED):
+            raise InvalidRequestError(
+                f"latest_by cannot use {by}: its values can be null, or have no order",
+                hint="make it a column that is not nullable, of numbers, times or text",
+            )
+        if field in schema.row_keys:
+            raise InvalidRequestError(
+                f"latest_by cannot use {by}: it is a row key, in which rows of a key agree"
+            )
+    return Aggregation(kept="latest", by=by)
 
 
 @contextmanager

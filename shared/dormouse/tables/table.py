@@ -9,7 +9,7 @@ from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
 from dormouse.schema.iceberg import check_publishable
-from dormouse.schema.schema import Field, FormerName, Schema
+from dormouse.schema.schema import OF_ROWS, Field, FormerName, Schema
 from dormouse.schema.types import Primitive, check_column_name
 from dormouse.tables.properties import KNOWN, Properties, bloom_columns, csv_dialect, properties_of
 from dormouse.tables.row_rules import row_rules
@@ -389,11 +389,17 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
 
 
 def check_columns(schema: Schema, properties: Properties) -> None:
-    """Check that a schema has no more columns than the property `max_fields` allows.
+    """Check that a schema has no more columns than the property `max_fields` allows, and none of
+    the names that mean something of any row.
 
     Raises:
-        InvalidRequestError: it has more.
+        InvalidRequestError: it has.
     """
+    if taken := sorted(OF_ROWS & {field.name for field in schema.fields}):
+        raise InvalidRequestError(
+            f"no column of a table can be named {taken[0]!r}",
+            hint=f"{', '.join(sorted(OF_ROWS))} tell what becomes of a row",
+        )
     if schema.leaf_columns > properties.max_fields:
         raise InvalidRequestError(
             f"the schema would have {schema.leaf_columns} columns, and max_fields is "
@@ -474,7 +480,8 @@ def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
             "them, alter the columns, and set them again",
         ) from error
     operations = rules.aggregation.operations if rules.aggregation else ()
-    for name in sorted(rules.filter_columns | {name for name, _ in operations} | {*filtered}):
+    by = {rules.aggregation.by} - {""} if rules.aggregation else set()
+    for name in sorted(rules.filter_columns | {name for name, _ in operations} | {*filtered} | by):
         if before.field_named(name).id != after.field_named(name).id:
             raise InvalidRequestError(
                 f"the table's filters, aggregations or bloom_columns use column {name!r}, which "

@@ -393,6 +393,7 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
     """
     from dormouse.files.formats import counted_reading, read_source
     from dormouse.files.rejects import Rejects
+    from dormouse.rows.latest import changes_of
 
     rejects = Rejects("the rows")
     skips = table.properties.ingest_on_error == "skip"
@@ -401,9 +402,10 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
         with counted_reading(path):
-            batches = read_source(
-                path, path.name, table.schema, dialect, rejects=rejects if skips else None
-            )
+            schema = changes.file_schema if (changes := changes_of(table)) else table.schema
+            skipped = rejects if skips else None
+            batches = read_source(path, path.name, schema, dialect, rejects=skipped)
+            batches = changes.checked(batches) if changes else batches
             rows = sum(batch.num_rows for batch in batches)
     rejects.check(rows)
     return RowsRead(rows, rejects.rows, tuple(rejects.reasons))

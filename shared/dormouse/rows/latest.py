@@ -1,0 +1,194 @@
+"""Tables that keep the latest row of each row key: how their rows are stored, and found again.
+
+A stored row is of a key at one moment. The latest hides the others: the one with the greatest value
+in the column `latest_by`, if the table has one, and of these the one that was committed last, which
+`SEQUENCE` tells. A tombstone says that there is no row any more. It has the row key, the sort keys
+and `latest_by`, and no other value. A row that a filter or a deletion hides becomes a tombstone
+when it is written again: if it just went away, an older row of its key would come back.
+
+Since the order of rows is fixed, any shards can be merged in any order: the latest row of the
+latest rows of some is the latest of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.types import Array, Tally, arrow_schema
+from dormouse.errors import RefusedSourceError
+from dormouse.files.rejects import refuse_each
+from dormouse.rows.predicates import Predicate
+from dormouse.schema.schema import CHANGE, SEQUENCE, TOMBSTONE, Schema
+from dormouse.schema.types import DecimalType, FieldType, ListType, MapType, Primitive, StructType
+from dormouse.tables.table import Table
+
+CHANGES = ("insert", "update", "delete")
+_NO_TIME, _SINCE_COMMIT = pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How files and frames say what becomes of rows, in a table with this schema; `by` is its
+    column `latest_by`, if it has one.
+    """
+
+    schema: Schema
+    by: str = ""
+
+    @property
+    def file_schema(self) -> Schema:
+        """The columns that files and frames may have: a row that deletes needs no other than the
+        keys and `by`.
+        """
+        values = (f if f.name == self.by else replace(f, nullable=True) for f in self.schema.values)
+        return replace(self.schema, values=(*values, CHANGE))
+
+    def stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file or frame with `TOMBSTONE` in place of `CHANGE`; one of 0 is
+        since the commit of its row.
+
+        Raises:
+            RefusedSourceError: as `checked`.
+        """
+        schema = arrow_schema(self.schema.with_values(TOMBSTONE))
+        for batch in self.checked(batches):
+            deletes = _deletes(batch)
+            rows = batch.drop_columns([CHANGE.name])
+            rows = rows.append_column(TOMBSTONE.name, pa.nulls(batch.num_rows, pa.int64()))
+            columns = entombed(rows, deletes, self.schema, self.by, 0).columns
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of a file or frame as they are.
+
+        Raises:
+            RefusedSourceError: a row does none of `CHANGES`; one that deletes has other values than
+                it needs; or one of another kind lacks some. The message says which row, and why.
+        """
+        before = 0
+        for batch in batches:
+            for name, wrong, reason in self._faults(batch):
+                _refuse(name, wrong, reason, before)
+            before += batch.num_rows
+            yield batch
+
+    def _faults(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Array, str]]:
+        """Yield columns with the rows that are wrong there, and why."""
+        deletes, change = _deletes(batch), batch.column(CHANGE.name)
+        known = pc.or_(pc.is_null(change), pc.is_in(change, pa.array(CHANGES)))
+        yield CHANGE.name, pc.invert(known), f"it is none of {', '.join(CHANGES)}"
+        for field in self.schema.values:
+            cells = batch.column(field.name)
+            if field.name != self.by:
+                filled = pc.and_(deletes, pc.is_valid(cells))
+                yield field.name, filled, "a row that deletes has only the keys and latest_by"
+            if not field.nullable and cells.null_count:
+                missing = pc.and_(pc.invert(deletes), pc.is_null(cells))
+                yield field.name, missing, "there is no value, and the column cannot be null"
+
+
+def changes_of(table: Table) -> Changes | None:
+    """Return how files say what becomes of rows of a table; None if it keeps all rows."""
+    properties = table.properties
+    return Changes(table.schema, properties.latest_by) if properties.keep == "latest" else None
+
+
+def _deletes(batch: pa.RecordBatch) -> Array:
+    found = pc.equal(batch.column(CHANGE.name), pa.scalar("delete"))
+    return found.fill_null(False)
+
+
+def _refuse(column: str, wrong: Array, reason: str, before: int) -> None:
+    def check(row: int) -> None:
+        if wrong[row].as_py():
+            raise RefusedSourceError(f"row {before + row + 1}, column {column!r}: {reason}")
+
+    if pc.any(wrong).as_py():
+        refuse_each(range(len(wrong)), check)
+
+
+def with_tombstones(
+    batches: Iterable[pa.RecordBatch], schema: Schema, by: str, shown: Predicate, now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches`, and tombstones in place of those that `shown` is not true of."""
+    for batch, is_shown in shown.tested(batches):
+        yield entombed(batch, pc.invert(is_shown), schema, by, now_ms)
+
+
+def entombed(
+    batch: pa.RecordBatch, gone: Array, schema: Schema, by: str, now_ms: int
+) -> pa.RecordBatch:
+    """Return rows with tombstones, since `now_ms`, in place of those that are `gone`."""
+    if not pc.any(gone).as_py():
+        return batch
+    left = {*(field.name for field in schema.keys), by, SEQUENCE.name, TOMBSTONE.name}
+    fields = {field.name: field for field in schema.values if field.name not in left}
+
+    def column(name: str, cells: Any) -> Any:
+        if name == TOMBSTONE.name:
+            since = pc.if_else(gone, pa.scalar(now_ms, pa.int64()), _NO_TIME)
+            return pc.coalesce(cells, since)
+        field = fields.get(name)
+        if field is None:
+            return cells
+        blank = None if field.nullable else _blank(field.type)
+        return pc.if_else(gone, pa.scalar(blank, cells.type), cells)
+
+    columns = [column(*each) for each in zip(batch.schema.names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def without_tombstones(
+    batches: Iterable[pa.RecordBatch], before_ms: int | None, removed: Tally
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows without the tombstones that there were before a time, or without all; `removed`
+    counts these.
+    """
+    for batch in batches:
+        since: Any = batch.column(TOMBSTONE.name)
+        is_old: Any = pc.is_valid(since)
+        if before_ms is not None:
+            since = pc.if_else(pc.equal(since, _SINCE_COMMIT), batch.column(SEQUENCE.name), since)
+            is_old = pc.less(since, pa.scalar(before_ms, pa.int64()))
+        kept = batch.filter(pc.invert(pc.fill_null(is_old, pa.scalar(False))))
+        removed.rows += batch.num_rows - kept.num_rows
+        if kept.num_rows:
+            yield kept
+
+
+_BLANKS: dict[Primitive, object] = {
+    Primitive.INT: 0,
+    Primitive.LONG: 0,
+    Primitive.FLOAT: 0.0,
+    Primitive.DOUBLE: 0.0,
+    Primitive.BOOLEAN: False,
+    Primitive.STRING: "",
+    Primitive.BYTES: b"",
+    Primitive.UUID: bytes(16),
+    Primitive.DATE: date(1970, 1, 1),
+    Primitive.TIME: time(),
+    Primitive.TIMESTAMP: datetime(1970, 1, 1, tzinfo=UTC),
+    Primitive.TIMESTAMP_NS: datetime(1970, 1, 1, tzinfo=UTC),
+    Primitive.TIMESTAMP_NTZ: datetime(1970, 1, 1),  # noqa: DTZ001  # a time without a zone
+    Primitive.TIMESTAMP_NTZ_NS: datetime(1970, 1, 1),  # noqa: DTZ001
+}
+"""What tombstones have where a column cannot be null."""
+
+
+def _blank(kind: FieldType) -> object:
+    match kind:
+        case Primitive():
+            return _BLANKS[kind]
+        case DecimalType():
+            return Decimal(0)
+        case ListType() | MapType():
+            return []
+        case StructType(members=members):
+            return {m.name: None if m.nullable else _blank(m.type) for m in members}
