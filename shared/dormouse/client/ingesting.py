@@ -46,7 +46,7 @@ from dormouse.files.loader import LocalRows
 from dormouse.log.sources import ingested_of
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
-from dormouse.rows.latest import changes_of
+from dormouse.rows.latest import changes_in_files
 from dormouse.schema.schema import Schema
 from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import (
@@ -408,7 +408,7 @@ def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBa
     Raises:
         RefusedSourceError: they do not fit the table.
     """
-    changes = changes_of(table)
+    changes = changes_in_files(table)
     if changes is None:
         return table.schema, read_frame(frame, table.schema)
     return changes.file_schema, changes.checked(read_frame(frame, changes.file_schema))
@@ -520,7 +520,7 @@ class TableWriter:
         """Begin with no rows; each file has about `file_bytes` of them."""
         if idempotency_key is not None:
             idempotent_key(handle.table, idempotency_key)
-        self._handle, self._changes = handle, changes_of(handle.current())
+        self._handle, self._changes = handle, changes_in_files(handle.current())
         self._schema = self._changes.file_schema if self._changes else handle.current().schema
         self._file_bytes, self._idempotency_key = file_bytes, idempotency_key
         self._rows: list[Row] = []

@@ -15,7 +15,6 @@ from dormouse.client.versions import (
     Tag,
     Version,
     as_of_to_json,
-    changes_of,
     tag_of,
     tags_of,
     versions_of,
@@ -561,6 +560,7 @@ class TableHandle(Shown):
         where: str | None = None,
         limit: int | None = None,
         deleted: bool = False,
+        before: bool = False,
     ) -> QueryResult:
         """Return the rows that were ingested after a version, given by number, tag or time, and not
         deleted since.
@@ -572,15 +572,20 @@ class TableHandle(Shown):
         compactions rewrote come once, and the table's filters and aggregations are not applied
         again. The result's version is the one to ask for the next changes since.
 
+        Of a table that keeps the latest rows, these are the rows that differ in both versions:
+        `_change` is ``update`` for those that were there; with `before` as well, what these were
+        comes too, as ``before``. The version must be readable, unless it is 0.
+
         Raises:
             InvalidRequestError: it is neither a version nor a tag nor a time with a zone; or a
                 column or the condition does not fit the schema.
             NotFoundError: the version is yet to come, or its changes are not kept any more; or the
                 table was reset, restored or rebuilt since, or deleted.
         """
-        return changes_of(
-            self.services, self.current(), since, columns, where, limit, deleted=deleted
-        )
+        from dormouse.client.changes import Wanted, changes_of
+
+        wanted = Wanted(columns, where, limit, deleted or before, before)
+        return changes_of(self.services, self.current(), since, wanted)
 
     def tag(self, version: int | dt.datetime, name: str) -> Tag:
         """Name a version, by its number or a time; it is kept until `untag`.

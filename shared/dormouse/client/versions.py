@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dormouse.access import VisibleTable
-from dormouse.errors import InvalidRequestError, NotBegunError
+from dormouse.errors import InvalidRequestError
 from dormouse.features import pins as tags
 from dormouse.features.access import allowed_table
 from dormouse.features.versions import read_as_of
@@ -24,11 +24,8 @@ from dormouse.state.versions import AsOf, checked_as_of, parse_as_of
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dormouse.query.result import QueryResult
-    from dormouse.query.selection import Selection
-    from dormouse.state.state import Deletion, TableState
+    from dormouse.state.state import TableState
     from dormouse.state.versions import Pin
 
 
@@ -82,85 +79,6 @@ def versions_of(services: Services, table: Table) -> Listing[Version]:
     versions = sorted(found.values(), key=lambda version: version.version, reverse=True)
     columns = ("version", "time", "changes", "rows", "job", "tags")
     return Listing(versions, "versions", columns, _version_row)
-
-
-def changes_of(
-    services: Services,
-    table: Table,
-    since: AsOf,
-    columns: Sequence[str] | None,
-    where: str | None,
-    limit: int | None,
-    *,
-    deleted: bool = False,
-) -> QueryResult:
-    """Return the rows ingested and not deleted since a version, a few shards at a time; with
-    `deleted`, then those of that version that were deleted since, each with what happened to it.
-    """
-    from dormouse.access import EVERYTHING
-    from dormouse.features.versions import ingested_since
-    from dormouse.keys import KeyRange
-    from dormouse.query.result import with_changes
-    from dormouse.query.rows import query_slices
-    from dormouse.query.selection import select
-    from dormouse.shards.reading import Slice
-    from dormouse.sql.conditions import parse_condition
-
-    since = checked_as_of(since)
-    named = {pin.owner.name: pin.version for pin in tags.tags_of(services, table)}
-    if isinstance(since, str) and since in named:
-        since = named[since]  # its version need not be readable
-    if not isinstance(since, int):
-        try:
-            since = read_as_of(services, table, since)[1].version
-        except NotBegunError:
-            since = 0  # all rows came later
-    shards, deletions, newest = ingested_since(services, table, since)
-    plain = replace(
-        table, properties=structs.replace(table.properties, filters="", aggregations="")
-    )
-    now_ms = services.clock.now_ms()
-    condition = None if where is None else parse_condition(where, table.schema, now_ms=now_ms)
-    selection = select(
-        table.schema,
-        newest,
-        now_ms,
-        permission=EVERYTHING,  # AWS decides about what this process reads
-        columns=columns,
-        condition=condition,
-        limit=limit,
-    )
-    parts = ([Slice(shard, KeyRange(), deletions)] for shard in shards)
-    added = query_slices(services, plain, parts, selection).for_programs()
-    if not deleted:
-        return added
-    lost = _deleted(services, table, since, deletions, selection)
-    return with_changes(added, lost, limit)
-
-
-def _deleted(
-    services: Services,
-    table: Table,
-    since: int,
-    deletions: tuple[Deletion, ...],
-    selection: Selection,
-) -> Iterable[pa.RecordBatch]:
-    """Return the selected rows of a version that later deletions hide."""
-    from dormouse.query.rows import query_slices
-    from dormouse.query.selection import selected_ranges, slices_to_read
-    from dormouse.tables.row_rules import row_rules
-
-    if not row_rules(table.schema, table.properties).is_empty:
-        raise InvalidRequestError(
-            f"the rules of table {table.name!r} make other rows of those that were ingested, so it "
-            "is not known which were deleted",
-            hint="ask for changes without deleted rows",
-        )
-    if not deletions or not since:
-        return ()
-    before = read_as_of(services, table, since)[1]
-    parts = slices_to_read(before, selected_ranges(table, selection))
-    return query_slices(services, table, parts, selection, lost_by=deletions).for_programs()
 
 
 def tags_of(services: Services, table: Table) -> Listing[Tag]:

@@ -49,7 +49,7 @@ from dormouse.jobs import (
 from dormouse.keys import Key
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
-from dormouse.rows.latest import changes_of
+from dormouse.rows.latest import changes_in_files
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.schema.schema import TOMBSTONE, Schema
 from dormouse.schema.types import Primitive
@@ -484,7 +484,7 @@ def ingested_schema(table: Table) -> Schema:
     """Return the columns of the shards that are ingested into a table: in one that keeps the latest
     rows, their commit says of all what `SEQUENCE` says of each.
     """
-    return table.schema.with_values(TOMBSTONE) if changes_of(table) else table.schema
+    return table.schema.with_values(TOMBSTONE) if changes_in_files(table) else table.schema
 
 
 def ruled_rows(

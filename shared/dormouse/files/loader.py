@@ -23,7 +23,7 @@ from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects
 from dormouse.keys import Key
 from dormouse.ports import Arrivals, Sources, Storage
-from dormouse.rows.latest import Changes, changes_of
+from dormouse.rows.latest import Changes, changes_in_files
 from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.state.sources import Source, on_error_of
@@ -197,7 +197,7 @@ def loader_of(
         dialect=csv_dialect(table.properties),
         on_error=lambda key: on_error_of(key) or table.properties.ingest_on_error,
         store=store,
-        changes=changes_of(table),
+        changes=changes_in_files(table),
         order=order,
     )
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dormouse.arrow.types import conform, frame_schema, pandas_schema
 from dormouse.errors import InvalidRequestError, MissingPackageError
+from dormouse.schema.schema import CHANGE
 from dormouse.shards.read_counters import ReadCounters
 from dormouse.showing import MAX_CELL, HtmlText, Shown, show_table
 
@@ -218,34 +219,25 @@ def _imported(package: str) -> ModuleType:
     return import_module(package)
 
 
-CHANGE = "_change"
-"""The column that says what happened to a row: ``insert`` or ``delete``."""
-
-
 def with_changes(
-    added: QueryResult, deleted: Iterable[pa.RecordBatch], limit: int | None
+    found: QueryResult, changes: Iterable[tuple[str, pa.RecordBatch]], limit: int | None
 ) -> QueryResult:
-    """Return the rows of both, up to a limit, each with what happened to it as its first column.
-
-    Raises:
-        InvalidRequestError: they have a column of that name.
+    """Return rows in place of those that were `found`, up to a limit, each with what happened to it
+    as its first column.
     """
-    if CHANGE in added.schema.names:
-        raise InvalidRequestError(
-            f"a column of the table is called {CHANGE}", hint="ask for other columns, or rename it"
-        )
-    schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *added.schema])
+    schema = pa.schema([pa.field(CHANGE.name, pa.string(), nullable=False), *found.schema])
 
     def batches() -> Iterator[pa.RecordBatch]:
         left = limit
-        for change, rows in (("insert", added.batches), ("delete", deleted)):
-            for batch in rows:
-                some = batch if left is None else batch.slice(0, left)
-                left = None if left is None else left - some.num_rows
-                named = pa.repeat(pa.scalar(change), some.num_rows)
-                yield pa.RecordBatch.from_arrays([named, *some.columns], schema=schema)
+        for change, batch in changes:
+            some = batch if left is None else batch.slice(0, left)
+            left = None if left is None else left - some.num_rows
+            named = pa.repeat(pa.scalar(change), some.num_rows)
+            yield pa.RecordBatch.from_arrays([named, *some.columns], schema=schema)
+            if left == 0:
+                return
 
-    return replace(added, schema=schema, batches=PeekableBatches(batches()))
+    return replace(found, schema=schema, batches=PeekableBatches(batches()))
 
 
 def _show_rows(

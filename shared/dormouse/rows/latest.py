@@ -94,7 +94,7 @@ class Changes:
                 yield field.name, missing, "there is no value, and the column cannot be null"
 
 
-def changes_of(table: Table) -> Changes | None:
+def changes_in_files(table: Table) -> Changes | None:
     """Return how files say what becomes of rows of a table; None if it keeps all rows."""
     properties = table.properties
     return Changes(table.schema, properties.latest_by) if properties.keep == "latest" else None

@@ -393,7 +393,7 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
     """
     from dormouse.files.formats import counted_reading, read_source
     from dormouse.files.rejects import Rejects
-    from dormouse.rows.latest import changes_of
+    from dormouse.rows.latest import changes_in_files
 
     rejects = Rejects("the rows")
     skips = table.properties.ingest_on_error == "skip"
@@ -402,7 +402,7 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
         with counted_reading(path):
-            schema = changes.file_schema if (changes := changes_of(table)) else table.schema
+            schema = changes.file_schema if (changes := changes_in_files(table)) else table.schema
             skipped = rejects if skips else None
             batches = read_source(path, path.name, schema, dialect, rejects=skipped)
             batches = changes.checked(batches) if changes else batches

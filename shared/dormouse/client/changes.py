@@ -1,0 +1,285 @@
+"""What changed in a table since a version: rows that came, were changed, and are gone.
+
+A table that keeps all rows has what ingests added, as they wrote it. In one that keeps the latest
+rows, what came may be an older row than the one that is there. So its two versions are compared,
+for the keys that were written or deleted in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import structs
+
+from dormouse.access import EVERYTHING
+from dormouse.arrow.order import requested_ranges, row_keys
+from dormouse.arrow.values import sort_columns
+from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
+from dormouse.features import pins
+from dormouse.features.versions import ingested_since, read_as_of
+from dormouse.keys import Key, KeyRange
+from dormouse.ports import Services
+from dormouse.query.result import PeekableBatches, QueryResult, with_changes
+from dormouse.query.rows import query_rows, query_slices
+from dormouse.query.selection import Selection, select, selected_ranges, slices_to_read
+from dormouse.rows.sorting import Sorter
+from dormouse.schema.schema import Schema
+from dormouse.shards.reading import Slice
+from dormouse.sql.conditions import parse_condition
+from dormouse.state.partitions import Shard
+from dormouse.state.state import Deletion, TableState
+from dormouse.state.versions import AsOf, checked_as_of
+from dormouse.tables.row_rules import row_rules
+from dormouse.tables.table import Table
+
+KEYS_AT_ONCE = 8192
+"""So many rows of both versions are in memory, and so many ranges in a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of the changes is wanted: with `deleted`, each row says what happened to it, and
+    rows that are gone come too; with `before`, also what changed rows were."""
+
+    columns: Sequence[str] | None = None
+    where: str | None = None
+    limit: int | None = None
+    deleted: bool = False
+    before: bool = False
+
+
+def changes_of(services: Services, table: Table, since: AsOf, wanted: Wanted) -> QueryResult:
+    """Return what changed since a version, as `TableHandle.changes` says."""
+    since = _version_of(services, table, since)
+    state = services.store(table).current()
+    now_ms = services.clock.now_ms()
+    parse = (
+        None if wanted.where is None else parse_condition(wanted.where, table.schema, now_ms=now_ms)
+    )
+    selection = select(
+        table.schema,
+        state.version,
+        now_ms,
+        permission=EVERYTHING,  # AWS decides about what this process reads
+        columns=wanted.columns,
+        condition=parse,
+        limit=wanted.limit,
+    )
+    if table.properties.keep == "latest":
+        return _Comparison(services, table, since, state, selection).result(wanted).for_programs()
+    return _added(services, table, since, selection, wanted).for_programs()
+
+
+def _version_of(services: Services, table: Table, since: AsOf) -> int:
+    since = checked_as_of(since)
+    named = {pin.owner.name: pin.version for pin in pins.tags_of(services, table)}
+    if isinstance(since, str) and since in named:
+        return named[since]  # its version need not be readable
+    if isinstance(since, int):
+        return since
+    try:
+        return read_as_of(services, table, since)[1].version
+    except NotBegunError:
+        return 0  # all rows came later
+
+
+def _added(
+    services: Services, table: Table, since: int, selection: Selection, wanted: Wanted
+) -> QueryResult:
+    """Return the rows ingested and not deleted since a version, a few shards at a time; with
+    deleted ones, those of that version that were deleted since follow.
+    """
+    shards, deletions, newest = ingested_since(services, table, since)
+    selection = replace(selection, version=newest)
+    added = _as_ingested(services, table, shards, deletions, selection)
+    if not wanted.deleted:
+        return added
+    lost = _deleted(services, table, since, deletions, selection)
+    kinds = chain(
+        (("insert", batch) for batch in added.batches), (("delete", batch) for batch in lost)
+    )
+    return with_changes(added, kinds, wanted.limit)
+
+
+def _as_ingested(
+    services: Services,
+    table: Table,
+    shards: Iterable[Shard],
+    deletions: tuple[Deletion, ...],
+    selection: Selection,
+) -> QueryResult:
+    """Return rows of shards as ingest wrote them, but for those that deletions hide."""
+    rules = {"filters": "", "aggregations": "", "keep": "all", "latest_by": ""}
+    plain = replace(table, properties=structs.replace(table.properties, **rules))
+    parts = ([Slice(shard, KeyRange(), deletions)] for shard in shards)
+    return query_slices(services, plain, parts, selection)
+
+
+def _deleted(
+    services: Services,
+    table: Table,
+    since: int,
+    deletions: tuple[Deletion, ...],
+    selection: Selection,
+) -> Iterable[pa.RecordBatch]:
+    """Return the selected rows of a version that later deletions hide."""
+    if not row_rules(table.schema, table.properties).is_empty:
+        raise InvalidRequestError(
+            f"the rules of table {table.name!r} make other rows of those that were ingested, so it "
+            "is not known which were deleted",
+            hint="ask for changes without deleted rows",
+        )
+    if not deletions or not since:
+        return ()
+    before = read_as_of(services, table, since)[1]
+    return _hidden(services, table, before, deletions, selection).batches
+
+
+def _hidden(
+    services: Services,
+    table: Table,
+    before: TableState,
+    deletions: tuple[Deletion, ...],
+    selection: Selection,
+) -> QueryResult:
+    parts = slices_to_read(before, selected_ranges(table, selection))
+    return query_slices(services, table, parts, selection, lost_by=deletions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Two versions of a table that keeps the latest rows: that of `since`, and the newest one."""
+
+    services: Services
+    table: Table
+    since: int
+    state: TableState
+    selection: Selection
+
+    def result(self, wanted: Wanted) -> QueryResult:
+        """Return what is in one version and not in the other."""
+        found = self._rows(self.state, self.selection, (_NOTHING,))
+        kinds = {"insert", "update"}
+        if wanted.deleted:
+            kinds |= {"delete", "before"} if wanted.before else {"delete"}
+        rows = (each for each in self._changes() if each[0] in kinds)
+        named = with_changes(found, rows, wanted.limit)
+        if wanted.deleted:
+            return named
+        batches = PeekableBatches(batch.select(found.schema.names) for batch in named.batches)
+        return replace(named, schema=found.schema, batches=batches)
+
+    def _rows(
+        self, state: TableState, selection: Selection, ranges: Sequence[KeyRange]
+    ) -> QueryResult:
+        chosen = replace(selection, version=state.version, ranges=tuple(ranges), limit=None)
+        return query_rows(self.services, self.table, state, chosen)
+
+    def _changes(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows that differ, with what happened to them."""
+        names = [field.name for field in self.table.schema.row_keys]
+        columns = [f.name for f in self.table.schema.fields if f.name in self.selection.columns]
+        needed = replace(self.selection, columns=tuple(dict.fromkeys([*names, *columns])))
+        earlier = read_as_of(self.services, self.table, self.since)[1] if self.since else None
+        for keys in self._written_keys(earlier):
+            ranges = requested_ranges(self.table.schema, list(map(KeyRange.exactly, keys)))
+            after = _whole(self._rows(self.state, needed, ranges))
+            before = after.slice(0, 0)
+            if earlier is not None:
+                before = _whole(self._rows(earlier, needed, ranges))
+            for kind, rows in _differences(before, after, names):
+                for batch in rows.select(list(self.selection.columns)).to_batches():
+                    yield kind, batch
+
+    def _written_keys(self, earlier: TableState | None) -> Iterator[list[Key]]:
+        """Yield the row keys of which rows were written or deleted in between, some at a time; in
+        order, and each once.
+        """
+        keys = Schema(self.table.schema.row_keys)
+        names = tuple(field.name for field in keys.row_keys)
+        selection = Selection(self.state.version, names, (KeyRange(),), None, None, 0)
+        shards, deletions = self._written(earlier)
+        with TemporaryDirectory(dir=self.services.scratch) as folder:
+            sorter = Sorter(keys, Path(folder), memory_bytes=self.services.memory_bytes)
+            for batch in _as_ingested(self.services, self.table, shards, (), selection).batches:
+                sorter.add(batch)
+            if deletions and earlier is not None:
+                chosen = replace(selection, version=earlier.version, time_ms=self.selection.time_ms)
+                for batch in _hidden(self.services, self.table, earlier, deletions, chosen).batches:
+                    sorter.add(batch)
+            yield from batched_keys(sorter.sorted_rows(), keys)
+
+    def _written(self, earlier: TableState | None) -> tuple[Sequence[Shard], tuple[Deletion, ...]]:
+        """Return the shards that were ingested in between, and the deletions; if that is not known
+        any more, the shards that only one of both versions has.
+        """
+        try:
+            shards, deletions, _ = ingested_since(self.services, self.table, self.since)
+        except NotFoundError:
+            if earlier is None:
+                raise
+        else:
+            return shards, deletions
+        old, new = (
+            {each.shard: state.shards[each.shard] for each in state.all_references()}
+            for state in (earlier, self.state)
+        )
+        known = {each.id for each in earlier.deletions}
+        later = tuple(each for each in self.state.deletions if each.id not in known)
+        differing = old.keys() ^ new.keys()
+        return [(old | new)[shard] for shard in sorted(differing)], later
+
+
+def _whole(found: QueryResult) -> pa.Table:
+    return pa.Table.from_batches(found.batches, found.schema)
+
+
+_NOTHING = KeyRange((), ())
+
+
+def batched_keys(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[list[Key]]:
+    """Yield the keys of sorted rows, each once, `KEYS_AT_ONCE` at a time."""
+    keys = (key for batch in batches for key in row_keys(batch, range(batch.num_rows), schema))
+    distinct = (key for key, _ in groupby(keys))
+    while some := list(islice(distinct, KEYS_AT_ONCE)):
+        yield some
+
+
+def _differences(
+    before: pa.Table, after: pa.Table, keys: Sequence[str]
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield which rows came, changed or are gone, and what those that changed were `before`."""
+    old, new = (
+        rows.select(keys).append_column(name, pa.array(range(rows.num_rows), pa.int64()))
+        for rows, name in ((before, "old"), (after, "new"))
+    )
+    both = old.join(new, keys=list(keys), join_type="full outer").combine_chunks()
+    is_new, is_gone = pc.is_null(both["old"]), pc.is_null(both["new"])
+    yield "insert", after.take(both["new"].filter(is_new))
+    yield "delete", before.take(both["old"].filter(is_gone))
+    stays: Any = pc.invert(pc.or_(is_new, is_gone))
+    old_rows = before.take(both["old"].filter(stays))
+    new_rows = after.take(both["new"].filter(stays))
+    differs = _differ(old_rows, new_rows)
+    yield "before", old_rows.filter(differs)
+    yield "update", new_rows.filter(differs)
+
+
+def _differ(old: pa.Table, new: pa.Table) -> Any:
+    """Return which rows of two tables of one length differ in a column."""
+    count = old.num_rows
+    differs: Any = pa.repeat(pa.scalar(False), count)
+    for column in pa.concat_tables([old, new]).columns:
+        for cells in sort_columns(column.combine_chunks()):
+            a, b = cells.slice(0, count), cells.slice(count)
+            same: Any = pc.fill_null(pc.equal(a, b), pa.scalar(False))
+            nulls: Any = pc.and_(pc.is_null(a), pc.is_null(b))
+            differs = pc.or_(differs, pc.invert(pc.or_(same, nulls)))
+    return differs
