@@ -65,26 +65,30 @@ class SelectedRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict
 class ReadTable(SelectedRows, frozen=True, forbid_unknown_fields=True):
     """The version of a table that a job reads, and what reading its rows needs.
 
-    `filters` and `aggregations` are the row rules when the job began. So all its parts read the
-    same rows, whatever changes in the table meanwhile.
+    The properties are the row rules when the job began. So all its parts read the same rows,
+    whatever changes in the table meanwhile.
     """
 
     id: str
     name: str
     filters: str = ""
     aggregations: str = ""
+    keep: str = "all"
+    latest_by: str = ""
 
     @staticmethod
     def of(table: Table, selection: Selection) -> ReadTable:
         """Return what is to be read of a table as it is now."""
-        rules = (table.properties.filters, table.properties.aggregations)
+        of = table.properties
+        rules = of.filters, of.aggregations, of.keep, of.latest_by
         rows = store_selection(selection, table.schema)
         return ReadTable(rows, table.id, table.name, *rules)
 
     @property
     def table(self) -> Table:
         """The table when the job began, with the properties that reading its rows needs."""
-        rules = {"filters": self.filters, "aggregations": self.aggregations}
+        names = ("filters", "aggregations", "keep", "latest_by")
+        rules = {name: getattr(self, name) for name in names}
         return Table(self.id, self.name, self.schema, properties_of({}, rules))
 
 

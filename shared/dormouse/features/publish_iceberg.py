@@ -20,7 +20,7 @@ from hashlib import blake2b
 import msgspec
 
 from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
-from dormouse.iceberg.dead_rows import find_dead_rows
+from dormouse.iceberg.dead_rows import find_dead_rows, find_hidden_rows
 from dormouse.iceberg.metadata import Previous, parse_metadata, read_previous
 from dormouse.iceberg.publication import Changes, Source, changes_since, plan_publication
 from dormouse.iceberg.views import published_name
@@ -187,7 +187,10 @@ def _publish(services: Services, table: Table, record: PublicationRecord) -> boo
         plan = plan_after(previous)
     except (NotFoundError, CorruptDataError):  # in what is published: as if it were not
         plan = plan_after(None)
-    rows = find_dead_rows(services.storage, table, plan.unranked, services.cache)
+    if table.properties.keep == "latest":
+        rows = find_hidden_rows(services, table, plan.unranked, plan.live)
+    else:
+        rows = find_dead_rows(services.storage, table, plan.unranked, services.cache)
     publication = plan.publication(rows)
     services.storage.expose(data_prefix(table.id))
     for made in publication.objects:

@@ -5,15 +5,143 @@ and those that deletions hide, by reading the columns that these name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.order import rows_in_ranges
+from dormouse.arrow.types import arrow_schema, conform
 from dormouse.cache import Cache
 from dormouse.iceberg.avro import RowRange
 from dormouse.iceberg.liveness import LiveShard
-from dormouse.keys import Key, KeyRange
+from dormouse.keys import Key, KeyRange, complement
 from dormouse.ports import Storage
-from dormouse.query.rows import count_slices, hidden_rows
-from dormouse.shards.reading import Slice
+from dormouse.query.rows import ROW, count_slices, hidden_rows, numbered_rows
+from dormouse.rows.aggregation import latest_rows
+from dormouse.rows.deletions import deletions_for
+from dormouse.rows.latest import entombed
+from dormouse.rows.predicates import Predicate
+from dormouse.rows.sorting import Sorter
+from dormouse.schema.schema import RESERVED, SEQUENCE, TOMBSTONE, Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.shards.read_counters import CountedObjects, ReadCounters
+from dormouse.shards.reading import Slice, find_blocks
+from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
+
+
+class ReadResources(Protocol):
+    """What finding dead rows needs of the process that does it; `ports.Services` has it."""
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the shards."""
+
+    @property
+    def scratch(self) -> Path:
+        """A local folder."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that sorting may use."""
+
+    @property
+    def cache(self) -> Cache:
+        """The objects that the process has read."""
+
+
+def find_hidden_rows(
+    resources: ReadResources,
+    table: Table,
+    shards: Mapping[str, LiveShard],
+    live: Mapping[str, LiveShard],
+) -> dict[str, tuple[RowRange, ...]]:
+    """Return the row numbers of the dead rows of some of the `live` shards of a table that keeps
+    the latest rows, by shard id: those in dead key ranges, tombstones, and all but the latest row
+    of each key.
+
+    The keys of all rivals are sorted together, in scratch space if there are many.
+
+    Raises: as `find_dead_rows`.
+    """
+    found: dict[str, tuple[RowRange, ...]] = {}
+    for rivals in sorted({each.rivals for each in shards.values()}):
+        together = [live[shard] for shard in rivals]
+        rows = _hidden_together(resources, table, together)
+        found |= {each.shard.id: dead for each, dead in zip(together, rows, strict=True)}
+    return {shard: found[shard] for shard in shards}
+
+
+_SHARD = Field(f"{RESERVED}shard", Primitive.LONG)
+
+
+def _hidden_together(
+    resources: ReadResources, table: Table, shards: Sequence[LiveShard]
+) -> list[tuple[RowRange, ...]]:
+    rules = row_rules(table.schema, table.properties)
+    stored, aggregation = rules.stored_schema(table.schema), rules.aggregation
+    assert aggregation is not None  # the table keeps the latest rows
+    by = [table.schema.field_named(aggregation.by)] if aggregation.by else []
+    order = Schema(table.schema.row_keys, (), (*by, SEQUENCE, TOMBSTONE, ROW, _SHARD), is_part=True)
+    dead = [_DeadRows(live.shard.rows) for live in shards]
+    with TemporaryDirectory(dir=resources.scratch) as folder:
+        sorter = Sorter(order, Path(folder), memory_bytes=resources.memory_bytes)
+        for number, live in enumerate(shards):
+            for batch in _live_rows(resources, table, stored, aggregation.by, live):
+                of_shard = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
+                sorter.add(conform(batch.append_column(_SHARD.name, of_shard), arrow_schema(order)))
+        for batch in latest_rows(sorter.sorted_rows(), order, aggregation):
+            alive = batch.filter(pc.is_null(batch.column(TOMBSTONE.name)))
+            of_shards: Any = alive.column(_SHARD.name)
+            for number in of_shards.unique().to_pylist():
+                dead[number].skip(alive.filter(pc.equal(of_shards, number)).column(ROW.name))
+    return [each.ranges() for each in dead]
+
+
+def _live_rows(
+    resources: ReadResources, table: Table, stored: Schema, by: str, live: LiveShard
+) -> Iterator[pa.RecordBatch]:
+    """Yield what decides about the rows of a shard that are in no dead key range."""
+    made = deletions_for(stored, live.deletions) if live.deletions else None
+    schema = made.schema if made else stored
+    names = {*(field.name for field in schema.row_keys), by, SEQUENCE.name, TOMBSTONE.name}
+    names |= made.hidden.columns if made else set()
+    columns = [field.name for field in schema.fields if field.name in names]
+    objects = CountedObjects(resources.storage, ReadCounters())
+    slices = [Slice(live.shard, KeyRange())]
+    (blocks,) = find_blocks(objects, table.id, slices, table.schema, resources.cache)
+    rows = numbered_rows(objects, table.id, blocks, schema, columns)
+    ranges = complement(list(live.dead)) if live.dead else [KeyRange()]
+    parts = (part for batch in rows for part in rows_in_ranges(batch, ranges, table.schema))
+    if made is None:
+        yield from parts
+        return
+    for part, hidden in Predicate(made.hidden, schema).tested(parts):
+        yield entombed(part, hidden, Schema(schema.row_keys, (), (TOMBSTONE,)), by, 0)
+
+
+class _DeadRows:
+    """The rows of a shard that are not skipped; those to skip come in ascending order."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._next = rows, 0
+        self._dead: list[RowRange] = []
+
+    def skip(self, rows: Any) -> None:
+        """Skip rows by their numbers."""
+        before = pa.concat_arrays([pa.array([self._next - 1], pa.int64()), rows[:-1]])
+        gaps = pc.greater(rows, pc.add(before, 1))
+        starts, ends = (each.filter(gaps).to_pylist() for each in (pc.add(before, 1), rows))
+        self._dead += zip(starts, ends, strict=True)
+        self._next = rows[-1].as_py() + 1
+
+    def ranges(self) -> tuple[RowRange, ...]:
+        """Return the ranges of the other rows."""
+        rest = [(self._next, self._rows)] if self._next < self._rows else []
+        return (*self._dead, *rest)
 
 
 def find_dead_rows(

@@ -8,7 +8,7 @@ rows may be dead while others are not. So may those that a deletion hides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from dormouse.keys import Key, KeyRange, complement, encode_key
@@ -23,17 +23,42 @@ ENTRIES = 1000
 @dataclass(frozen=True, slots=True)
 class LiveShard:
     """A shard with live rows, the key ranges of its dead ones, in order, and the deletions that may
-    hide others.
+    hide others. In a table that keeps the latest rows, `rivals` are the ids of the shards, itself
+    too, whose rows may hide each other: their key ranges form one.
     """
 
     shard: Shard
     dead: tuple[KeyRange, ...] = ()
     deletions: tuple[Deletion, ...] = ()
+    rivals: tuple[str, ...] = ()
 
     @property
     def is_partly_dead(self) -> bool:
         """Return whether some of its rows may be dead."""
-        return bool(self.dead or self.deletions)
+        return bool(self.dead or self.deletions or self.rivals)
+
+
+def with_rivals(groups: Mapping[Key, Sequence[LiveShard]]) -> dict[Key, list[LiveShard]]:
+    """Return the shards of a table that keeps the latest rows, with the rivals of each."""
+    rivals: dict[str, tuple[str, ...]] = {}
+    together: list[str] = []
+    end = b""
+    by_key = sorted((live.shard for group in groups.values() for live in group), key=_low)
+    for shard in by_key:
+        if together and shard.low > end:
+            rivals |= dict.fromkeys(together, tuple(sorted(together)))
+            together = []
+        together.append(shard.id)
+        end = max(end, shard.high)
+    rivals |= dict.fromkeys(together, tuple(sorted(together)))
+    return {
+        key: [replace(live, rivals=rivals[live.shard.id]) for live in group]
+        for key, group in groups.items()
+    }
+
+
+def _low(shard: Shard) -> bytes:
+    return shard.low
 
 
 def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:

@@ -221,6 +221,7 @@ def delete_name(place: Place, live: LiveShard) -> str:
     """Return the `content_name` of the file with the dead rows of a shard."""
     ends = [[gap.low.hex(), None if gap.high is None else gap.high.hex()] for gap in live.dead]
     ends += [[each.id, str(each.number)] for each in live.deletions]
+    ends += [[rival, ""] for rival in live.rivals]
     ending = "parquet" if place.format_version == 2 else "puffin"
     return f"{place.digest('dead', live.shard.id, json.dumps(ends))}.{ending}"
 

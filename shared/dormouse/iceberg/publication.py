@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dormouse.iceberg.avro import DELETES, FOLDED_SEQUENCE, RowRange
-from dormouse.iceberg.liveness import LiveShard, cut_into_manifests, live_shards, quick_shards
+from dormouse.iceberg.liveness import (
+    LiveShard,
+    cut_into_manifests,
+    live_shards,
+    quick_shards,
+    with_rivals,
+)
 from dormouse.iceberg.manifests import (
     DeleteFile,
     Lineage,
@@ -297,15 +303,18 @@ class Draft:
             steps.append(Step(APPENDED + own, how, [*base, *news], before, added))
         is_known = self.changes is not None or (self.previous is None and not self.purged)
         is_same = is_known and totals.live_rows == before.live_rows and not changes.restored
+        if changes.added and not appended:
+            is_same = False  # as many rows, of which some are others
         return [*steps, Step(own, "replace" if is_same else "overwrite", folded, totals)]
 
     def _appended(self, changes: Changes) -> list[list[Shard]]:
         """Return the shards that are new to readers, in the manifests to make of them.
 
         At first these are all there are. Nothing is said of rows that were purged since, nor of
-        those added to rows that were restored.
+        those added to rows that were restored; nor in a table that keeps the latest rows, as who
+        follows appended rows would take tombstones for rows.
         """
-        if self.purged or changes.restored:
+        if self.purged or changes.restored or self.source.table.properties.keep == "latest":
             return []
         if self.previous is None:
             return [[live.shard for live in shards] for shards in self.manifests]
@@ -353,10 +362,11 @@ __all__ = ["NewObject", "Plan", "Publication", "Published", "Source", "plan_publ
 class Plan:
     """A publication that lacks nothing but the row numbers of some dead rows.
 
-    `unranked` has the shards of those, with the key ranges, by shard id.
+    `unranked` has the shards of those, with the key ranges, by shard id; `live` has all shards.
     """
 
     unranked: Mapping[str, LiveShard]
+    live: Mapping[str, LiveShard]
     _draft: Draft
 
     def publication(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> Publication:
@@ -386,15 +396,18 @@ def plan_publication(
     kept = None if previous is None or purged or not _fits(previous, source) else previous
     listed = listed_schema(table.schema, kept.metadata if kept else None, sequence)
     place = Place(table.id, source.root, table.schema, source.format_version, sequence, listed)
-    manifests = cut_into_manifests(live_shards(state))
+    groups = live_shards(state)
+    keeps_latest = table.properties.keep == "latest"
+    manifests = cut_into_manifests(with_rivals(groups) if keeps_latest else groups)
     known = {content_name(file["file_path"]): file for file in kept.deletes} if kept else {}
     partly = [live for shards in manifests for live in shards if live.is_partly_dead]
     unranked = {live.shard.id: live for live in partly if delete_name(place, live) not in known}
     lineage = {}
     if kept is not None and source.format_version >= 3:
         lineage = kept.lineage({data_name(place, [live.shard for live in m]) for m in manifests})
+    live = {each.shard.id: each for shards in manifests for each in shards}
     draft = Draft(source, place, state, changes, kept, now_ms, manifests, known, lineage, purged)
-    return Plan(unranked, draft)
+    return Plan(unranked, live, draft)
 
 
 def _fits(previous: Previous, source: Source) -> bool:

@@ -314,7 +314,7 @@ class View:
 
 def published_name(table: Table) -> str:
     """Return the name under which readers find the stored rows of a table."""
-    has_rules = not row_rules(table.schema, table.properties).is_empty
+    has_rules = not row_rules(table.schema, table.properties).after_publishing().is_empty
     return table.name + PARTS if has_rules else table.name
 
 
@@ -386,7 +386,7 @@ def _queries(table: Table, parts: str) -> dict[str, str]:
     Raises:
         InvalidRequestError: SQL cannot say a rule of the table.
     """
-    rules = row_rules(table.schema, table.properties)
+    rules = row_rules(table.schema, table.properties).after_publishing()
     return {each.name: _query(each, table.schema, rules, parts) for each in DIALECTS}
 
 

@@ -23,8 +23,8 @@ from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.predicates import Predicate, ValueBounds, aggregated, filter_predicate
-from dormouse.schema.schema import RESERVED, Schema
-from dormouse.schema.types import FILTERED
+from dormouse.schema.schema import RESERVED, Field, Schema
+from dormouse.schema.types import FILTERED, Primitive
 from dormouse.shards.decoding import read_blocks
 from dormouse.shards.read_counters import READ_THREADS, READS_AT_ONCE, CountedObjects, ReadCounters
 from dormouse.shards.reading import (
@@ -529,7 +529,23 @@ def _by_footer(
 
 BLOCKS_AT_ONCE = 64
 """At most half a million rows are read at once: a block has up to 8,192."""
-_ROW = f"{RESERVED}row"
+ROW = Field(f"{RESERVED}row", Primitive.LONG)
+"""The number of a row in its shard, from 0."""
+
+
+def numbered_rows(
+    objects: CountedObjects, table_id: str, blocks: Blocks, schema: Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of blocks of a whole shard, with some columns of a schema, and `ROW`."""
+    firsts = [0, *accumulate(blocks.index.rows(number) for number in blocks.index.blocks)]
+    for start in range(0, len(blocks.numbers), BLOCKS_AT_ONCE):
+        some = tuple(blocks.numbers[start : start + BLOCKS_AT_ONCE])
+        read = [replace(blocks, numbers=some)]
+        (rows,) = read_blocks(objects, table_id, read, schema, columns)
+        places = chain.from_iterable(range(firsts[n], firsts[n + 1]) for n in some)
+        for batch in rows:
+            numbers = pa.array(islice(places, batch.num_rows), pa.int64())
+            yield batch.append_column(ROW.name, numbers)
 
 
 def hidden_rows(
@@ -547,20 +563,9 @@ def hidden_rows(
     wanted = [field.name for field in made.schema.fields if field.name in made.hidden.columns]
     objects, slices = CountedObjects(storage, ReadCounters()), [Slice(shard, KeyRange())]
     (whole,) = needed_blocks(objects, cache, table, slices, made.hidden, footers=True)
-    firsts = [0, *accumulate(whole.index.rows(number) for number in whole.index.blocks)]
     spans = [span for each in deletions for span in each.spans]
     in_spans = {n for span in spans for n in narrow(whole, span, table.schema).numbers}
-    numbers = [number for number in whole.numbers if number in in_spans]
-
-    def numbered() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(numbers), BLOCKS_AT_ONCE):
-            some = tuple(numbers[start : start + BLOCKS_AT_ONCE])
-            blocks = [replace(whole, numbers=some)]
-            (rows,) = read_blocks(storage, table.id, blocks, made.schema, wanted)
-            places = chain.from_iterable(range(firsts[n], firsts[n + 1]) for n in some)
-            for batch in rows:
-                numbers_of_rows = pa.array(islice(places, batch.num_rows), pa.int64())
-                yield batch.append_column(_ROW, numbers_of_rows)
-
-    for batch in Predicate(made.hidden, made.schema).apply(numbered()):
-        yield from batch.column(_ROW).to_pylist()  # type: ignore[misc]  # none is null
+    numbers = tuple(number for number in whole.numbers if number in in_spans)
+    rows = numbered_rows(objects, table.id, replace(whole, numbers=numbers), made.schema, wanted)
+    for batch in Predicate(made.hidden, made.schema).apply(rows):
+        yield from batch.column(ROW.name).to_pylist()  # type: ignore[misc]  # none is null

@@ -119,6 +119,12 @@ class RowRules:
         tested = (each.columns for each in (self.where, self.kept) if each is not None)
         return frozenset(aged).union(*tested)
 
+    def after_publishing(self) -> RowRules:
+        """Return what readers of Iceberg still have to do: they are told which rows are hidden by
+        the latest ones.
+        """
+        return replace(self, aggregation=None) if self.keeps_latest else self
+
     def stored_schema(self, schema: Schema) -> Schema:
         """Return the columns that shards have of a table with this schema."""
         return schema.with_values(TOMBSTONE, SEQUENCE) if self.keeps_latest else schema

@@ -67,7 +67,7 @@ def check_published(schema: Schema, properties: Properties) -> None:
     if not is_published(properties):
         return
     check_publishable(schema, int(properties.iceberg_format))
-    rules = row_rules(schema, properties)
+    rules = row_rules(schema, properties).after_publishing()
     if rules.is_empty or properties.iceberg_parts == "yes":
         return
     if rules.aggregates:
