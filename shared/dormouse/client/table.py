@@ -39,7 +39,7 @@ from dormouse.messages.requests import (
     UntagVersion,
 )
 from dormouse.ports import Services
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import CHANGE, Field, Schema
 from dormouse.showing import HtmlText, Listing, Shown, show_table
 from dormouse.state.jobs import JobRecord
 from dormouse.state.versions import AsOf
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from dormouse.features.checking import CheckReport, Progress
     from dormouse.features.purge import Proof
     from dormouse.features.rebuild import RebuildReport
+    from dormouse.files.frames import Frame
     from dormouse.messages.stages import SelectionMessage
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
@@ -671,22 +672,33 @@ class TableHandle(Shown):
         self.queues.send(messages)
         return result
 
-    def delete(self, where: str = "", keys: Sequence[KeyLike] = ()) -> int:
+    def delete(self, where: str = "", keys: Sequence[KeyLike] | Frame = ()) -> int:
         """Delete all rows that match a condition or begin with a key; return the first version
-        without them.
+        without them. A frame of keys has the columns of row keys.
 
         They are hidden from all readers at once. Rows that come later are not affected, and earlier
         versions keep them. Compactions leave them out of what they write: `purge` removes rows from
         every object.
 
+        A table that keeps the latest rows takes a frame of any length, as one file of rows that
+        delete: it also needs the sort keys and the column `latest_by`, if the table has these.
+
         Raises:
             InvalidRequestError: not exactly one of both is given, or it does not fit the table; or
                 too many deletions are not applied to all shards yet.
+            RefusedSourceError: the frame does not fit the table.
             NotFoundError: the table was deleted.
         """
+        from dormouse.files.frames import frame_reader
         from dormouse.messages.stages import SelectionMessage
 
         name = self.current().name
+        if not isinstance(keys, Sequence):
+            rows = frame_reader(keys).read_all()
+            if self.current().properties.keep == "latest" and not where:
+                self.ingest(rows.append_column(CHANGE.name, [["delete"] * len(rows)])).wait()
+                return self.services.store(self.current()).current().version
+            keys = rows.to_pylist()
         selection = SelectionMessage(keys=KeyCodec(self.schema).keys_to_json(keys), where=where)
         self._administer(DeleteRows(self.services.ids.new(), name, selection))
         return self.services.store(self.current()).current().version

@@ -1,0 +1,249 @@
+"""Tables that keep the latest row of each key: what is latest, and what must not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.features.copying import copy_table
+from tests.support.every_type import EVERY_TYPE, row_of_every_type
+
+COLUMNS = pa.schema({"id": pa.int64(), "o": pa.int64(), "v": pa.string(), "_change": pa.string()})
+YEAR = 365 * 24 * 60 * 60
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Any:
+    with Instance.open(tmp_path / "mice", background=False) as opened:
+        yield opened
+
+
+def create(instance: Instance, by: str = "", **properties: object) -> TableHandle:
+    given = {"keep": "latest", "latest_by": by, **properties}
+    return instance.create_table("t", "id:long, o:long, v:string", given, row_keys=["id"])
+
+
+def write(table: TableHandle, *rows: Sequence[object]) -> None:
+    """Ingest rows of id, order and value; a row without a value deletes."""
+    by = bool(table.current().properties.latest_by)
+    found = [
+        {"id": id_, "o": order, "v": value}
+        if value is not None
+        else {"id": id_, "o": order if by else None, "_change": "delete"}
+        for id_, order, value in rows
+    ]
+    table.ingest(pa.Table.from_pylist(found, schema=COLUMNS)).wait()
+
+
+def seen(table: TableHandle) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in table.query().to_arrow().to_pylist()}
+
+
+def compact(instance: Instance) -> None:
+    instance.compact("t", everything=True)
+    instance.wait()
+
+
+def test_the_row_that_came_last_is_the_latest_within_a_file_and_across(instance: Instance) -> None:
+    table = create(instance)
+    write(table, (1, 0, "a"), (2, 0, "z"), (1, 0, "b"), (2, 0, "a"))
+    assert seen(table) == {1: "b", 2: "a"}
+    write(table, (2, 0, None), (1, 0, "c"))
+    write(table, (2, 0, "again"))
+    assert seen(table) == {1: "c", 2: "again"}
+    compact(instance)
+    assert (seen(table), table.state().rows) == ({1: "c", 2: "again"}, 2)
+
+
+def test_files_of_one_job_follow_each_other(instance: Instance, tmp_path: Path) -> None:
+    table = create(instance, ingest_batch_min_files=3)
+    files = []
+    for n, lines in enumerate(
+        (
+            '{"id":1,"o":0,"v":"z"}',
+            '{"id":1,"_change":"delete"}',
+            '{"id":1,"o":0,"v":"a"}\n{"id":2,"o":0,"v":"b"}',
+        )
+    ):
+        files.append(tmp_path / f"{n}.jsonl")
+        files[-1].write_text(lines)
+    table.ingest(files).wait()
+    assert (seen(table), len(table.shards())) == ({1: "a", 2: "b"}, 1)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_late_row_does_not_overwrite_a_later_one(instance: Instance, is_compacted: bool) -> None:
+    table = create(instance, by="o")
+    write(table, (1, 5, "five"), (2, 5, None), (3, 5, "five"))
+    if is_compacted:
+        compact(instance)
+    write(table, (1, 4, "late"), (2, 4, "late"), (3, 5, "tie"))
+    assert seen(table) == {1: "five", 3: "tie"}, "of equal ones, the last that came"
+    compact(instance)
+    assert seen(table) == {1: "five", 3: "tie"}
+    write(table, (2, 6, "six"))
+    assert seen(table) == {1: "five", 2: "six", 3: "tie"}
+
+
+def test_what_is_hidden_hides_older_rows_of_its_key(instance: Instance) -> None:
+    table = create(instance, filters="where(v <> 'gone')")
+    write(table, (1, 0, "a"), (2, 0, "a"), (3, 0, "a"), (4, 0, "a"))
+    write(table, (1, 0, "gone"), (2, 0, "b"), (3, 0, "b"))
+    table.delete("v = 'b'")
+    assert seen(table) == {4: "a"}
+    instance.compact("t")
+    instance.wait()
+    assert seen(table) == {4: "a"}
+    compact(instance)
+    assert (seen(table), table.state().rows) == ({4: "a"}, 1)
+
+
+def test_a_tombstone_stays_while_an_older_row_may_lie_in_another_shard(
+    instance: Instance,
+) -> None:
+    table = create(instance, compaction_files=2, compaction_size_ratio=1)
+    write(table, *((n, 0, "old") for n in range(500)))
+    write(table, (1, 0, None))
+    write(table, (2, 0, None))
+    write(table, (3, 0, None))
+    instance.compact("t")
+    instance.wait()
+    assert len(table.shards()) in (2, 3), "the large shard was not merged with the small ones"
+    assert table.count() == 497
+    compact(instance)
+    assert (table.count(), table.state().rows) == (497, 497)
+
+
+def test_tombstones_are_kept_for_late_rows_as_long_as_the_property_says(
+    instance: Instance,
+) -> None:
+    table = create(instance, by="o")
+    write(table, (1, 5, "five"), (2, 5, "five"))
+    write(table, (1, 6, None))
+    table.delete("id = 2")
+    compact(instance)
+    assert table.state().rows == 2, "both are tombstones"
+    write(table, (1, 4, "late"), (2, 4, "late"))
+    compact(instance)
+    assert (seen(table), table.state().rows) == ({}, 2)
+    instance.set_properties("t", {"tombstone_age_seconds": 0})
+    write(table, (3, 1, "new"))
+    compact(instance)
+    assert (seen(table), table.state().rows) == ({3: "new"}, 1)
+
+
+def test_values_of_every_type_are_blank_in_a_tombstone_and_stay_in_a_row(
+    instance: Instance,
+) -> None:
+    table = instance.create_table("t", EVERY_TYPE, {"keep": "latest"})
+    rows = [row_of_every_type(n) for n in range(20)]
+    table.ingest(pa.Table.from_pylist(rows, schema=table.query().schema)).wait()
+    before = table.query().to_arrow()
+    keys = list(zip(before["t"].to_pylist(), before["b"].to_pylist(), strict=True))
+    table.delete(keys=keys[1::2])
+    instance.compact("t")
+    instance.wait()
+    compact(instance)
+    kept = before.filter(pa.array([n % 2 == 0 for n in range(before.num_rows)]))
+    assert table.query().to_arrow().equals(kept)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"id": 1, "o": 1, "v": "x", "_change": "upsert"}, "row 1, column '_change'"),
+        ({"id": 1, "v": "x", "_change": "delete"}, "row 1, column 'v'"),
+        ({"id": 1, "o": 1, "_change": "update"}, "row 1, column 'v'"),
+        ({"id": None, "_change": "delete"}, "row 1, column 'id'"),
+    ],
+)
+def test_a_change_that_is_none_is_refused_with_its_row(
+    instance: Instance, row: Mapping[str, object], reason: str
+) -> None:
+    table = create(instance)
+    good = {"id": 7, "o": 1, "v": "seven", "_change": None}
+    with pytest.raises(RefusedSourceError, match=reason.replace("1", "2", 1)):
+        table.ingest(pa.Table.from_pylist([good, row], schema=COLUMNS)).wait()
+    assert seen(table) == {}
+
+
+def test_bad_changes_of_a_file_are_left_out_where_rows_may_be(
+    instance: Instance, tmp_path: Path
+) -> None:
+    table = create(instance, ingest_on_error="skip")
+    file = tmp_path / "changes.csv"
+    file.write_text("id,o,v,_change\n1,1,a,\n2,1,b,upsert\n3,1,,insert\n1,,,delete\n4,1,d,insert\n")
+    table.ingest(file).wait()
+    assert seen(table) == {4: "d"}
+
+
+def test_rules_that_do_not_fit_are_refused(instance: Instance) -> None:
+    for given in (
+        {"latest_by": "o"},
+        {"keep": "latest", "latest_by": "id"},
+        {"keep": "latest", "latest_by": "n"},
+        {"keep": "latest", "aggregations": "last(o), last(n)"},
+    ):
+        with pytest.raises(InvalidRequestError):
+            instance.create_table("u", "id:long, o:long, n:long?", given, row_keys=["id"])
+    table = create(instance, by="o")
+    for change in ({"keep": "all"}, {"latest_by": ""}):
+        with pytest.raises(InvalidRequestError, match="cannot change"):
+            instance.set_properties("t", change)
+    with pytest.raises(InvalidRequestError, match="older rows of a key would come back"):
+        table.purge("v = 'x'")
+
+
+def test_what_a_purge_takes_has_no_older_rows(instance: Instance) -> None:
+    table = create(instance)
+    write(table, (1, 0, "a"), (2, 0, "a"))
+    write(table, (1, 0, "b"), (2, 0, "b"))
+    table.purge(keys=[1]).wait()
+    assert seen(table) == {2: "b"}
+    assert table.prove_purge(keys=[1]).rows == 0
+
+
+def test_a_copy_and_an_export_have_the_latest_rows(instance: Instance, tmp_path: Path) -> None:
+    table = create(instance, by="o")
+    write(table, (1, 5, "five"), (2, 5, "five"))
+    compact(instance)
+    write(table, (1, 4, "late"), (2, 6, None), (3, 1, "new"))
+    with Instance.open(tmp_path / "others", background=False) as other:
+        _, messages = copy_table(
+            instance.services, table.current(), table.bucket.name, other.services, "t"
+        )
+        other.queues.send(messages)
+        copied = other.table("t")
+        assert seen(copied) == {1: "five", 3: "new"}
+        write(copied, (2, 5, "late"), (3, 0, "late"))
+        assert seen(copied) == {1: "five", 3: "new"}
+    manifest = table.export().wait()
+    assert manifest.rows == 2
+    asked = table.query(run="remote").to_arrow().to_pylist()
+    assert {row["id"]: row["v"] for row in asked} == {1: "five", 3: "new"}
+
+
+def test_keys_of_a_frame_are_deleted_however_many_they_are(instance: Instance) -> None:
+    table = create(instance)
+    write(table, *((n, 0, "x") for n in range(3000)))
+    table.delete(keys=pa.table({"id": range(0, 3000, 2)}))
+    assert table.count() == 1500
+    assert not table.state().deletions
+
+
+def test_a_number_that_is_there_twice_is_one_row(instance: Instance) -> None:
+    """An event id as the row key is all that takes duplicates away."""
+    table = create(instance)
+    for _ in range(3):
+        write(table, *((n, 0, "event") for n in range(10)), *((n, 0, "event") for n in range(5)))
+    assert (table.count(), instance.sql("SELECT count(*) c FROM t").to_arrow()["c"][0].as_py()) == (
+        10,
+        10,
+    )
