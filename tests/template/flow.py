@@ -6,21 +6,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
+import boto3
+import pytest
+from moto.moto_server import threaded_moto_server
+from moto.server import ThreadedMotoServer
 from moto.sqs.models import sqs_backends
+from werkzeug.serving import WSGIRequestHandler
 
+from dormouse.aws import clients, handling
 from dormouse.aws.wiring import Wiring, wire
 from dormouse.messages.stages import QUEUES
 from dormouse.settings import Settings
 from dormouse.state.sources import Source
 from dormouse.tables.table import Table
+from dormouse_cli.local import moto_server
+from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.resources import SENDER_ID
+from dormouse_cli.local.template import read
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file
-from tests.template.conftest import NAMES, QUEUE_OF, REGION
+from tests.template.conftest import NAMES, QUEUE_OF, REGION, TEMPLATE
 from tests.template.iam import Need, needs
 
+_Flow = TypeVar("_Flow", bound="Flow")
 STAGE_OF = {queue: stage for stage, queue in QUEUE_OF.items()}
 
 REQUEST_STEP = '"request_step"'
@@ -143,3 +153,44 @@ class Flow:
 def half_of(table: Table) -> str:
     """Return the id of the table that is half deleted beside this one."""
     return f"half{table.id[4:]}"
+
+
+@contextmanager
+def deployed(kind: type[_Flow], **variables: str) -> Iterator[_Flow]:
+    """Deploy the instance on an AWS in this process, which ends with the context.
+
+    `variables` are those of the functions' environment besides their names.
+    """
+    moto_server.make_atomic()
+    with pytest.MonkeyPatch.context() as patch:
+        dispatch = lambda _: moto_server.Dispatcher()  # noqa: E731
+        patch.setattr(threaded_moto_server, "DomainDispatcherApplication", dispatch)
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        patch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)  # it delays answers
+        # conditions of writes are tried on other servers than AWS's, by who may do more there
+        patch.setattr("dormouse.aws.clients.is_of_aws", lambda _: True)
+        for name, value in {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": REGION,
+            "DORMOUSE_INSTANCE": NAMES.instance,
+            "DORMOUSE_ACCOUNT": NAMES.account,
+            **variables,
+        }.items():
+            patch.setenv(name, value)
+        clients.session.cache_clear()  # an earlier test may have had other credentials
+        deployment = read(TEMPLATE, {"Instance": NAMES.instance}, endpoint)
+        deploy(deployment, boto3.Session(), endpoint)
+        flow = kind(boto3.Session().client("sqs"), boto3.Session().client("s3"))
+        see: Any = flow.see
+        clients.session().register("before-parameter-build", see)
+        patch.setattr(handling, "wiring", flow.wiring)
+        try:
+            yield flow
+        finally:
+            server.stop()
+            clients.session.cache_clear()

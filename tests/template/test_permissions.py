@@ -14,21 +14,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-import boto3
 import pytest
-from moto.moto_server import threaded_moto_server
-from moto.server import ThreadedMotoServer
-from werkzeug.serving import WSGIRequestHandler
 
-from dormouse.aws import clients, handling
 from dormouse.stored.paths import SPARK_CODE, data_prefix, state_prefix
-from dormouse_cli.local import moto_server
-from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.resources import SENDER_ID
-from dormouse_cli.local.template import read
 from tests.support.spark_package import package_in
-from tests.template.conftest import NAMES, REGION, ROLES, ROOT, TEMPLATE, Template
-from tests.template.flow import Flow
+from tests.template.conftest import NAMES, REGION, ROLES, ROOT, Template
+from tests.template.flow import Flow, deployed
 from tests.template.grants import (
     RECEIVING,
     Requests,
@@ -308,43 +300,16 @@ def test_a_bucket_that_somebody_else_has_under_a_name_of_ours_is_left_alone(
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[Need]]]:
     """Run a table's whole life; return what each function asked of AWS."""
-    moto_server.make_atomic()
-    with pytest.MonkeyPatch.context() as patch:
-        dispatch = lambda _: moto_server.Dispatcher()  # noqa: E731
-        patch.setattr(threaded_moto_server, "DomainDispatcherApplication", dispatch)
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        endpoint = f"http://{host}:{port}"
-        patch.setattr(WSGIRequestHandler, "disable_nagle_algorithm", True)  # it delays answers
-        # conditions of writes are tried on other servers than AWS's, by who may do more there
-        patch.setattr("dormouse.aws.clients.is_of_aws", lambda _: True)
-        for name, value in {
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": REGION,
-            "DORMOUSE_INSTANCE": NAMES.instance,
-            "DORMOUSE_ACCOUNT": NAMES.account,
-            "DORMOUSE_HTTP_ROLE_ID": SENDER_ID,
-            "DORMOUSE_QUERY_ROLE_IDS": SENDER_ID,
-            "DORMOUSE_SPARK": "yes",
-            "DORMOUSE_SPARK_APPLICATION": APPLICATION,
-            "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
-            "DORMOUSE_SPARK_PACKAGE": str(package_in(tmp_path_factory.mktemp("package"))),
-            "TMPDIR": str(tmp_path_factory.mktemp("scratch")),
-        }.items():
-            patch.setenv(name, value)
-        clients.session.cache_clear()  # an earlier test may have had other credentials
-        deployment = read(TEMPLATE, {"Instance": NAMES.instance}, endpoint)
-        deploy(deployment, boto3.Session(), endpoint)
-        flow = Flow(boto3.Session().client("sqs"), boto3.Session().client("s3"))
-        clients.session().register("before-parameter-build", flow.see)
-        patch.setattr(handling, "wiring", flow.wiring)
-        try:
-            for name, state_store in zip(TABLES, ("s3", "dynamodb"), strict=True):
-                live(flow, name, state_store)
-        finally:
-            server.stop()
-            clients.session.cache_clear()
+    variables = {
+        "DORMOUSE_HTTP_ROLE_ID": SENDER_ID,
+        "DORMOUSE_QUERY_ROLE_IDS": SENDER_ID,
+        "DORMOUSE_SPARK": "yes",
+        "DORMOUSE_SPARK_APPLICATION": APPLICATION,
+        "DORMOUSE_SPARK_ROLE": f"arn:aws:iam::{NAMES.account}:role/local-SparkJobRole",
+        "DORMOUSE_SPARK_PACKAGE": str(package_in(tmp_path_factory.mktemp("package"))),
+        "TMPDIR": str(tmp_path_factory.mktemp("scratch")),
+    }
+    with deployed(Flow, **variables) as flow:
+        for name, state_store in zip(TABLES, ("s3", "dynamodb"), strict=True):
+            live(flow, name, state_store)
     yield flow.requests
