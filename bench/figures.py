@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 END = "<!-- end of figures -->"
-QUICK = "A quick run, of a tenth of the rows: what a job costs once weighs ten times as much."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,9 @@ class Figures:
     def sizes(self, part: str, of: str) -> list[int]:
         """Return the sizes or rounds in which a subject was measured, in order."""
         return sorted(self._sizes.get(part, {}).get(of, ()))
+
+    def names(self, part: str) -> set[str]:
+        return {name for in_part, _, _, name in self.all if in_part == part}
 
     def get(self, part: str, of: str, at: int, figure: str) -> float | None:
         return self.all.get((part, of, at, figure))
@@ -122,13 +124,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def table_of(figures: Figures, part: str, columns: Mapping[str, str], first: str = "") -> str:
+def table_of(figures: Figures, part: str, columns: Mapping[str, str]) -> str:
     """Return the medians of a part, a subject a row; `columns` are the titles of its figures."""
     rows = (
         [of, *(short(figures.median(part, of, name)) for name in columns)]
         for of in figures.subjects(part)
     )
-    return table([first, *columns.values()], rows)
+    return table(["", *columns.values()], rows)
 
 
 def table_of_goals(goals: Iterable[Goal]) -> str:

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +22,6 @@ from typing import TypeVar
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
 PATHS = (ROOT, *(ROOT / name for name in ("shared", "cli", "spark")))
-PROCESS = Path("/proc/self")
 TICKS = os.sysconf("SC_CLK_TCK")
 _PIECE_BYTES = 1024 * 1024
 
@@ -39,20 +37,6 @@ def command(function: str, *arguments: object) -> list[str]:
 def environment() -> dict[str, str]:
     """Return the environment in which commands find all packages, hidden ones too."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS))}
-
-
-def elsewhere(function: str, *arguments: object) -> str:
-    """Call a function in a process of its own; return what it prints.
-
-    Raises:
-        ValueError: it failed; the message is the last line of what it said.
-    """
-    program = command(function, *arguments)
-    done = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().rpartition("\n")[2].removeprefix("ValueError: ")
-        raise ValueError(said or f"{function} ended with {done.returncode}")
-    return done.stdout
 
 
 class PeakElsewhere(int):
@@ -73,6 +57,19 @@ def run(work: Callable[[], object]) -> dict[str, float]:
     }
 
 
+def run_all(work: Callable[[], object]) -> dict[str, float]:
+    """Do `work`; return the same of this process and all below it, such as those of Spark."""
+    process = os.getpid()
+    for pid in tree(process):
+        with suppress(OSError):  # it ended just now
+            count_peak_from_here(pid)
+    cpu, began = tree_cpu_seconds(process), time.perf_counter()
+    work()
+    seconds = time.perf_counter() - began
+    used = tree_cpu_seconds(process) - cpu
+    return {"seconds": seconds, "cpu_seconds": used, "peak_rss_bytes": tree_peak_bytes(process)}
+
+
 def timed(work: Callable[[], T]) -> tuple[T, float]:
     """Return what `work` returns, and the CPU seconds of all threads that it took."""
     gc.collect()
@@ -88,12 +85,9 @@ def kept(work: Callable[[], T]) -> tuple[T, dict[str, float]]:
     """
     before = resident_bytes()
     count_peak_from_here()
-    began = time.perf_counter()
     result, cpu = timed(work)
-    seconds = time.perf_counter() - began
     peak, held = peak_bytes() - before, resident_bytes() - before
     return result, {
-        "seconds": seconds,
         "cpu_seconds": cpu,
         "peak_rss_bytes": peak,
         "state_rss_bytes": held,
@@ -105,16 +99,6 @@ def cpu_seconds() -> float:
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     used = [resource.getrusage(kind) for kind in kinds]
     return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def cpu_seconds_of(process: int) -> float:
-    """Return the CPU time of another process so far, in seconds.
-
-    Raises:
-        FileNotFoundError: it has ended.
-    """
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def tree(process: int) -> dict[int, list[str]]:
@@ -137,13 +121,25 @@ def tree_cpu_seconds(process: int) -> float:
     return sum(sum(map(int, of[11:15])) for of in tree(process).values()) / TICKS
 
 
-def count_peak_from_here() -> None:
-    (PROCESS / "clear_refs").write_text("5")
+def tree_peak_bytes(process: int) -> int:
+    """Return the most memory that a process and those below it had resident, each at its own time.
+
+    Pages that they share count for each.
+    """
+    total = 0
+    for pid in tree(process):
+        with suppress(OSError, LookupError):  # it ended just now
+            total += peak_bytes(pid)
+    return total
 
 
-def peak_bytes(process: Path | None = None) -> int:
-    """Return the most memory that this process, or another below ``/proc``, had resident."""
-    return _number((process or PROCESS) / "status", "VmHWM") * 1024
+def count_peak_from_here(process: int | str = "self") -> None:
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+
+
+def peak_bytes(process: int | str = "self") -> int:
+    """Return the most memory that this process, or another, had resident."""
+    return _number(f"/proc/{process}/status", "VmHWM") * 1024
 
 
 def resident_bytes() -> int:
@@ -152,7 +148,7 @@ def resident_bytes() -> int:
 
     gc.collect()
     pa.default_memory_pool().release_unused()
-    return int((PROCESS / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def read_once(files: Iterable[Path]) -> None:
@@ -180,11 +176,11 @@ def bytes_read() -> int:
 
     What is read through a memory map does not count.
     """
-    return _number(PROCESS / "io", "rchar")
+    return _number("/proc/self/io", "rchar")
 
 
-def _number(file: Path, name: str) -> int:
-    for line in file.read_text().splitlines():
+def _number(file: str, name: str) -> int:
+    for line in Path(file).read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:
             return int(value.split()[0])

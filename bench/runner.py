@@ -12,11 +12,13 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -54,14 +56,13 @@ class Step:
 class Load:
     def __init__(self) -> None:
         self.cores: list[float] = []
-        self._before = (0.0, 0.0, 0.0)
 
-    def begin(self) -> None:
-        """Note the counters before a measurement, which is a process that will be waited for."""
-        self._before = _now()
-
-    def end(self) -> None:
-        self.add(*(after - before for before, after in zip(self._before, _now(), strict=True)))
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note what is measured in the block, by a process that is waited for."""
+        before = _now()
+        yield
+        self.add(*(after - then for then, after in zip(before, _now(), strict=True)))
 
     def add(self, seconds: float, busy_seconds: float, own_seconds: float) -> None:
         """Note a measurement: how long it took, and what all processes and its own did in it."""
@@ -111,18 +112,13 @@ class Runner:
         arguments = [str(out) if a == OUT else a for a in step.arguments]
         hidden = (ABSENT,) if FUNCTIONS_SETTING in step.environment else ()
         paths = os.pathsep.join(map(str, (*hidden, *PATHS)))
-        self.load.begin()
+        program = command(step.function, *arguments)
+        variables = {**os.environ, "PYTHONPATH": paths, **step.environment}
+        given: Any = {"capture_output": True, "text": True, "timeout": LONGEST_SECONDS}
         try:
-            done = subprocess.run(
-                command(step.function, *arguments),
-                capture_output=True,
-                check=False,
-                text=True,
-                timeout=LONGEST_SECONDS,
-                env={**os.environ, "PYTHONPATH": paths, **step.environment},
-            )
+            with self.load.watched():
+                done = subprocess.run(program, check=False, env=variables, **given)
         finally:
-            self.load.end()
             shutil.rmtree(parent)
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:] or [f"ended with {done.returncode}"]
@@ -141,9 +137,9 @@ class Runner:
 
 
 def options(description: str | None, quick: str) -> argparse.ArgumentParser:
-    """Return the options that every benchmark has; `quick` says what ``--quick`` does."""
+    """Return the options that every benchmark has; `quick` says what ``--quick`` measures."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--quick", action="store_const", const=quick, default="", help=quick)
     parser.add_argument("--page", type=Path, help="replace the tables of this page by these")
     return parser
 
@@ -151,14 +147,15 @@ def options(description: str | None, quick: str) -> argparse.ArgumentParser:
 def benchmark(
     name: str,
     given: argparse.Namespace,
-    steps: Callable[[Path], Iterable[Step]],
+    steps: Callable[[Path, bool], Iterable[Step]],
     report: Callable[[Figures], Iterable[str]],
 ) -> int:
     """Run the steps made for a folder and show the report; return 1 if a step failed, else 0.
 
-    `name` is the target of make, which marks the figures in a page. Sources are compiled first, as
-    the installation of a package does: where Python writes no compiled modules, each process would
-    compile all that it imports, which takes longer than many of the measurements.
+    `name` is the target of make, which marks the figures in a page. `steps` is told whether the run
+    is a quick one. Sources are compiled first, as the installation of a package does: where Python
+    writes no compiled modules, each process would compile all that it imports, which takes longer
+    than many of the measurements.
     """
     console = Console(stderr=True)
     if given.page:
@@ -169,8 +166,9 @@ def benchmark(
         compileall.compile_dir(path, quiet=1)
     with TemporaryDirectory(dir=parent) as folder:
         runner = Runner(Path(folder))
-        figures = runner.run_all([*steps(Path(folder))], console)
-    text = "\n\n".join((*report(figures), runner.load.sentence()))
+        figures = runner.run_all([*steps(Path(folder), bool(given.quick))], console)
+    note = f"A quick run, of {given.quick}: goals are meant for full ones." if given.quick else ""
+    text = "\n\n".join(filter(None, (note, *report(figures), runner.load.sentence())))
     print(text)
     if given.page:
         given.page.write_text(page_with(given.page.read_text(), name, text))

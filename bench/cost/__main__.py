@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from bench.cost.prices import DATED, GB_MONTH, REQUESTS, function_dollars, request_dollars
-from bench.figures import QUICK as A_TENTH
-from bench.figures import Figures, measured_on, section, short, table
-from bench.rows import look_ups
-from bench.rows.__main__ import FULL, QUICK, Scale, look_up_on_s3, made
+from bench.figures import Figures, measured_on, section, table
+from bench.rows.__main__ import FULL, QUICK, made
 from bench.rows.function import default_mb, function
 from bench.runner import OUT, Step, benchmark, options
 
@@ -28,8 +25,6 @@ WORK = (
     ("export", "wide", "wide-leaves-table/data"),
 )
 """What is measured: a stage, the kind of its rows, and its input."""
-OF_INPUTS = {"large", "tiny", "tiny-table", "answers"}
-"""What the inputs and the look-ups are made of."""
 FUNCTIONS = {"compaction": "compact", "ingest": "ingest", "export": "export_rows"}
 """The function that does each."""
 HEAD = (
@@ -44,13 +39,13 @@ HEAD = (
 )
 WORTH = 1.25
 """A memory with which the work is quicker may cost so many times the least."""
-LOOK_UP_HEAD = ("", "GETs", "KB", "$ / million look-ups")
 
 
-def steps(folder: Path, scale: Scale) -> Iterator[Step]:
-    inputs = {path.partition("/")[0] for _, _, path in WORK}
+def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
+    scale = QUICK if is_quick else FULL
+    inputs = {path.partition("/")[0] for _, _, path in WORK} | {"large"}
     for step in made(folder, scale):
-        if Path(str(step.arguments[0])).name in inputs | OF_INPUTS:
+        if Path(str(step.arguments[0])).name in inputs:
             yield step
     for number in range(scale.rounds):
         for stage, kind, path in WORK:
@@ -59,8 +54,6 @@ def steps(folder: Path, scale: Scale) -> Iterator[Step]:
                 part = f"{stage} of {kind} rows"
                 given = (part, stage, number, kind, f"{folder}/{path}", OUT, memory_mb)
                 yield Step("cost.stages:measure", given, environment=sized.environment)
-        for what in ("one_key", "keys_100"):
-            yield look_up_on_s3(folder, number, what, 0, look_ups.PARTS[what])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +88,21 @@ class Cost:
         ]
 
 
-def costs(figures: Figures, part: str) -> list[Cost]:
+def costs(figures: Figures, part: str) -> Iterator[Cost]:
     scratch_mb = function(FUNCTIONS[part.partition(" ")[0]]).scratch_mb
-    return [_cost(figures, part, of, scratch_mb) for of in figures.subjects(part)]
-
-
-def _cost(figures: Figures, part: str, of: str, scratch_mb: int) -> Cost:
-    def middle(figure: str) -> float:
-        return figures.median(part, of, figure) or 0.0
-
-    millions, memory_mb = middle("rows") / 1e6, middle("memory_mb")
-    asked = {name: middle(name) for name in REQUESTS}
-    return Cost(
-        memory_mb=int(memory_mb),
-        rows_per_second=middle("rows_per_second"),
-        cpu_seconds=middle("cpu_seconds_per_million"),
-        peak_mb=middle("peak_rss_mb"),
-        function_dollars=function_dollars(middle("seconds"), memory_mb, scratch_mb) / millions,
-        request_dollars=request_dollars(asked) / millions,
-        month_dollars=middle("written_mb") / 1000 * GB_MONTH / millions,
-    )
+    for of in figures.subjects(part):
+        middle = {name: figures.median(part, of, name) or 0.0 for name in figures.names(part)}
+        millions, memory_mb = middle["rows"] / 1e6, middle["memory_mb"]
+        seconds, asked = middle["seconds"], {name: middle.get(name, 0.0) for name in REQUESTS}
+        yield Cost(
+            memory_mb=int(memory_mb),
+            rows_per_second=middle["rows_per_second"],
+            cpu_seconds=middle["cpu_seconds_per_million"],
+            peak_mb=middle["peak_rss_mb"],
+            function_dollars=function_dollars(seconds, memory_mb, scratch_mb) / millions,
+            request_dollars=request_dollars(asked) / millions,
+            month_dollars=middle["written_mb"] / 1000 * GB_MONTH / millions,
+        )
 
 
 def choice(found: Sequence[Cost]) -> Cost | None:
@@ -125,21 +113,6 @@ def choice(found: Sequence[Cost]) -> Cost | None:
     return max(cheap, key=lambda cost: cost.rows_per_second, default=None)
 
 
-def verdict(found: Sequence[Cost], given_mb: int) -> str:
-    """Say which memory to choose, and what that of the template costs beside it."""
-    best = choice(found)
-    if best is None:
-        return "No memory that was tried is enough."
-    said = f"To choose: {best.memory_mb:,} MB. The template gives {given_mb:,} MB"
-    given = next((cost for cost in found if cost.memory_mb == given_mb), None)
-    if given is None or given is best:
-        return f"{said}."
-    return (
-        f"{said}: {given.dollars / best.dollars:.2f} times the price, "
-        f"{given.rows_per_second / best.rows_per_second:.2f} times the rate."
-    )
-
-
 def choice_for_all(parts: Sequence[Sequence[Cost]]) -> int | None:
     """Return the memory for all functions, as there is one parameter for them; None if none fits.
 
@@ -147,7 +120,7 @@ def choice_for_all(parts: Sequence[Sequence[Cost]]) -> int | None:
     price a memory costs, and how many times the best rate it has.
     """
     of_all = []
-    for memory_mb in dict.fromkeys(cost.memory_mb for part in parts for cost in part):
+    for memory_mb in SIZES_MB:
         prices, rates = [], []
         for part in parts:
             least = min((cost.dollars for cost in part if cost.fits), default=1.0)
@@ -156,41 +129,22 @@ def choice_for_all(parts: Sequence[Sequence[Cost]]) -> int | None:
                 if cost.memory_mb == memory_mb and cost.fits:
                     prices.append(cost.dollars / least)
                     rates.append(cost.rows_per_second / best)
-        if len(prices) == len(parts):
+        if len(prices) == len(parts) > 0:
             of_all.append(Cost(memory_mb, fmean(rates), 0.0, 0.0, fmean(prices), 0.0, 0.0))
     best_of_all = choice(of_all)
-    return None if best_of_all is None else best_of_all.memory_mb
+    return best_of_all.memory_mb if best_of_all else None
 
 
-def report(figures: Figures, *, quick: bool) -> Iterator[str]:
+def report(figures: Figures) -> Iterator[str]:
     yield f"{measured_on()} Prices: {DATED}."
-    if quick:
-        yield A_TENTH
     parts = []
     for part in figures.parts():
-        if part.startswith("look-up"):
-            yield section(part, table(LOOK_UP_HEAD, _look_ups(figures, part)))
-            continue
-        parts.append(found := costs(figures, part))
-        rows = table(HEAD, [cost.row() for cost in found])
-        yield section(part, f"{rows}\n\n{verdict(found, default_mb())}")
+        parts.append(found := [*costs(figures, part)])
+        yield section(part, table(HEAD, [cost.row() for cost in found]))
     if (memory_mb := choice_for_all(parts)) is not None:
-        yield f"**To choose for all: {memory_mb:,} MB.**"
-
-
-def _look_ups(figures: Figures, part: str) -> Iterator[list[str]]:
-    for of in figures.subjects(part):
-        requests = figures.median(part, of, "requests") or 0.0
-        read_kb = figures.median(part, of, "read_kb") or 0.0
-        dollars = request_dollars({"GetObject": requests}) * 1e6
-        yield [of.rpartition(", ")[2], short(requests), short(read_kb), f"{dollars:.2f}"]
-
-
-def main() -> int:
-    quick = (given := options(__doc__, "a tenth of the rows").parse_args()).quick
-    scale = QUICK if quick else FULL
-    return benchmark("bench-cost", given, partial(steps, scale=scale), partial(report, quick=quick))
+        yield f"**To choose for all: {memory_mb:,} MB.** The template gives {default_mb():,} MB."
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = options(__doc__, "a tenth of the rows")
+    sys.exit(benchmark("bench-cost", asked.parse_args(), steps, report))

@@ -6,27 +6,19 @@ AWS does by itself, which are polls of queues, alarms and schedules, is counted 
 
 from __future__ import annotations
 
-import os
+import logging
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import boto3
-from moto.server import ThreadedMotoServer
-
-from bench.cost.prices import GB_SECOND, INVOCATION
-from bench.state.counting import DOLLARS_PER_MILLION
-from dormouse.aws import clients, handling
+from bench.cost.prices import DOLLARS_PER_MILLION, GB_SECOND, INVOCATION
 from dormouse.messages.requests import CreateTable
 from dormouse.messages.stages import encode
 from dormouse.system import SystemClock
-from dormouse_cli.local import moto_server
-from dormouse_cli.local.deploy import deploy
-from dormouse_cli.local.template import read
 from tests.support.world import LETTERS
-from tests.template.conftest import NAMES, REGION, TEMPLATE, Template
-from tests.template.flow import Flow
+from tests.template.conftest import Template
+from tests.template.flow import Flow, deployed
 
 COUNTED, TABLES = 20, 200
 HOURS = 730
@@ -64,12 +56,13 @@ class Counting(Flow):
 
 def main() -> None:
     """Print what a month costs."""
-    clock, shift = SystemClock.now_ms, [3 * HOUR_MS]
-    moto_server.make_atomic()
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        flow = _instance(server)
+    logging.disable()
+    with deployed(Counting, TMPDIR=tempfile.mkdtemp()) as flow:
+        for name in (f"t{number:02}" for number in range(COUNTED)):
+            flow.send("admin", encode(CreateTable(f"create-{name}", name, LETTERS.to_json())))
+            flow.drop(f"{name}/1.parquet", "abc")
+        flow.settle()
+        clock, shift = SystemClock.now_ms, [3 * HOUR_MS]
         SystemClock.now_ms = lambda self: clock(self) + shift[0]  # type: ignore[method-assign]
 
         def sweeps() -> None:
@@ -83,8 +76,6 @@ def main() -> None:
         _print("measure, each minute", measured, 60 * HOURS)
         _print("sweeps and plans of an hour", flow.of(sweeps), HOURS)
         _print("audit, each day", flow.of(lambda: flow.invoke("sweep", {"audit": True})), 30)
-    finally:
-        server.stop()
     template = Template.read()
     alarms = len(template.of_type("AWS::CloudWatch::Alarm"))
     queues = len(template.of_type("AWS::Lambda::EventSourceMapping"))
@@ -100,32 +91,6 @@ def _print(what: str, counts: Counter[str], times: int) -> None:
     dollars = sum(count * times * PRICES.get(name, 0.0) for name, count in scaled.items()) / 1e6
     shown = ", ".join(f"{count:,.0f} {name}" for name, count in sorted(scaled.items()))
     print(f"{what}: {shown}; ${dollars:.2f} a month")
-
-
-def _instance(server: ThreadedMotoServer) -> Counting:
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    os.environ |= {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": REGION,
-        "DORMOUSE_INSTANCE": NAMES.instance,
-        "DORMOUSE_ACCOUNT": NAMES.account,
-        "TMPDIR": tempfile.mkdtemp(),
-    }
-    deploy(read(TEMPLATE, {"Instance": NAMES.instance}, endpoint), boto3.Session(), endpoint)
-    flow = Counting(boto3.Session().client("sqs"), boto3.Session().client("s3"))
-    event: Any = flow.see
-    clients.session().register("before-parameter-build", event)
-    patches = {"is_of_aws": (clients, lambda _: True), "wiring": (handling, flow.wiring)}
-    for name, (module, value) in patches.items():
-        setattr(module, name, value)
-    for number in range(COUNTED):
-        flow.send("admin", encode(CreateTable(f"c{number}", f"t{number:02}", LETTERS.to_json())))
-        flow.drop(f"t{number:02}/1.parquet", "abc")
-    flow.settle()
-    return flow
 
 
 if __name__ == "__main__":

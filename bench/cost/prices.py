@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.state.counting import DOLLARS_PER_MILLION
-
 DATED = "us-east-1, on demand, on arm64, without free tiers, as of November 2026"
 GB_SECOND = 0.0000133334
 """Dollars for a GB of a function's memory for a second."""
@@ -16,6 +14,8 @@ INVOCATION = 0.20e-6
 GB_MONTH = 0.023
 """Dollars for a GB in S3 Standard for a month."""
 MEGABYTES_PER_GB = 1024
+DOLLARS_PER_MILLION = {"wru": 0.625, "rru": 0.125, "put": 5.0, "get": 0.4, "list": 5.0}
+"""A write unit of 1 KB and a read unit of 4 KB of DynamoDB; requests of S3. Deletes are free."""
 _PUT, _GET = DOLLARS_PER_MILLION["put"] / 1e6, DOLLARS_PER_MILLION["get"] / 1e6
 REQUESTS = {
     "PutObject": _PUT,

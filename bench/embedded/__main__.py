@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.embedded.first_rows import STAGES, lines_of
-from bench.embedded.systems import SYSTEMS
+from bench.embedded.systems import PROGRAMS, SYSTEMS, install_of
 from bench.figures import (
     Figures,
     Goal,
@@ -27,10 +26,10 @@ from bench.runner import OUT, Step, benchmark, options
 ROWS, QUICK_ROWS = 5_000_000, 200_000
 WARM_MS, INSTALLED_MB = 1.0, 330.0
 COLUMNS = {
-    "first row": ("steps", "installed_mb", "install_seconds", "program_seconds"),
     "ingest": ("rows_per_second", "seconds", "peak_rss_mb", "folder_mb"),
     "look-ups": ("cold_ms", "warm_ms_p50", "warm_per_second", "peak_rss_mb"),
 }
+FIRST_ROW = ("steps", "installed_mb", "install_seconds", "program_seconds")
 
 
 def report(figures: Figures) -> Iterator[str]:
@@ -41,24 +40,20 @@ def report(figures: Figures) -> Iterator[str]:
         columns = {name: name.replace("_", " ") for name in names}
         yield section(f"{part}{rows}", table_of(figures, part, columns))
     yield section("goals", table_of_goals(goals(figures)))
-    yield section("to the first row, step by step", first_ten_minutes(figures))
+    yield section("to the first row", first_ten_minutes(figures))
 
 
 def first_ten_minutes(figures: Figures) -> str:
     """Return what a newcomer does with each system, side by side, and what that takes."""
     systems = figures.subjects("first row")
+    shown = {"install": install_of, "program": PROGRAMS.__getitem__}
     rows = [
-        [stage, *("<br>".join(f"`{line}`" for line in lines_of(s).get(stage, ())) for s in systems)]
-        for stage in STAGES
+        [what, *("<br>".join(f"`{line}`" for line in of(s).splitlines()) for s in systems)]
+        for what, of in shown.items()
     ]
-    for figure, unit in (
-        ("installed_mb", "MB"),
-        ("install_seconds", "s"),
-        ("program_seconds", "s"),
-    ):
-        measured = (figures.get("first row", system, 2, figure) for system in systems)
-        what = figure.rpartition("_")[0]
-        rows.append([f"{what}, measured", *(f"{short(value)} {unit}" for value in measured)])
+    for name in FIRST_ROW:
+        measured = (short(figures.get("first row", system, 2, name)) for system in systems)
+        rows.append([f"measured: {name.replace('_', ' ')}", *measured])
     return table(("", *systems), rows)
 
 
@@ -70,20 +65,16 @@ def goals(figures: Figures) -> Iterator[Goal]:
         yield Goal(2, f"a warm look-up in {rows:,} rows, p50, ms", warm, WARM_MS)
 
 
-def main() -> int:
-    given = options(__doc__, "200,000 rows").parse_args()
-    rows = QUICK_ROWS if given.quick else ROWS
-
-    def steps(folder: Path) -> Iterator[Step]:
-        file = f"{folder}/rows.parquet"
-        yield Step("embedded.systems:make", (file, rows))
-        for name in SYSTEMS:
-            yield Step("embedded.systems:measure", (name, file, OUT), on_disk=True)
-        for name in SYSTEMS:
-            yield Step("embedded.first_rows:measure", (name, OUT), on_disk=True)
-
-    return benchmark("bench-embedded", given, steps, report)
+def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
+    file = f"{folder}/rows.parquet"
+    yield Step("embedded.systems:make", (file, QUICK_ROWS if is_quick else ROWS))
+    for name in SYSTEMS:
+        for part in ("ingest", "look_up"):
+            yield Step(f"embedded.systems:{part}", (name, file, f"{folder}/{name}"), on_disk=True)
+    for name in SYSTEMS:
+        yield Step("embedded.systems:first_row", (name, OUT), on_disk=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = options(__doc__, f"{QUICK_ROWS:,} rows")
+    sys.exit(benchmark("bench-embedded", asked.parse_args(), steps, report))

@@ -1,13 +1,17 @@
-"""The stores that are compared: filled from a file, and asked for keys.
+"""The stores that are compared: filled from a file, asked for keys, and installed from nothing.
 
-Each is used as its documentation says, in a process of its own for each of the two. The first
-look-up of a process is cold: its code is not loaded, and no footer or page is read. Those after a
-hundred others are warm.
+Each is used as its documentation says, in a process of its own for each part. The first look-up of
+a process is cold: its code is not loaded, and no footer or page is read. Those after a hundred
+others are warm. For the first row that is found, an empty environment is made, the package
+installed with what it needs, and the program run that a newcomer would write. How long an
+installation takes depends on the index, so its bytes count more.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +26,8 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from bench.figures import emit
-from bench.measure import elsewhere, peak_bytes
-from tools.wheel import size_bytes
+from bench.measure import peak_bytes
+from tools.wheel import build_wheel, size_bytes
 
 LookUp = Callable[[int], int]
 """Reads all columns of the rows with a key; returns how many there are."""
@@ -144,14 +148,9 @@ def make(file: str, rows: int) -> None:
     pq.write_table(pa.table(values), file)
 
 
-def measure(system: str, file: str, folder: str) -> None:
-    """Measure both parts, each in a process of its own."""
-    for part in ("ingest", "look_up"):
-        print(elsewhere(f"embedded.systems:{part}", system, file, folder), end="")
-
-
 def ingest(system: str, file: str, folder: str) -> None:
     rows = pq.read_metadata(file).num_rows
+    Path(folder).mkdir()
     started = perf_counter()
     SYSTEMS[system][0](Path(file), Path(folder))
     seconds = perf_counter() - started
@@ -195,4 +194,79 @@ def look_up(system: str, file: str, folder: str) -> None:
         warm_ms_p50=median(times) * 1000,
         warm_per_second=len(times) / sum(times),
         peak_rss_mb=peak_bytes() / 1e6,
+    )
+
+
+PACKAGES = {
+    "dormouse": ("dormouse",),
+    "duckdb": ("duckdb",),
+    "sqlite": (),
+    "lancedb": ("lancedb",),
+    "deltalake": ("deltalake", "pyarrow"),
+}
+"""What is installed: the wheel that is built here, and the newest releases of others."""
+PROGRAMS = {
+    "dormouse": """\
+import pyarrow as pa
+from dormouse.client import Instance
+frame = pa.table({"id": [1, 2], "name": ["a", "b"]})
+table = Instance.open("./mice").create_table("rows", like=frame, row_keys=["id"])
+table.ingest(frame).wait()
+print(table.query(exact=2).to_arrow().to_pylist())""",
+    "duckdb": """\
+import duckdb
+db = duckdb.connect("rows.duckdb")
+db.execute("CREATE TABLE rows (id BIGINT PRIMARY KEY, name VARCHAR)")
+db.execute("INSERT INTO rows VALUES (1, 'a'), (2, 'b')")
+print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())""",
+    "sqlite": """\
+import sqlite3
+db = sqlite3.connect("rows.sqlite")
+db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, name TEXT)")
+db.executemany("INSERT INTO rows VALUES (?, ?)", [(1, "a"), (2, "b")])
+db.commit()
+print(db.execute("SELECT * FROM rows WHERE id = 2").fetchall())""",
+    "lancedb": """\
+import lancedb
+db = lancedb.connect("./lance")
+table = db.create_table("rows", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+print(table.search().where("id = 2").to_list())""",
+    "deltalake": """\
+import pyarrow as pa, pyarrow.dataset as ds
+from deltalake import DeltaTable, write_deltalake
+write_deltalake("./delta", pa.table({"id": [1, 2], "name": ["a", "b"]}))
+rows = DeltaTable("./delta").to_pyarrow_dataset()
+print(rows.to_table(filter=ds.field("id") == 2).to_pylist())""",
+}
+"""The shortest program of each that stores two rows durably and finds one by its key."""
+
+
+def install_of(system: str) -> str:
+    return f"pip install {' '.join(PACKAGES[system])}" if PACKAGES[system] else ""
+
+
+def first_row(system: str, place: str) -> None:
+    folder, environment = Path(place), Path(place) / "environment"
+    venv.create(environment, with_pip=True)
+    empty_bytes, python = size_bytes(environment), str(environment / "bin" / "python")
+    wheel = str(build_wheel(folder / "wheel")) if system == "dormouse" else ""
+    packages = [wheel if name == "dormouse" else name for name in PACKAGES[system]]
+    started = perf_counter()
+    if packages:
+        quiet = ["--quiet", "--disable-pip-version-check"]
+        subprocess.run([python, "-m", "pip", "install", *quiet, *packages], check=True)
+    installed = perf_counter()
+    program = [python, "-c", PROGRAMS[system]]
+    found = subprocess.run(program, cwd=folder, check=True, capture_output=True, text=True).stdout
+    ended = perf_counter()
+    if "b" not in found:
+        raise ValueError(f"{system} did not find its row: {found}")
+    emit(
+        "first row",
+        system,
+        2,
+        steps=len([*filter(None, [install_of(system), *PROGRAMS[system].splitlines()])]),
+        install_seconds=installed - started,
+        program_seconds=ended - installed,
+        installed_mb=(size_bytes(environment) - empty_bytes) / 1e6,
     )

@@ -80,18 +80,14 @@ def _planning(figures: Figures) -> Iterator[list[str]]:
         yield [f"{shards:,}", *map(short, cpu)]
 
 
-def main() -> int:
-    given = options(__doc__, "no more than 10,000 shards").parse_args()
-
-    def steps(folder: Path) -> Iterator[Step]:
-        for shards in SHARDS[:-1] if given.quick else SHARDS:
-            published = f"{folder}/published{shards}"
-            yield Step("iceberg.publications:measure", (shards, published))
-            for engine in ENGINES:
-                yield Step("iceberg.publications:measure_planning", (shards, published, engine))
-
-    return benchmark("bench-iceberg", given, steps, report)
+def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
+    for shards in SHARDS[:-1] if is_quick else SHARDS:
+        published = f"{folder}/published{shards}"
+        yield Step("iceberg.publications:measure", (shards, published))
+        for engine in ENGINES:
+            yield Step("iceberg.publications:measure_planning", (shards, published, engine))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = options(__doc__, "no more than 10,000 shards")
+    sys.exit(benchmark("bench-iceberg", asked.parse_args(), steps, report))

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from bench.figures import emit
 from bench.measure import peak_bytes
-from bench.state.workload import KEYS, built, digest, key
+from bench.state.workload import KEYS, Ids, Mix, built, clock, key
 from dormouse.iceberg.metadata import read_previous
 from dormouse.iceberg.publication import Changes, Published, Source, plan_publication
 from dormouse.schema.schema import parse_schema
 from dormouse.state.fold import apply
-from dormouse.state.partitions import NewShard, Partition, Shard
-from dormouse.state.state import AddShards, AssignJob, Entry, ReplaceShards, Transaction
+from dormouse.state.partitions import Shard
+from dormouse.state.state import Entry, Transaction
 from dormouse.storage import FolderStorage
 from dormouse.tables.table import Table
 
@@ -43,6 +43,7 @@ class Publisher:
         self.table = Table("table", "table", parse_schema(COLUMNS, ["id"]))
         self.state = replace(built(shards), version=1, time_ms=MINUTE_MS)
         self.leaves = list(self.state.partitions.leaves())
+        self.mix = Mix(self.state, Ids(clock(), 1), 1)
         self.record: Published | None = None
         self.fetched = 0
 
@@ -77,38 +78,19 @@ class Publisher:
     def change(self, count: int) -> tuple[Shard, ...]:
         """Compact leaves and ingest into others; return the shards that were ingested."""
         step = len(self.leaves) // (2 * count)
-        chosen = self.leaves[count % step :: step]
+        chosen = range(count % step, len(self.leaves), step)
         for leaf in chosen[:count]:
-            self._compact(leaf)
-        added = tuple(self._ingest(leaf) for leaf in chosen[count : 2 * count])
+            job = self.mix.assign(leaf)
+            self._commit(job, self.mix.compact(leaf, job))
+        ingests = [self.mix.ingest([leaf]) for leaf in chosen[count : 2 * count]]
+        self._commit(*ingests)
         self._next_version()
-        return added
+        return tuple(ingest.shards[0].shard for ingest in ingests)
 
-    def _compact(self, leaf: Partition) -> None:
-        inputs = tuple(held.shard for held in self.state.references_in(leaf.id))
-        job, taken = self._name("job", leaf), tuple((shard, 1000) for shard in inputs)
-        merged = self._shard(job, leaf, 1000 * len(inputs))
-        self._commit(AssignJob(job, leaf.id, inputs))
-        self._commit(ReplaceShards(job, leaf.id, inputs, (merged,), taken))
-
-    def _ingest(self, leaf: Partition) -> Shard:
-        job = self._name("ingest", leaf)
-        new = self._shard(job, leaf, 1000)
-        self._commit(AddShards(job, (digest(f"source of {job}"),), (new,)))
-        return new.shard
-
-    def _shard(self, job: str, leaf: Partition, rows: int) -> NewShard:
-        at = self.leaves.index(leaf)
-        low, high = (number * KEYS // len(self.leaves) for number in (at, at + 1))
-        shard = Shard.of(f"{job}-0", rows, 64 * rows, key(low), key(high - 1))
-        return NewShard(shard, ((leaf.id, rows),))
-
-    def _name(self, kind: str, leaf: Partition) -> str:
-        return digest(f"{kind} {self.state.version} {leaf.id}")
-
-    def _commit(self, transaction: Transaction) -> None:
-        self.state, verdict = apply(self.state, Entry(transaction, self.state.time_ms, 0))
-        assert not verdict.violations, verdict.violations
+    def _commit(self, *transactions: Transaction) -> None:
+        for transaction in transactions:
+            self.state, verdict = apply(self.state, Entry(transaction, self.state.time_ms, 0))
+            assert not verdict.violations, verdict.violations
 
     def _next_version(self) -> None:
         state = self.state

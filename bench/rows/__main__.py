@@ -1,47 +1,187 @@
 """Measure the row engine: compaction, ingest, look-ups and memory, beside a floor and peers.
 
 Systems take turns, round by round. ``--original`` builds the original's plan, in Rust, as a peer.
+Goals are numbered: 1 S3, 2 rate and CPU, 3 memory, 4 look-ups.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 
-from bench.figures import Figures
-from bench.rows import look_ups, work
+from bench.figures import Figures, Goal, measured_on, section, table, table_of, table_of_goals
+from bench.rows import look_ups, stages
 from bench.rows.function import function
 from bench.rows.make import CASES
-from bench.rows.report import ON_S3, WORST_CASES, report
-from bench.rows.work import FLOOR, GROUPS_FLOOR, LEAVES, ORIGINALS, PLAIN_FLOOR, SYSTEMS
+from bench.rows.stages import FLOOR, LEAVES, ORIGINAL, ORIGINALS, PLAIN_FLOOR, SYSTEMS, name_of
 from bench.runner import OUT, Step, benchmark, options
+
+RATE, CPU = "rows_per_second", "cpu_seconds_per_million"
+PACKAGES = ("pyarrow", "datafusion", "polars", "duckdb", "deltalake")
+PEERS = {
+    "compaction": (ORIGINAL, "duckdb sort", "datafusion merge", "polars sort"),
+    "ingest": ("polars filter and sort", "duckdb sort"),
+}
+"""Those that the engine is to be ahead of, in rate and in CPU time."""
+DELAYS_MS = (30, 100)
+ON_S3 = ", on S3"
+WORST_CASES = "worst cases of memory"
+_RATES = {RATE: "rows/s", CPU: "CPU s / M rows"}
+_S3 = {
+    **_RATES,
+    "gets": "GETs",
+    "puts": "PUTs",
+    "parts": "parts",
+    "at_once": "at once",
+    "fetched_mb": "fetched, MB",
+    "peak_rss_mb": "peak RSS, MB",
+    "server_cpu_seconds": "server, CPU s",
+}
+COLUMNS = {
+    "look-up": {"ms": "ms", "cpu_ms": "CPU ms", "read_kb": "KB read", "rows": "rows"},
+    WORST_CASES: {"stored_mb": "inputs, MB", "peak_rss_mb": "peak RSS, MB", **_RATES},
+}
+"""The columns of tables, by what the names of their parts begin with."""
+
+
+def report(figures: Figures, notes: Sequence[str] = ()) -> Iterator[str]:
+    yield measured_on(
+        "; " + ", ".join(f"{name} {version(name)}" for name in PACKAGES if find_spec(name))
+    )
+    yield from notes
+    for part in figures.parts():
+        columns = [columns for begin, columns in COLUMNS.items() if part.startswith(begin)]
+        if columns:
+            asked = {"requests": "requests", "dollars": "$ / million"}
+            more = asked if "look-up" in part and ON_S3 in part else {}
+            yield section(part, table_of(figures, part, {**columns[0], **more}))
+        elif part.endswith(ON_S3):
+            yield section(part, table_of(figures, part, _S3))
+        else:
+            yield section(part, _work_table(figures, part))
+    yield section("goals", table_of_goals(goals(figures)))
+
+
+def _work_table(figures: Figures, part: str) -> str:
+    head = ("", "M rows/s", "to the copy", "to the plain copy", "CPU s / M rows", "to the copy's")
+    rest = {"peak_rss_mb": "peak RSS, MB", "written_mb": "written, MB", "files": "files"}
+    rows = []
+    for of in figures.subjects(part):
+        rate = figures.median(part, of, RATE)
+        values = (
+            None if rate is None else rate / 1e6,
+            figures.ratio(part, of, FLOOR, RATE),
+            figures.ratio(part, of, PLAIN_FLOOR, RATE),
+            figures.median(part, of, CPU),
+            figures.ratio(part, of, FLOOR, CPU),
+        )
+        shown = ["-" if value is None else f"{value:.2f}" for value in values]
+        rows.append([of, *shown, *(f"{figures.median(part, of, name) or 0:,.0f}" for name in rest)])
+    return table((*head, *rest.values()), rows)
+
+
+def goals(figures: Figures) -> list[Goal]:
+    return [goal for part in figures.parts() for goal in _of_part(figures, part)]
+
+
+def _of_part(figures: Figures, part: str) -> Iterator[Goal]:
+    if part.startswith("look-up"):
+        yield from _look_ups(figures, part)
+    elif part.endswith(ON_S3):
+        yield from _goals_on_s3(figures, part)
+    elif part == WORST_CASES:
+        for case in figures.subjects(part):
+            peak = figures.median(part, case, "peak_rss_mb")
+            most = 350 if "columns" in case else 300
+            yield Goal(3, f"compaction of {case}: peak of memory, MB", peak, most)
+    elif part.startswith(("compaction", "ingest")):
+        yield from _rates(figures, part)
+
+
+def _goals_on_s3(figures: Figures, part: str) -> Iterator[Goal]:
+    """A job may take 5 % longer than without delay, and five round trips besides."""
+    for delay_ms in DELAYS_MS:
+        trips = round_trips(figures, part, name_of(0), name_of(delay_ms), delay_ms / 1000)
+        what = f"{part}, {name_of(delay_ms)}: round trips, at 0.95 of the rate at 0 ms"
+        yield Goal(1, what, trips, 5)
+    if part.startswith("compaction"):
+        peak = figures.median(part, name_of(DELAYS_MS[0]), "peak_rss_mb")
+        yield Goal(3, f"{part}: peak of memory, MB", peak, 400)
+
+
+def round_trips(figures: Figures, part: str, quick: str, slow: str, delay_s: float) -> float | None:
+    """Return how many requests one after the other a job waits for that takes 5 % longer besides.
+
+    The job was measured as `quick` and, with so many seconds before each answer, as `slow`.
+    """
+    trips = []
+    for at in figures.sizes(part, slow):
+        without, with_delay = (figures.get(part, of, at, "seconds") for of in (quick, slow))
+        if without is not None and with_delay is not None:
+            trips.append(max(0.0, with_delay - without / 0.95) / delay_s)
+    return median(trips) if trips else None
+
+
+def _rates(figures: Figures, part: str) -> Iterator[Goal]:
+    stage, _, _ = part.partition(" ")
+    to = partial(figures.ratio, part, "dormouse")
+    for peer in PEERS[stage]:
+        bound = 0.9 if peer == ORIGINAL and "wide" in part else 1
+        yield Goal(2, f"{part}: rows/s to those of {peer}", to(peer, RATE), bound, at_least=True)
+        yield Goal(2, f"{part}: CPU to that of {peer}", to(peer, CPU), 1)
+    least = 1.25 if stage == "compaction" else 0.7
+    yield Goal(2, f"{part}: rows/s to the copy's", to(FLOOR, RATE), least, at_least=True)
+    if stage == "compaction":
+        plain = to(PLAIN_FLOOR, RATE)
+        yield Goal(2, f"{part}: CPU to the copy's", to(FLOOR, CPU), 1.2)
+        yield Goal(2, f"{part}: rows/s to the plain copy's", plain, 1, at_least=True)
+        peak = figures.median(part, "dormouse", "peak_rss_mb")
+        yield Goal(3, f"{part}: peak of memory, MB", peak, 300)
+
+
+def _look_ups(figures: Figures, part: str) -> Iterator[Goal]:
+    middle = partial(figures.median, part)
+    if part.endswith(ON_S3):
+        quick, slow = (middle(f"{name_of(ms)}, cold", "ms") for ms in (0, DELAYS_MS[0]))
+        trips = None if quick is None or slow is None else (slow - quick) / DELAYS_MS[0]
+        yield Goal(4, f"{part}, cold: round trips", trips, 3 if "100 keys" in part else 2)
+    elif part.startswith("look-up, one key"):
+        most_kb = 200 if "wide" in part else 100
+        yield Goal(4, f"{part}, cold: KB read", middle("dormouse, cold", "read_kb"), most_kb)
+        if "wide" not in part:
+            yield Goal(4, f"{part}, warm: ms", middle("dormouse, warm", "ms"), 1)
+    elif part == "look-up, 100 keys":
+        for figure, what, bound in (("ms", "ms", 1.0), ("read_kb", "KB read", 0.5)):
+            ratio = figures.ratio(part, "dormouse, cold", "duckdb, cold", figure)
+            yield Goal(4, f"{part}, cold: {what} to DuckDB's", ratio, bound)
+
 
 COMPACTIONS = ((10, "large", "narrow"), (50, "small", "narrow"), (10, "wide", "wide"))
 FOUR = (4, "four", "narrow")
 SLOWNESS = ((0, 0), (15, 0), (30, 0), (100, 0), (0, 75), (30, 75))
 """Of the local S3: ms before each answer, and MB a second in all, 0 for no limit."""
-CORE = ("dormouse", FLOOR, PLAIN_FLOOR, GROUPS_FLOOR)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured, and how often; peers and delays of S3 may be less often."""
+    """How many rows are measured, and how often."""
 
     large: int
     small: int
     wide: int
     ingest: int
     rounds: int
-    rounds_of_peers: int
-    rounds_on_s3: int
 
 
-FULL = Scale(2_000_000, 200_000, 600_000, 5_000_000, 3, 2, 2)
-QUICK = Scale(200_000, 20_000, 60_000, 500_000, 2, 1, 1)
+FULL = Scale(2_000_000, 200_000, 600_000, 5_000_000, 2)
+QUICK = Scale(200_000, 20_000, 60_000, 500_000, 1)
 
 
 def made(folder: Path, scale: Scale) -> Iterator[Step]:
@@ -75,14 +215,17 @@ def made(folder: Path, scale: Scale) -> Iterator[Step]:
 
 def measured(folder: Path, scale: Scale, peers: Sequence[str] = ()) -> Iterator[Step]:
     """Yield the steps that measure, round by round; `peers` are those that had to be built."""
-    for number in range(max(scale.rounds, scale.rounds_of_peers, scale.rounds_on_s3)):
-        if number < scale.rounds:
-            yield from _local(folder, scale, number, peers)
-        if number < scale.rounds_on_s3:
-            yield from _on_s3(folder, scale, number)
+    for number in range(scale.rounds):
+        yield from _local(folder, scale, number, peers)
+        yield from _on_s3(folder, scale, number)
     for number, (name, case) in enumerate(CASES.items()):
-        given = (WORST_CASES, name, 0, case.kind, f"{folder}/worst-{number}", OUT)
-        yield Step("rows.stages:compaction", given, True, _environment("compaction"))
+        yield compaction(WORST_CASES, name, 0, case.kind, f"{folder}/worst-{number}")
+
+
+def compaction(part: str, of: str, number: int, kind: str, table: str) -> Step:
+    """Return the compaction of all shards of a table by a function, on disk."""
+    given = (part, of, number, "dormouse", "compaction", kind, f"{table}/data", OUT)
+    return Step("rows.stages:measure", given, True, _environment("compaction"))
 
 
 def _work(folder: Path, scale: Scale) -> Iterator[tuple[str, str, str, str]]:
@@ -99,27 +242,18 @@ def _work(folder: Path, scale: Scale) -> Iterator[tuple[str, str, str, str]]:
 def _local(folder: Path, scale: Scale, number: int, built: Sequence[str]) -> Iterator[Step]:
     """Yield a round on a local disk; peers run as they are best, without our environment."""
     left_out = {*ORIGINALS} - set(built)
-
-    def systems(all_systems: Iterable[str]) -> list[str]:
-        peers = number < scale.rounds_of_peers
-        return [s for s in all_systems if s not in left_out and (peers or s in CORE)]
-
     for part, stage, kind, inputs in _work(folder, scale):
-        for system in systems(SYSTEMS[stage]) if "/four-" not in inputs else ():
-            given: tuple[object, ...] = (part, system, number, stage, kind, inputs, OUT)
-            environment = _environment(stage) if system == "dormouse" else {}
-            yield Step("rows.stages:measure", given, environment=environment)
-    wide = ("look-up, one key of wide rows", "dormouse", number, "one_key", "wide-")
-    for *asked, kind in (
-        *(
-            (part, system, number, what, "")
-            for what, part in look_ups.PARTS.items()
-            for system in systems(look_ups.SYSTEMS)
-        ),
-        wide,
-    ):
+        for system in SYSTEMS[stage] if "/four-" not in inputs else ():
+            if system not in left_out:
+                given = (part, system, number, system, stage, kind, inputs, OUT)
+                environment = _environment(stage) if system == "dormouse" else {}
+                yield Step("rows.stages:measure", given, environment=environment)
+    asked = [(part, s, what, "") for what, part in look_ups.PARTS.items() for s in look_ups.SYSTEMS]
+    wide = ("look-up, one key of wide rows", "dormouse", "one_key", "wide-")
+    for part, system, what, kind in (*asked, wide):
         tables = (f"{folder}/{kind}leaves-table/data", f"{folder}/tiny-table")
-        yield Step("rows.look_ups:measure", (*asked, *tables, f"{folder}/{kind}answers"))
+        answers = f"{folder}/{kind}answers"
+        yield Step("rows.look_ups:measure", (part, system, number, what, *tables, answers))
 
 
 def _on_s3(folder: Path, scale: Scale, number: int) -> Iterator[Step]:
@@ -128,14 +262,12 @@ def _on_s3(folder: Path, scale: Scale, number: int) -> Iterator[Step]:
         for slowness in SLOWNESS:
             given = (f"{part}{ON_S3}", stage, number, kind, inputs, OUT, *slowness)
             yield Step("rows.stages:on_s3", given, environment=_environment(stage))
-    for what in ("one_key", "keys_100"):
-        for delay_ms, _ in (each for each in SLOWNESS if not each[1]):
-            yield look_up_on_s3(folder, number, what, delay_ms, f"{look_ups.PARTS[what]}{ON_S3}")
-
-
-def look_up_on_s3(folder: Path, number: int, what: str, delay_ms: int, part: str) -> Step:
     tables = (f"{folder}/leaves-table/data", f"{folder}/tiny-table", f"{folder}/answers")
-    return Step("rows.look_ups:on_s3", (part, number, what, *tables, OUT, delay_ms))
+    for what in ("one_key", "keys_100"):
+        for delay_ms, mb_per_second in SLOWNESS:
+            if not mb_per_second:
+                asked = (f"{look_ups.PARTS[what]}{ON_S3}", number, what, *tables, OUT, delay_ms)
+                yield Step("rows.look_ups:on_s3", asked)
 
 
 @cache
@@ -162,10 +294,9 @@ def main() -> int:
         "--original", action="store_true", help="build the original's plan, in Rust"
     )
     given = parser.parse_args()
-    scale = QUICK if given.quick else FULL
-    missing = work.built() if given.original else "it was not asked for (--original)"
+    missing = stages.built() if given.original else "it was not asked for (--original)"
     built = [] if missing else [*ORIGINALS]
-    notes = [f"{work.ORIGINAL.capitalize()} is left out: {missing}."] if missing else []
+    notes = [f"{stages.ORIGINAL.capitalize()} is left out: {missing}."] if missing else []
     cores = sorted(os.sched_getaffinity(0))[: function("compact").cores]
     os.sched_setaffinity(0, cores)  # of this process and of those it starts
     notes.append(
@@ -173,10 +304,10 @@ def main() -> int:
         "their memory."
     )
 
-    def shown(figures: Figures) -> Iterator[str]:
-        return report(figures, quick=given.quick, notes=notes)
+    def asked_steps(folder: Path, is_quick: bool) -> list[Step]:
+        return steps(folder, QUICK if is_quick else FULL, given.only, built)
 
-    return benchmark("bench-rows", given, lambda f: steps(f, scale, given.only, built), shown)
+    return benchmark("bench-rows", given, asked_steps, lambda figures: report(figures, notes))
 
 
 if __name__ == "__main__":

@@ -47,10 +47,6 @@ def _schema(kind: str) -> Schema:
 SCHEMAS = {kind: _schema(kind) for kind in ("narrow", "mixed", "wide", "many")}
 
 
-def kind_of(file: Path) -> str:
-    return "wide" if NUMBERS["wide"][0] in pq.read_schema(file).names else "narrow"
-
-
 def split_points(leaves: int) -> list[str]:
     """Return the keys that cut the space of keys into so many leaves alike."""
     return [_as_letters(26**LETTERS * i // leaves) for i in range(1, leaves)]

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from bench.measure import ROOT
-from dormouse_cli.local.resources import load
+from dormouse_cli.local.resources import Resources, load, translate
 
 MB_PER_CORE = 1769
 """The memory with which Lambda gives a function the time of one core."""
@@ -45,29 +45,15 @@ def function(stage: str, memory_mb: int = LARGEST_MB) -> Function:
     """Return the function of a stage, such as ``export_rows``, in an instance whose functions of
     rows have so much memory.
     """
-    template: Any = load(ROOT / "template.yaml")
-    parameters = {ROWS_MEMORY: str(memory_mb)}
-    mappings, resources = template["Mappings"], template["Resources"]
+    translated = translate(ROOT / "template.yaml", {ROWS_MEMORY: str(memory_mb)})
+    resources = Resources.of(translated, "http://localhost")
     name = "".join(word.title() for word in stage.split("_"))
-    properties = resources[f"{name}Function"]["Properties"]
-    variables = properties["Environment"]["Variables"]
-    environment = {name: _resolved(v, parameters, mappings) for name, v in variables.items()}
-    scratch_mb = properties.get("EphemeralStorage", {}).get("Size", 512)
-    size_mb = int(_resolved(properties["MemorySize"], parameters, mappings))
-    return Function(environment, size_mb, scratch_mb)
+    given: Any = resources.properties(f"{name}Function")
+    environment = {name: str(value) for name, value in given["Environment"]["Variables"].items()}
+    return Function(environment, int(given["MemorySize"]), given["EphemeralStorage"]["Size"])
 
 
 def default_mb() -> int:
     """Return the memory that functions of rows have unless an instance is deployed with another."""
     template: Any = load(ROOT / "template.yaml")
     return int(template["Parameters"][ROWS_MEMORY]["Default"])
-
-
-def _resolved(value: Any, parameters: Mapping[str, str], mappings: Any) -> str:
-    """Return a value of the template, which may name a parameter or what a mapping has for it."""
-    match value:
-        case {"Ref": name}:
-            return parameters[name]
-        case {"Fn::FindInMap": [mapping, key, name]}:
-            return str(mappings[mapping][_resolved(key, parameters, mappings)][name])
-    return str(value)

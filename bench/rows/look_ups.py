@@ -17,22 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.cost.prices import DOLLARS_PER_MILLION
 from bench.figures import emit
 from bench.measure import bytes_read, read_once, run, set_aside
 from bench.rows import instance as rows_instance
-from bench.rows.data import (
-    SCHEMAS,
-    Digest,
-    digest_of,
-    key_at,
-    kind_of,
-    leaf_ranges,
-    save,
-    saved,
-)
-from bench.rows.stages import name_of, shards_of, slowness
-from bench.rows.work import LEAVES
-from bench.s3.process import DATA, local_s3
+from bench.rows.data import NUMBERS, SCHEMAS, Digest, digest_of, key_at, leaf_ranges, save, saved
+from bench.rows.stages import LEAVES, name_of, shards_of
+from bench.s3 import DATA, local_s3
 from dormouse.client.instance import Instance
 from dormouse.ports import Storage
 from dormouse.storage import FolderStorage
@@ -75,8 +66,8 @@ def dormouse(storage: Storage, scratch: Path, folder: Path | None = None) -> Loo
     """
     uncounted = FolderStorage(folder or Path(storage.uri))
     maker = rows_instance.services(uncounted, scratch, MEMORY_BYTES, seed=4)
-    shard, *_ = shards_of(uncounted.uri)
-    rows_instance.reopened(maker, SCHEMAS[kind_of(shard)])
+    names = pq.read_schema(shards_of(uncounted.uri)[0]).names
+    rows_instance.reopened(maker, SCHEMAS["wide" if NUMBERS["wide"][0] in names else "narrow"])
     services = rows_instance.fresh(maker, storage, scratch, MEMORY_BYTES)
     nothing: Any = None
     table = Instance(services, nothing, nothing, nothing).table(rows_instance.TABLE)
@@ -121,23 +112,11 @@ def polars(storage: FolderStorage, scratch: Path) -> LookUp:
     return look_up
 
 
-def pyarrow(storage: FolderStorage, scratch: Path) -> LookUp:
-    (data,) = Path(storage.uri).glob("*/data")
-
-    def look_up(question: Question) -> pa.Table:
-        within: Any = [("key", ">=", question.low), ("key", "<", question.high)]
-        filters: Any = [("key", "in", question.keys)] if question.keys else within
-        return pq.read_table(data, filters=filters)
-
-    return look_up
-
-
 SYSTEMS: dict[str, Callable[[FolderStorage, Path], LookUp]] = {
     "dormouse": dormouse,
     "duckdb": duckdb,
     "datafusion": datafusion,
     "polars": polars,
-    "pyarrow": pyarrow,
 }
 
 
@@ -232,7 +211,7 @@ def on_s3(
     """Measure one kind of look-up on an S3 that takes its time, as the Python API does it."""
     scratch = Path(out).parent / "scratch"
     dormouse(FolderStorage(Path(warm_up) / "data"), scratch)(ALL_KEYS)
-    with local_s3(Path(out) / "s3", slowness(delay_ms)) as s3:
+    with local_s3(Path(out) / "s3", delay_ms) as s3:
         rows_instance.linked(shards_of(table), s3.folder / DATA)
         look_up = dormouse(s3.storage, scratch, s3.folder / DATA)
         s3.begin()
@@ -240,7 +219,8 @@ def on_s3(
 
         def counts() -> dict[str, float]:
             asked = s3.counts()
-            read_kb = asked.get("sent_bytes", 0) / 1000
-            return {"requests": asked.get("GetObject", 0), "read_kb": read_kb}
+            gets, read_kb = asked.get("GetObject", 0), asked.get("sent_bytes", 0) / 1000
+            dollars = gets * DOLLARS_PER_MILLION["get"]
+            return {"requests": gets, "read_kb": read_kb, "dollars": dollars}
 
         _show(part, name_of(delay_ms), number, look_up, _asked(what, answers), answers, counts)

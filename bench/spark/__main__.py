@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.figures import QUICK as A_TENTH
 from bench.figures import Figures, Goal, measured_on, section, short, table, table_of_goals
-from bench.rows.function import function
+from bench.rows.__main__ import compaction
 from bench.runner import OUT, Step, benchmark, options
 from bench.spark.systems import DRIVER_MEMORY, NOT_OPTIMIZED, SYSTEMS, cores
 
@@ -40,58 +38,33 @@ GOALS = {
 """What Dormouse is held against in each part, and how many times its rows/s it is to reach."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How many files of how many rows each, and how often each is measured."""
-
-    import_files: int
-    compaction_files: int
-    rows: int
-    rounds: int
-
-
-FULL = Scale(10, 20, 1_000_000, 3)
-QUICK = Scale(10, 20, 100_000, 1)
+IMPORTED, COMPACTED = 10, 20
+"""How many files are imported, and how many shards compacted."""
+ROWS, QUICK_ROWS, ROUNDS = 1_000_000, 100_000, 3
 LEAVES = 64
 
 
-def steps(folder: Path, scale: Scale) -> Iterator[Step]:
+def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
+    rows = QUICK_ROWS if is_quick else ROWS
     sources, table = f"{folder}/sources", f"{folder}/table"
-    few, many = scale.import_files, scale.compaction_files
-    yield Step("rows.make:sources", (sources, "narrow", few, scale.rows))
-    yield Step("rows.make:sources", (f"{folder}/many", "narrow", many, scale.rows))
-    yield Step("rows.make:table", (table, "narrow", f"{folder}/many", 1, many))
+    yield Step("rows.make:sources", (sources, "narrow", IMPORTED, rows))
+    yield Step("rows.make:sources", (f"{folder}/many", "narrow", COMPACTED, rows))
+    yield Step("rows.make:table", (table, "narrow", f"{folder}/many", 1, COMPACTED))
     parts = {
-        f"import of {scale.import_files * scale.rows:,} rows into {LEAVES} leaves": sources,
-        f"compaction of {scale.compaction_files} x {scale.rows:,} rows": f"{table}/data",
+        f"import of {IMPORTED * rows:,} rows into {LEAVES} leaves": sources,
+        f"compaction of {COMPACTED} x {rows:,} rows": f"{table}/data",
     }
-    for number in range(scale.rounds):
+    for number in range(1 if is_quick else ROUNDS):
         for part, inputs in parts.items():
             for system in SYSTEMS[part.split()[0]]:
                 given = (part, system, number, inputs, LEAVES, OUT)
                 yield Step("spark.systems:measure", given, on_disk=True)
-        engine = (part, ENGINE, number, "narrow", table, OUT)
-        yield Step("rows.stages:compaction", engine, True, function("compact").environment)
+        yield compaction(part, ENGINE, number, "narrow", table)
 
 
-def main() -> int:
-    asked = options(__doc__, "a tenth of the rows, once")
-    asked.add_argument("--rounds", type=int, help="how often all is measured")
-    given = asked.parse_args()
-    scale = QUICK if given.quick else FULL
-    scale = replace(scale, rounds=given.rounds or scale.rounds)
-
-    return benchmark(
-        "bench-spark", given, lambda f: steps(f, scale), lambda figures: report(figures, scale)
-    )
-
-
-def report(figures: Figures, scale: Scale) -> Iterator[str]:
-    rounds = f"medians of {scale.rounds} rounds" if scale.rounds > 1 else "one round"
+def report(figures: Figures) -> Iterator[str]:
     spark = f"Spark {version('pyspark')} in `local[{cores()}]` with {DRIVER_MEMORY} of heap"
-    yield measured_on(f", {spark}; {rounds}")
-    if scale.rows < FULL.rows:
-        yield A_TENTH
+    yield measured_on(f", {spark}; medians of all rounds")
     goals = []
     for part in figures.parts():
         kind = part.split()[0]
@@ -109,4 +82,5 @@ def report(figures: Figures, scale: Scale) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = options(__doc__, "a tenth of the rows, once")
+    sys.exit(benchmark("bench-spark", asked.parse_args(), steps, report))

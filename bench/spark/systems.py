@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
-from bench.figures import emit
+from bench.measure import run_all
 from bench.rows import instance as rows_instance
 from bench.rows.data import KEYS, SCHEMAS, expected_of, split_points
 from bench.rows.make import write_source
-from bench.rows.stages import check
-from bench.spark.access import MEMORY_BYTES, LocalAccess
-from bench.spark.processes import measured, shuffled_bytes
+from bench.rows.stages import report
+from bench.spark.access import MEMORY_BYTES, local
 from dormouse.features import jvm
 from dormouse.messages.stages import IngestJob
 from dormouse.state.sources import Source, job_id_of
@@ -86,7 +87,7 @@ def dormouse_import(
     given.tables.change(table.id, lambda t: t.with_settings(settings, {}))
     sources = tuple(Source("local", f"rows/{f}", f.name, f.stat().st_size) for f in files)
     job = IngestJob(table.id, 0, job_id_of(sources), sources)
-    reach = LocalAccess(out, scratch)
+    reach = partial(local, out, scratch)
     return lambda: bulk_import(spark.sparkContext, reach, given, job)
 
 
@@ -107,7 +108,7 @@ def dormouse_compact(
     given, job = rows_instance.assigned(files, SCHEMAS["narrow"], out, scratch, MEMORY_BYTES)
 
     def work() -> None:
-        compact(spark.sparkContext, LocalAccess(out, scratch), given, job)
+        compact(spark.sparkContext, partial(local, out, scratch), given, job)
         rows_instance.unlink(files, out)
 
     return work
@@ -144,31 +145,30 @@ def measure(part: str, system: str, number: int, inputs: str, leaves: int, place
         ValueError: it wrote other rows, or not in order.
     """
     files = sorted(Path(inputs).resolve().rglob("*.parquet"))
-    out, scratch = Path(place), Path(place).parent / "scratch"
     make = SYSTEMS[part.split()[0]][system]
-    with TemporaryDirectory(dir=scratch) as name:
+    with TemporaryDirectory(dir=Path(place).parent / "scratch") as name:
         folder = Path(name)
         for each in ("events", "warm", "warm-in", "scratch"):
             (folder / each).mkdir()
         spark = started(folder / "events", folder / "scratch", system)
         warm_up(spark, make, part, files, folder)
         before = shuffled_bytes(folder / "events")
-        taken = measured(make(spark, files, leaves, out, folder / "scratch"))
-        end(spark)
-        shuffled = shuffled_bytes(folder / "events") - before
-    expected = expected_of(Path(inputs))
-    written, rows = check(system, expected, out), expected.rows
-    emit(
-        part,
-        system,
-        number,
-        rows_per_second=rows / taken["seconds"],
-        cpu_seconds_per_million=taken["cpu_seconds"] / rows * 1e6,
-        peak_rss_mb=taken["peak_rss_bytes"] / 1e6,
-        shuffled_mb=shuffled / 1e6,
-        written_mb=sum(path.stat().st_size for path in written) / 1e6,
-        files=len(written),
-    )
+        work = make(spark, files, leaves, Path(place), folder / "scratch")
+
+        def shuffled() -> dict[str, float]:
+            end(spark)
+            return {"shuffled_mb": (shuffled_bytes(folder / "events") - before) / 1e6}
+
+        expected, out = expected_of(Path(inputs)), Path(place)
+        report(part, system, number, work, expected, out, others=shuffled, measured=run_all)
+
+
+def shuffled_bytes(events: Path) -> int:
+    """Return what all tasks of a log of events wrote to shuffles, as stored."""
+    logs = (path for path in events.rglob("*") if path.is_file())
+    found = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    metrics = [e.get("Task Metrics") for e in found if e["Event"] == "SparkListenerTaskEnd"]
+    return sum(each["Shuffle Write Metrics"]["Shuffle Bytes Written"] for each in metrics if each)
 
 
 def load(number: int) -> None:

@@ -2,44 +2,20 @@
 
 Each query is run by each system twice: cold, in a process of its own that is asked for nothing
 else, so that its CPU time includes what starting takes; and warm, in a process that has answered
-others. Results are compared. At last, a query over messages reads all of a table of 1,000 leaves.
+others. Results are compared.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-from bench.figures import (
-    Figures,
-    Goal,
-    measured_on,
-    section,
-    short,
-    table,
-    table_of_goals,
-)
+from bench.figures import Figures, Goal, measured_on, section, short, table, table_of_goals
 from bench.runner import Step, benchmark, options
-from bench.sql.queries import QUERIES, REMOTE, SYSTEMS, WARM
+from bench.sql.run import QUERIES, SYSTEMS, WARM
 
 ROWS, QUICK_ROWS = 20_000_000, 2_000_000
-REMOTE_SIZE, QUICK_REMOTE_SIZE = (1_000, 25_000_000), (100, 1_000_000)
-"""Leaf partitions, and rows of some 85 bytes each in the result of the query, which is 2 GB."""
-_REMOTE = {
-    "leaf partitions": "leaves",
-    "sub-queries": "sub_queries",
-    "MB of its result": "result_mb",
-    "seconds, in one process": "seconds",
-    "CPU seconds": "cpu_seconds",
-    "seconds to read the result back": "read_back_seconds",
-    "peak MB": "peak_mb",
-    "reads of shards": "read_requests",
-    "MB read": "read_mb",
-    "µ$ for functions and requests": "microdollars",
-    "µ$ of Athena for the same MB, at $5 a TB (from memory)": "athena_microdollars",
-}
 MOST_COLD, MOST_WARM = 1.5, 1.3
 """The most CPU time, as a multiple of DuckDB's on the exported files: in a process that
 begins, and in one that has answered others.
@@ -56,11 +32,6 @@ def report(figures: Figures) -> Iterator[str]:
     for axis, begins in _AXES.items():
         rows = [[query.name, *_row(figures, f"{begins}{query.name}")] for query in QUERIES]
         yield table((f"{axis}: CPU seconds", *SYSTEMS, "of DuckDB's"), rows)
-    remote = [
-        [name, short(figures.median(REMOTE, "dormouse", figure))]
-        for name, figure in _REMOTE.items()
-    ]
-    yield table((REMOTE, ""), remote)
     yield section("goals", table_of_goals(goals(figures)))
 
 
@@ -100,21 +71,15 @@ def goals(figures: Figures) -> Iterator[Goal]:
                 yield Goal(number, f"{axis}, {query.name}: CPU beside DuckDB", ratio, most)
 
 
-def steps(folder: Path, *, quick: bool) -> Iterator[Step]:
-    rows, data = QUICK_ROWS if quick else ROWS, f"{folder}/data"
+def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
+    rows, data = QUICK_ROWS if is_quick else ROWS, f"{folder}/data"
     yield Step("sql.run:make", (data, rows))
     for heat in ("cold", WARM):
         for query in QUERIES:
             for system in SYSTEMS:
                 yield Step(f"sql.run:{heat}", (system, query.name, data, rows), on_disk=True)
-    size = QUICK_REMOTE_SIZE if quick else REMOTE_SIZE
-    yield Step("sql.remote:measure", (*size, f"{folder}/remote"), on_disk=True)
-
-
-def main() -> int:
-    given = options(__doc__, "2,000,000 rows").parse_args()
-    return benchmark("bench-sql", given, partial(steps, quick=given.quick), report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = options(__doc__, "2,000,000 rows")
+    sys.exit(benchmark("bench-sql", asked.parse_args(), steps, report))

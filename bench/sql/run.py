@@ -1,10 +1,14 @@
-"""Run one query by one system, over an instance in a folder or its exported rows."""
+"""Run one query by one system, over an instance in a folder or its exported rows.
+
+The queries are each over one of two data sets, in the SQL that all systems take.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -12,7 +16,60 @@ from zlib import crc32
 
 from bench.figures import emit
 from bench.measure import cpu_seconds, timed
-from bench.sql.queries import QUERIES, WARM, Query
+
+SYSTEMS = ("dormouse", "datafusion", "duckdb", "polars")
+WARM = "warm"
+"""What the names of the figures of a warm process begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query; `prunes` says whether its keys leave out most of what there is to read. Where
+    several results are right, only the column `compared` is the same in all.
+    """
+
+    name: str
+    text: str
+    prunes: bool = False
+    compared: int | None = None
+
+
+QUERIES = (
+    Query("point", "SELECT * FROM rows WHERE meter = 77777", prunes=True),
+    Query(
+        "range",
+        "SELECT sum(watts), count(*) FROM rows WHERE meter >= 50000 AND meter < 50200",
+        prunes=True,
+    ),
+    Query(
+        "top-n by key", 'SELECT meter, "at", watts FROM rows ORDER BY meter, "at" LIMIT 10', True
+    ),
+    Query("count", "SELECT count(*) FROM rows", prunes=True),
+    Query("ends", "SELECT min(meter), max(meter) FROM rows", prunes=True),
+    Query("group by key", "SELECT meter - meter % 1000 AS g, sum(watts) FROM rows GROUP BY 1"),
+    Query("group by value", "SELECT kind, count(*), avg(watts) FROM rows GROUP BY kind"),
+    Query(
+        "top-n by value",
+        'SELECT meter, "at", watts FROM rows ORDER BY watts DESC LIMIT 10',
+        compared=2,
+    ),
+    Query("filter", "SELECT count(*) FROM rows WHERE watts > 990 AND kind = 'solar'"),
+    Query(
+        "join",
+        "SELECT m.region, sum(r.watts) FROM rows r JOIN meters m ON r.meter = m.meter GROUP BY 1",
+    ),
+    Query(
+        "window",
+        'SELECT max(n) FROM (SELECT row_number() OVER (PARTITION BY meter ORDER BY "at") AS n '
+        "FROM rows WHERE meter < 20000) q",
+    ),
+    Query(
+        "flights",
+        "SELECT carrier, dest, avg(arr_delay) FROM flights WHERE distance > 500 "
+        "GROUP BY carrier, dest",
+    ),
+)
+
 
 TABLES = ("rows", "meters", "flights")
 QUERIES_BY_NAME = {query.name: query for query in QUERIES}
@@ -159,10 +216,10 @@ def make(place: str, rows: int) -> None:
         meters.ingest(pa.table({"meter": ids, "region": names}))
         instance.create_table("flights", schema()).ingest(load())
         instance.wait(timeout_seconds=1800)
-        for name in ("rows", "meters", "flights"):
+        for name in TABLES:
             instance.compact(name, everything=True)
         instance.wait(timeout_seconds=1800)
-        for name in ("rows", "meters", "flights"):
+        for name in TABLES:
             export = instance.table(name).export(to=name)
             export.wait(timeout_seconds=1800)
             export.download(folder / name)

@@ -1,34 +1,48 @@
-"""Count what commits, warm reads and cold loads of a table cost: bytes, requests, dollars.
+"""Count what commits, warm reads and cold loads of a table cost: bytes, requests, dollars; measure
+states of many references: memory, load, use, remembered sources.
 
 A writer commits the mix of `workload`; a maintainer of its own runs after each page of commits, as
-the plan stage does.
+the plan stage does. A state is loaded by another process than the one that makes it. Memory is what
+is resident beyond what the process had before.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
+import gc
+import pickle
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from bench.figures import emit
 from bench.measure import kept, timed
-from bench.state.counting import PAGE_ITEM_BYTES, Requests, head_bytes_of
-from bench.state.tables import Table, cold_plans, show_plans, table_of, worst_table
-from bench.state.workload import TABLE, Ids, Mix
-from dormouse.log.compaction import COMMITS_TO_INCREMENT, LEAST_BYTES_TO_SNAPSHOT
+from bench.state.tables import (
+    PAGE_ITEM_BYTES,
+    Requests,
+    Table,
+    cold_plans,
+    head_bytes_of,
+    show_plans,
+    table_of,
+    worst_table,
+)
+from bench.state.workload import KEYS, TABLE, Ids, Mix, built, clock, digest, key
+from dormouse.features.planning import partitions_to_plan, plan_compactions, splits_due
+from dormouse.keys import KeyRange
 from dormouse.log.pages import PAGE_CAPACITY, Head
 from dormouse.log.snapshot import decode_snapshot, encode_snapshot
-from dormouse.state.state import TableState
+from dormouse.state.fold import Verdict, apply
+from dormouse.state.partitions import OverlayMap
+from dormouse.state.state import Entry, ReleaseJob, TableState, Transaction
 from dormouse.state.store import Committed
 from dormouse.storage import FolderStorage
+from dormouse.tables.properties import Properties
 
-LATE = 0.7
-"""A cold load is measured before an increment is due in so late a part of the period between two
-snapshots: then there is much to read besides the snapshot."""
+LOG = "log"
+"""The store in S3 with a commit a second, of which most is measured."""
 DELTAS_WAITED_FOR = (1, 10, 100)
 TRANSACTIONS_OF_A_BATCH = 10
 
@@ -40,7 +54,6 @@ class Run:
         """Warm both up; nothing is counted yet. A commit comes every `interval_ms`."""
         self.interval_ms = interval_ms
         self.references, self.table = references, table_of(snapshot, kept_in)
-        self.first_snapshot_bytes = len(snapshot)
         self.by_writer, self.by_maintainer = Requests(), Requests()
         self.writer = self.table.store(self.by_writer, 1)
         self.maintainer = self.table.store(self.by_maintainer, 2)
@@ -49,7 +62,6 @@ class Run:
         self.mix = Mix(state, Ids(self.table.clock, 3), 4)
         self.deltas = self.mix.deltas()
         self.commits = 0
-        self.transactions = 0
         self.rejected = 0
         self.by_writer.clear()
         self.by_maintainer.clear()
@@ -57,67 +69,42 @@ class Run:
     def commit(self, count: int) -> None:
         for _ in range(count):
             self.table.clock.ms += self.interval_ms
-            transactions = next(self.deltas)
-            outcomes = self.writer.commit(*transactions, generation=0)
-            self.rejected += sum(not isinstance(outcome, Committed) for outcome in outcomes)
+            self.commit_delta(*next(self.deltas))
             self.commits += 1
-            self.transactions += len(transactions)
 
-    def head(self) -> Head:
-        head: Head | None = self.table.pages.head(TABLE)
-        assert head is not None
-        return head
+    def commit_delta(self, *transactions: Transaction) -> None:
+        outcomes = self.writer.commit(*transactions, generation=0)
+        self.rejected += sum(not isinstance(outcome, Committed) for outcome in outcomes)
 
     def newest_snapshot(self) -> str:
-        newest = self.head().manifest.newest
-        assert newest is not None
-        return newest.id
-
-    def commits_to_fold(self) -> int:
-        return self.writer.current().version - self.head().manifest.cuts[-1]
-
-    def share_of_period(self) -> float:
-        """Return how much there is, from 0 to 1, of what makes the next snapshot due."""
-        manifest = self.head().manifest
-        assert manifest.newest is not None
-        since = sum(s.size_bytes for s in manifest.segments if s.version > manifest.newest.version)
-        share = manifest.newest.size_bytes // self.writer.policy.snapshot_share
-        return since / max(LEAST_BYTES_TO_SNAPSHOT, share)
+        head: Head | None = self.table.pages.head(TABLE)
+        assert head is not None
+        assert head.manifest.newest is not None
+        return head.manifest.newest.id
 
 
-def measure_run(run: Run, least_commits: int, name: str) -> None:
-    """Print all figures of a size, over whole periods from snapshot to snapshot."""
+def measure(
+    references: int,
+    snapshot: str,
+    least_commits: int = 1020,
+    interval_ms: int = 1000,
+    kept_in: str = "s3",
+    name: str = LOG,
+) -> None:
+    """Print what commits cost over whole periods from snapshot to snapshot, and warm reads."""
+    run = Run(references, Path(snapshot).read_bytes(), interval_ms, kept_in)
     began = head_bytes = 0
-    is_measured, step, share_before = False, 0.05, 0.0
-    most_folded = -1
     while run.commits < least_commits or run.commits > began:
-        run.commit(PAGE_CAPACITY - 1)  # a full page takes a reader fewer requests
-        share = run.share_of_period()
-        step, share_before = max(step, share - share_before), share
-        if share + step > 1 and not is_measured and not name:  # the next segment makes it due
-            measure_cold_load(run, "before_a_snapshot")
-            show_plans("cold_plan", "before_a_snapshot", run.references, cold_plans(run.table))
-            is_measured = True
-        folded = run.commits_to_fold()
-        is_last = folded + PAGE_CAPACITY > COMMITS_TO_INCREMENT
-        if share > LATE and is_last and folded > most_folded and not name:
-            measure_cold_load(run, "before_an_increment")
-            show_plans("cold_plan", "before_an_increment", run.references, cold_plans(run.table))
-            most_folded = folded
-        run.commit(1)
+        run.commit(PAGE_CAPACITY)
         before = run.newest_snapshot()
         run.maintainer.maintain()
         head_bytes = max(head_bytes, head_bytes_of(run.table.pages))
         if run.newest_snapshot() != before:
             began = run.commits
-    show_commits(run, name or "log", head_bytes)
-    if name:
-        return
-    show_rewrite(run)
-    measure_cold_load(run, "after_a_snapshot")
-    show_plans("cold_plan", "after_a_snapshot", run.references, cold_plans(run.table))
-    measure_warm_reads(run)
-    measure_batches(run)
+    show_commits(run, name, head_bytes)
+    if name == LOG:
+        measure_warm_reads(run)
+        measure_batches(run)
 
 
 def show_commits(run: Run, name: str, head_bytes: int) -> None:
@@ -147,24 +134,6 @@ def show_commits(run: Run, name: str, head_bytes: int) -> None:
     )
 
 
-def measure_cold_load(run: Run, when: str) -> None:
-    requests = Requests()
-    store = run.table.store(requests, 5)
-    _, seconds = timed(store.current)
-    newest = run.head().manifest.newest
-    assert newest is not None
-    emit(
-        "cold_load",
-        when,
-        run.references,
-        get=requests.counts["get"],
-        bytes_read=requests.read.total(),
-        rru=requests.counts["rru"],
-        cpu_seconds=seconds,
-        bytes_to_snapshot=requests.read.total() / newest.size_bytes,
-    )
-
-
 def measure_warm_reads(run: Run) -> None:
     requests = Requests()
     reader = run.table.store(requests, 6)
@@ -186,9 +155,7 @@ def measure_batches(run: Run) -> None:
     """Print what an ingest costs when ten are committed in one delta."""
     run.by_writer.clear()
     for _ in range(PAGE_CAPACITY):
-        ingests = [run.mix.ingest() for _ in range(TRANSACTIONS_OF_A_BATCH)]
-        outcomes = run.writer.commit(*ingests, generation=0)
-        run.rejected += sum(not isinstance(outcome, Committed) for outcome in outcomes)
+        run.commit_delta(*(run.mix.ingest() for _ in range(TRANSACTIONS_OF_A_BATCH)))
     ingests_made = PAGE_CAPACITY * TRANSACTIONS_OF_A_BATCH
     emit(
         "commits",
@@ -201,64 +168,43 @@ def measure_batches(run: Run) -> None:
     )
 
 
-def show_rewrite(run: Run) -> None:
-    """Print what a commit would cost that writes the whole state.
+def make_worst(references: int, snapshot: str, commits: int, kept_in: str, path: str) -> None:
+    """Count what a process that begins asks for, right after a snapshot and at the worst point.
 
-    Its size is that of the first snapshot: later ones remember the sources of the run besides.
+    The table at its worst is written to a path. Its objects are files beside it, so that no process
+    that loads it has them in memory.
     """
-    size_bytes = run.first_snapshot_bytes
-    requests = Requests()
-    requests.counts.update(put=1, wru=1, rru=1)
-    emit(
-        "commits",
-        "full rewrite",
-        run.references,
-        bytes_per_commit=size_bytes,
-        put_per_commit=1,
-        dollars_per_million=requests.dollars() * 1e6,
-    )
-    per_commit = (run.by_writer.written + run.by_maintainer.written).total() / run.commits
-    emit("commits", "log", run.references, times_less_than_rewrite=size_bytes / per_commit)
-
-
-def measure(
-    references: int,
-    snapshot: str,
-    least_commits: int = 1020,
-    interval_ms: int = 1000,
-    kept_in: str = "s3",
-    name: str = "",
-) -> None:
-    run = Run(references, Path(snapshot).read_bytes(), interval_ms, kept_in)
-    measure_run(run, least_commits, name)
-
-
-def measure_loads(references: int, snapshot: str, commits: int) -> None:
-    """Measure cold loads of a table at its worst, and of its snapshot alone, from both stores.
-
-    Each load is in a process of its own: memory is what is resident beyond what that had before.
-    """
-    body, folder = Path(snapshot).read_bytes(), Path(snapshot).parent
-    for kept_in in ("s3", "dynamodb"):
-        with TemporaryDirectory(dir=folder) as place:
-            table = in_files(worst_table(body, kept_in, commits), Path(place))
-            alone, worst = (_in_new_process(references, table, what) for what in ("alone", "worst"))
-        emit("load_worst", kept_in, references, cpu_to_snapshot=worst / alone)
-
-
-def in_files(table: Table, folder: Path) -> Table:
-    """Return a table with its objects as files, so that no process has them in memory."""
-    storage = FolderStorage(folder)
+    body = Path(snapshot).read_bytes()
+    table = table_of(body, kept_in)
+    show_cold(table, f"{kept_in}, best", references, len(body))
+    table = worst_table(body, kept_in, commits)
+    show_cold(table, f"{kept_in}, worst", references, len(body))
+    storage = FolderStorage(Path(f"{path}-objects"))
     for stored in table.storage.list(""):
-        path = folder / stored.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(table.storage.get(stored.path))
-    return replace(table, storage=storage)
+        storage.put(stored.path, table.storage.get(stored.path))
+    Path(path).write_bytes(pickle.dumps(replace(table, storage=storage)))
 
 
-def load(references: int, table: Table, what: str) -> float:
-    """Load the state, or the snapshot alone; print what that took, and return the CPU seconds."""
+def show_cold(table: Table, of: str, references: int, snapshot_bytes: int) -> None:
+    """Print what loads of the state and plans of one key ask for, in processes that begin."""
+    requests = Requests()
+    table.store(requests, 5).current()
+    emit(
+        "cold_load",
+        of,
+        references,
+        get=requests.counts["get"],
+        rru=requests.counts["rru"],
+        bytes_read=requests.read.total(),
+        bytes_to_snapshot=requests.read.total() / snapshot_bytes,
+    )
+    show_plans(of, references, cold_plans(table))
+
+
+def load(references: int, path: str, what: str) -> None:
+    """Load the state of such a table, or the snapshot alone; print what that took."""
     import_module("dormouse.log.segments")  # a load would import it
+    table: Table = pickle.loads(Path(path).read_bytes())  # noqa: S301
     store = table.store(Requests(), 5)
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
     newest = store.reader.manifest().newest
@@ -266,9 +212,106 @@ def load(references: int, table: Table, what: str) -> float:
     read = store.current if what == "worst" else partial(store.reader.snapshot, newest)
     _, figures = kept(read)
     emit(f"load_{what}", table.kept_in, references, **figures)
-    return figures["cpu_seconds"]
 
 
-def _in_new_process(references: int, table: Table, what: str) -> float:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(load, references, table, what).result()
+ROUNDS = 100
+SMALL = 1000
+"""The references of the table whose sources are measured."""
+
+
+def show(references: int, figure: str, value: float) -> None:
+    emit("memory", "state", references, **{figure: value})
+
+
+def make_state(references: int, snapshot: str) -> None:
+    """Write a snapshot of so many references to a path."""
+    body = encode_snapshot(TABLE, built(references), has_key_index=True)
+    show(references, "snapshot_bytes", len(body))
+    Path(snapshot).write_bytes(body)
+
+
+def measure_state(references: int, snapshot: str) -> None:
+    decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
+    before = len(gc.get_objects())
+    state, taken = kept(lambda: decode_snapshot(TABLE, Path(snapshot).read_bytes(), snapshot))
+    show(references, "load_new_container_objects", len(gc.get_objects()) - before)
+    show(references, "load_cpu_seconds", taken["cpu_seconds"])
+    show(references, "state_rss_bytes", taken["state_rss_bytes"])
+    measure_use(references, state)
+
+
+def measure_use(references: int, state: TableState) -> None:
+    chosen = random.Random(1)
+    leaves = [leaf.id for leaf in state.partitions.leaves()]
+    asked = [chosen.randrange(len(leaves)) for _ in range(ROUNDS)]
+    ranges = [KeyRange.exactly(key(chosen.randrange(KEYS))) for _ in range(ROUNDS)]
+
+    def each(figure: str, do: Callable[[int], object]) -> None:
+        _, seconds = timed(lambda: [do(i) for i in range(ROUNDS)])
+        show(references, f"{figure}_cpu_microseconds", seconds / ROUNDS * 1e6)
+
+    each("references_of_a_partition", lambda i: state.references_in(leaves[asked[i]]))
+    each("plan_of_a_point_query", lambda i: list(state.partitions_to_read(ranges[i])))
+    different = sorted(set(asked))
+    changes, few = (commits_to(state, some) for some in (different, different[:10]))
+    after, seconds = timed(lambda: folded(state, changes))
+    show(references, "ingest_assign_and_compact_cpu_microseconds", seconds / len(different) * 1e6)
+    _, seconds = timed(lambda: plan_compactions(after, Properties()))
+    show(references, "plan_compactions_cpu_seconds", seconds)
+    changed = folded(state, few)
+    _, seconds = timed(lambda: planned_by_changes(changed))
+    show(references, "plan_of_ten_changed_partitions_cpu_seconds", seconds)
+
+
+def planned_by_changes(state: TableState) -> None:
+    """Plan what changed since the snapshot, as the plan stage does after a commit."""
+    among = frozenset(partitions_to_plan(state))
+    splits_due(state, 10**6, among)
+    plan_compactions(state, Properties(), among)
+
+
+def commits_to(state: TableState, leaves: Sequence[int]) -> list[Transaction]:
+    """Return an ingest and a compaction of all shards in each of some leaves."""
+    mix, commits = Mix(state, Ids(clock(), 1), 1), list[Transaction]()
+    for leaf in leaves:
+        commits += [mix.ingest([leaf]), given_back := mix.assign(leaf), ReleaseJob(given_back.job)]
+        commits += [job := mix.assign(leaf), mix.compact(leaf, job)]
+    return commits
+
+
+def folded(state: TableState, commits: Sequence[Transaction]) -> TableState:
+    for transaction in commits:
+        state, verdict = apply(state, Entry(transaction, state.time_ms, 0))
+        assert verdict == Verdict(), verdict
+    return state
+
+
+def make_sources(count: int, snapshot: str) -> None:
+    """Write a snapshot that remembers so many sources to a path."""
+    state = replace(built(SMALL), sources=OverlayMap())
+    plain = encode_snapshot(TABLE, state)
+    sources = OverlayMap.of({digest(f"source {i}"): i * 1000 for i in range(count)})
+    full = encode_snapshot(TABLE, replace(state, sources=sources))
+    emit("sources", "snapshot", count, bytes_per_source=(len(full) - len(plain)) / count)
+    Path(snapshot).write_bytes(full)
+
+
+def measure_sources(count: int, snapshot: str) -> None:
+    """Print the memory that loaded sources stay in, and the CPU of loading and looking one up."""
+    plain = encode_snapshot(TABLE, replace(built(SMALL), sources=OverlayMap()))
+    small = decode_snapshot(TABLE, plain, "plain")
+    body = Path(snapshot).read_bytes()
+    state, taken = kept(partial(decode_snapshot, TABLE, body, "full"))
+    numbers = range(0, 2 * count, max(1, count // 500))
+    asked = [digest(f"source {i}") for i in numbers]
+    present, looking = timed(lambda: sum(each in state.sources for each in asked))
+    assert present == sum(i < count for i in numbers)
+    emit(
+        "sources",
+        "memory",
+        count,
+        bytes_per_source=taken["state_rss_bytes"] / count,
+        load_cpu_seconds=taken["cpu_seconds"],
+        look_up_microseconds=looking / len(asked) * 1e6,
+    )
+    del small

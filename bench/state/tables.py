@@ -1,32 +1,36 @@
-"""Tables in memory that count what is asked of them, and plans of look-ups at their worst point.
+"""Tables in memory that count what is asked of them, and what it would cost.
+
+Storage, pages and a DynamoDB in memory are under the real store. Prices are those of us-east-1, on
+demand. Counts are exact: nothing here takes time.
 
 A table is at its worst for who loads it just before a snapshot is due, and before an increment,
 with 47 deltas in the open page. The increments are those that maintenance would have kept, and the
 last commits are made by the store itself. In between, transactions are folded without a log, which
-takes a tenth of the time. Counts are exact: nothing here takes time.
+takes a tenth of the time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
-from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, cast
 
+from bench.cost.prices import DOLLARS_PER_MILLION
 from bench.figures import emit
-from bench.state.counting import CountingDynamoDB, CountingPages, CountingStorage, Key, Requests
-from bench.state.workload import KEYS, TABLE, Clock, Ids, Mix, key
+from bench.measure import T
+from bench.state.workload import KEYS, TABLE, Ids, Mix, clock, key
+from dormouse.aws.items import DynamoItems, attributes_of
 from dormouse.aws.state_store import S3StateStore
 from dormouse.items.blobs import ItemStateStore
+from dormouse.items.pages import head_key, page_key
+from dormouse.items.store import IDS, MARK, Item, Put
 from dormouse.keys import KeyRange
 from dormouse.log.blobs import BlobRange, BlobStore
-from dormouse.log.compaction import (
-    COMMITS_TO_INCREMENT,
-    gc_paused,
-    has_key_index,
-)
+from dormouse.log.compaction import COMMITS_TO_INCREMENT, gc_paused, has_key_index
 from dormouse.log.engine import LogStateStore
 from dormouse.log.increments import changes_between, encode_increment, rebased
 from dormouse.log.log import fold_delta
@@ -45,10 +49,223 @@ from dormouse.log.pages import (
 )
 from dormouse.log.pinning import PartialReads
 from dormouse.log.tail import index_place_of, key_indexes
-from dormouse.ports import Storage
+from dormouse.ports import Storage, StoredObject
+from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.state.state import Entry, TableState
+from tests.support.adapters import FakeClock
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
+
+
+@dataclass
+class Requests:
+    """What was asked so far: S3 requests and bytes by kind of object, units of DynamoDB.
+
+    `taken` are read units and GETs by key and by prefix.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    written: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
+    taken: Counter[str] = field(default_factory=Counter)
+
+    def clear(self) -> None:
+        for counter in (self.counts, self.written, self.read, self.taken):
+            counter.clear()
+
+    def dollars(self) -> float:
+        return sum(self.counts[name] * at for name, at in DOLLARS_PER_MILLION.items()) / 1e6
+
+    def do(self, kind: str, work: Callable[[], T], size_bytes: int = 0) -> T:
+        """Do a request of a kind, which sends so many bytes; a network lets it take its time."""
+        return work()
+
+
+class CountingStorage(MemoryStorage):
+    """Another storage in memory, seen through a counter. Each store has one of its own."""
+
+    def __init__(self, inner: Storage, requests: Requests) -> None:
+        self._inner, self._requests = inner, requests
+
+    def get(self, path: str) -> bytes:
+        body = self._requests.do("get", lambda: self._inner.get(path))
+        self._requests.counts["get"] += 1
+        self._requests.taken[f"s3 {path.rpartition('/')[0]}"] += 1
+        self._requests.read[kind_of(path)] += len(body)
+        return body
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        self._requests.counts["get"] += 1
+        self._requests.read[kind_of(path)] += end - start
+        return self._inner.stream(path, size_bytes, start, end)
+
+    def put(self, path: str, body: bytes) -> bool:
+        self._requests.counts["put"] += 1
+        self._requests.written[kind_of(path)] += len(body)
+        return self._requests.do("put", lambda: self._inner.put(path, body), len(body))
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        found = list(self._inner.list(prefix))
+        self._requests.counts["list"] += len(found) // 1000 + 1
+        yield from found
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._inner.delete(paths)
+
+
+def kind_of(path: str) -> str:
+    """Return the folder of the state an object lies in: deltas, segments or snapshots."""
+    return path.split("/state/")[-1].partition("/")[0]
+
+
+class CountingPages(HookedPages):
+    """Other pages, seen through a counter. Each store has one of its own.
+
+    A condition that fails costs as much as one that holds.
+    """
+
+    def __init__(self, inner: HookedPages, requests: Requests) -> None:
+        super().__init__(before=self._count, items=inner._items)
+        self._requests = requests
+
+    def delete_pages(self, table_id: str, first: int, end: int) -> None:
+        """Count a write for each page, sent 25 at a time."""
+        super().delete_pages(table_id, first, end)
+        self._requests.counts["dynamo_writes"] += -(-(end - first) // 25)
+        self._requests.counts["wru"] += end - first
+
+    def _count(self, operation: str) -> None:
+        reads, units = _UNITS[operation]
+        self._requests.taken[f"dynamodb {operation}"] += reads
+        self._requests.counts.update(
+            dynamo_reads=reads, rru=reads, dynamo_writes=units > 0, wru=units
+        )
+
+
+_UNITS = {
+    "pins": (1, 0),  # a query that finds none
+    "head": (1, 0),
+    "page": (1, 0),
+    "append": (0, 1),
+    "set_manifest": (0, 1),
+    "open_page": (0, 4),  # two items in one transaction, which costs twice
+    "raise_low_water_mark": (0, 4),
+    "delete_pages": (0, 0),  # counted there
+}
+"""The read and write units of operations; that a head or page has at most a KB is a goal."""
+
+
+def head_bytes_of(pages: HookedPages) -> int:
+    """Return the size of the largest head as DynamoDB counts it."""
+    found = pages._items.scan("state", "")
+    heads = (_head_bytes(item) for item in found if item.key.owner.endswith("#H"))
+    return max(heads, default=100)
+
+
+@lru_cache(16)
+def _head_bytes(head: Item) -> int:
+    parts = {name: part.body for name, part in head.parts.items() if part.body is not None}
+    return item_bytes(attributes_of(Put(head_key("0" * 32), parts)))
+
+
+def item_bytes(item: Mapping[str, Any]) -> int:
+    """Return the size of an item as DynamoDB counts it."""
+    return sum(len(name) + _value_bytes(value) for name, value in item.items())
+
+
+def _value_bytes(value: Mapping[str, Any]) -> int:
+    ((kind, held),) = value.items()
+    match kind:
+        case "N":
+            return (len(held) + 1) // 2 + 1
+        case "L":
+            return 3 + sum(1 + _value_bytes(each) for each in held)
+    return len(held)
+
+
+_FULL_PAGE = Put(page_key("0" * 32, 768), {IDS: bytes(range(16)) * PAGE_CAPACITY, MARK: b"0" * 16})
+PAGE_ITEM_BYTES = item_bytes(attributes_of(_FULL_PAGE))
+"""A full page as DynamoDB counts it."""
+Key = tuple[str, str, str]
+
+
+class CountingDynamoDB:
+    """The requests for blobs, on items that are shared; each store counts for itself."""
+
+    def __init__(self, kept: dict[Key, Mapping[str, Any]], requests: Requests) -> None:
+        self.kept, self._requests = kept, requests
+
+    @property
+    def store(self) -> DynamoItems:
+        names: Any = {"deltas": "deltas", "snapshots": "snapshots"}
+        return DynamoItems(cast(Any, self), names, WITHOUT_PAUSES)
+
+    def put_item(self, *, TableName: str, Item: Mapping[str, Any], **_: Any) -> None:  # noqa: N803
+        def put() -> None:
+            self._requests.counts.update(dynamo_writes=1, wru=-(-item_bytes(Item) // 1024))
+            self._requests.written[_kind_of(Item)] += len(Item["body"]["B"])
+            self.kept[TableName, Item["k"]["S"], Item["i"]["S"]] = Item
+
+        self._requests.do("write", put)
+
+    def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
+        ((table, asked),) = RequestItems.items()
+
+        def get() -> dict[str, Any]:
+            self._requests.counts["dynamo_reads"] += 1
+            found = []
+            for wanted in asked["Keys"]:
+                item = self.kept.get((table, wanted["k"]["S"], wanted["i"]["S"]))
+                units: Any = read_units(item, asked["ConsistentRead"])  # halves, too
+                self._requests.counts["rru"] += units
+                self._requests.taken[f"dynamodb {wanted['k']['S']}"] += units
+                if item is not None:
+                    found.append(item)
+                    self._requests.read[_kind_of(item)] += len(item["body"]["B"])
+            return {"Responses": {table: found}, "UnprocessedKeys": {}}
+
+        return self._requests.do("read", get)
+
+    def batch_write_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
+        ((table, requests),) = RequestItems.items()
+        self._requests.counts["dynamo_writes"] += 1
+        for request in requests:
+            key = request["DeleteRequest"]["Key"]
+            item = self.kept.pop((table, key["k"]["S"], key["i"]["S"]), None)
+            units = -(-item_bytes(item) // 1024) if item else 1
+            self._requests.counts["wru"] += units
+        return {"UnprocessedItems": {}}
+
+    def get_paginator(self, _: str) -> CountingDynamoDB:
+        return self
+
+    def paginate(
+        self,
+        *,
+        TableName: str,  # noqa: N803
+        ExpressionAttributeValues: Any,  # noqa: N803
+        **_: Any,
+    ) -> Iterator[dict[str, Any]]:
+        """Return the keys between two; reads are counted by whole items."""
+        hash_key, low, high = (
+            ExpressionAttributeValues[f":{name}"]["S"] for name in ("owner", "least", "most")
+        )
+        found = sorted(
+            i for t, k, i in self.kept if (t, k) == (TableName, hash_key) and low <= i <= high
+        )
+        passed = sum(item_bytes(self.kept[TableName, hash_key, i]) for i in found)
+        self._requests.counts.update(dynamo_reads=1, rru=max(1, -(-passed // 4096)))
+        yield {"Items": [{"k": {"S": hash_key}, "i": {"S": i}} for i in found]}
+
+
+def _kind_of(item: Mapping[str, Any]) -> str:
+    return f"{item['k']['S'].split('#')[1]}s"
+
+
+def read_units(item: Mapping[str, Any] | None, is_consistent: bool) -> float:
+    """Return what a read of an item costs, or of a key that has none."""
+    units = -(-item_bytes(item) // 4096) if item else 1
+    return units if is_consistent else units / 2
 
 
 @dataclass
@@ -57,23 +274,23 @@ class Table:
 
     storage: Storage
     pages: HookedPages
-    clock: Clock
+    clock: FakeClock
     items: dict[Key, Mapping[str, Any]]
     kept_in: str
 
     def store(self, requests: Requests, seed: int) -> LogStateStore:
-        pages, ids = CountingPages(self.pages, requests), Ids(self.clock, seed)
+        tools = CountingPages(self.pages, requests), self.clock, Ids(self.clock, seed)
         if self.kept_in == "dynamodb":
             items = CountingDynamoDB(self.items, requests).store
-            return ItemStateStore(TABLE, items, pages, self.clock, ids)
+            return ItemStateStore(TABLE, items, *tools)
         storage = CountingStorage(self.storage, requests)
-        return S3StateStore(TABLE, storage, pages, self.clock, ids)
+        return S3StateStore(TABLE, storage, *tools)
 
 
 def table_of(snapshot: bytes, kept_in: str = "s3") -> Table:
     """Return a table whose state is a snapshot of version 0, kept in `s3` or in `dynamodb`."""
-    storage, pages, clock = MemoryStorage(), HookedPages(), Clock()
-    table = Table(storage, pages, clock, {}, kept_in)
+    pages = HookedPages()
+    table = Table(MemoryStorage(), pages, clock(), {}, kept_in)
     first = Snapshot(f"{0:032x}", 0, 0, len(snapshot), index_place_of(snapshot))
     table.store(Requests(), 0).reader.snapshots.put(first.id, snapshot)
     pages.open_page(TABLE, 0, LOWEST_ID)
@@ -95,8 +312,8 @@ def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
     """Return a table with about so many commits since its snapshot, kept in `s3` or `dynamodb`."""
     table = table_of(snapshot, kept_in)
     state = cut = table.store(Requests(), 1).current()
-    ids = Ids(table.clock, 3)
-    deltas = Mix(state, ids, 4).deltas()
+    names = Ids(table.clock, 3)
+    deltas = Mix(state, names, 4).deltas()
     increments: list[Increment] = []
     for span in spans(commits // PERIOD):
         for transactions in islice(deltas, span * PERIOD):
@@ -104,7 +321,7 @@ def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
             with gc_paused():
                 entries = [Entry(each, table.clock.ms, 0) for each in transactions]
                 state, _ = fold_delta(state, entries)
-        increments.append(_keep_increment(table, ids.new(), cut, state, increments))
+        increments.append(_keep_increment(table, names.new(), cut, state, increments))
         cut = state
     _end_log_at(table, state.version, increments)
     writer, maintainer = table.store(Requests(), 1), table.store(Requests(), 2)
@@ -153,9 +370,6 @@ def _end_log_at(table: Table, version: int, increments: list[Increment]) -> None
     table.pages.set_manifest(TABLE, manifest)
 
 
-_Result = TypeVar("_Result")
-
-
 @dataclass
 class Plan:
     """What one plan asked for. A round is what is asked for at once."""
@@ -167,7 +381,7 @@ class Plan:
     def asked(self) -> int:
         return self.requests.counts["get"] + self.requests.counts["dynamo_reads"]
 
-    def overlap(self, first: Callable[[], _Result], second: Callable[[], object]) -> _Result:
+    def overlap(self, first: Callable[[], T], second: Callable[[], object]) -> T:
         """Do two things in turn, and count the rounds of the one that has more."""
         began = self.rounds
         result = first()
@@ -176,7 +390,7 @@ class Plan:
         self.rounds = max(ended, self.rounds)
         return result
 
-    def count(self, ask: Callable[[], _Result]) -> _Result:
+    def count(self, ask: Callable[[], T]) -> T:
         """Count a round; in DynamoDB all requests for some blobs, as one may follow another."""
         before = self.requests.counts["dynamo_reads"]
         found = ask()
@@ -233,7 +447,7 @@ def cold_plans(table: Table) -> list[Plan]:
     return [plan for plan in found if plan]
 
 
-def show_plans(part: str, of: str, at: int, plans: Sequence[Plan]) -> None:
+def show_plans(of: str, at: int, plans: Sequence[Plan]) -> None:
     """Print the most that plans asked for.
 
     `whole` is the share of the look-ups that had to load the state, because a commit after all that
@@ -241,7 +455,7 @@ def show_plans(part: str, of: str, at: int, plans: Sequence[Plan]) -> None:
     """
     if plans:
         emit(
-            part,
+            "cold_plan",
             of,
             at,
             requests=max(plan.asked for plan in plans),
@@ -250,12 +464,3 @@ def show_plans(part: str, of: str, at: int, plans: Sequence[Plan]) -> None:
             rru=max(plan.requests.counts["rru"] for plan in plans),
             whole=1 - len(plans) / PLANS,
         )
-
-
-def worst_plans(snapshot: str, commits: int, kept_in: str) -> None:
-    """Print the most that a plan asks for, of a snapshot with so many commits since."""
-    table = worst_table(Path(snapshot).read_bytes(), kept_in, commits)
-    head = table.pages.head(TABLE)
-    assert head is not None
-    emit("cold_plan_worst", kept_in, commits, increments=len(head.manifest.increments))
-    show_plans("cold_plan_worst", kept_in, commits, cold_plans(table))

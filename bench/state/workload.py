@@ -7,7 +7,7 @@ was: a leaf of 10 references is compacted to one, and 9 ingests bring one each.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from dormouse.schema.types import Primitive
@@ -27,6 +27,7 @@ from dormouse.state.state import (
     TableState,
     Transaction,
 )
+from tests.support.adapters import FakeClock
 
 TABLE = "bench"
 PER_PARTITION = 10
@@ -74,19 +75,15 @@ JOBS = 25
 SHARDS_OF_AN_INGEST = 9
 
 
-class Clock:
-    def __init__(self) -> None:
-        """Begin when the sources of `built` are days old, but still remembered."""
-        self.ms = 10 * DAY_MS
-
-    def now_ms(self) -> int:
-        return self.ms
+def clock() -> FakeClock:
+    """Return a clock at which the sources of `built` are days old, but still remembered."""
+    return FakeClock(10 * DAY_MS)
 
 
 class Ids:
-    """Ids as the real ones: the time, then chance, from a seed."""
+    """Ids as real ones of different milliseconds: the time, then chance, from a seed."""
 
-    def __init__(self, clock: Clock, seed: int) -> None:
+    def __init__(self, clock: FakeClock, seed: int) -> None:
         self._clock, self._chance = clock, random.Random(seed)  # noqa: S311
 
     def new(self) -> str:
@@ -107,27 +104,32 @@ class Mix:
         """Return what is committed, delta by delta, for ever."""
         while True:
             chosen = self._chance.sample(range(len(self._leaves)), JOBS)
-            jobs = [(self._ids.new(), leaf, tuple(self._shards_on(leaf))) for leaf in chosen]
-            yield tuple(AssignJob(job, self._leaves[leaf], shards) for job, leaf, shards in jobs)
-            for n, (job, leaf, shards) in enumerate(jobs):
-                merged = self._shard(leaf)
-                self._held[leaf] = [s for s in self._shards_on(leaf) if s not in shards]
-                self._held[leaf].append(merged.shard.id)
-                taken = tuple((shard, self._rows_of(shard)) for shard in shards)
-                removed = sum(rows for _, rows in taken) - merged.shard.rows
-                yield (ReplaceShards(job, self._leaves[leaf], shards, (merged,), taken, removed),)
-                onto = [chosen[(n + i) % JOBS] for i in range(SHARDS_OF_AN_INGEST)]
-                yield (self._ingest(onto),)
+            jobs = [self.assign(leaf) for leaf in chosen]
+            yield tuple(jobs)
+            for n, (leaf, job) in enumerate(zip(chosen, jobs, strict=True)):
+                yield (self.compact(leaf, job),)
+                yield (self.ingest([chosen[(n + i) % JOBS] for i in range(SHARDS_OF_AN_INGEST)]),)
 
-    def ingest(self) -> AddShards:
-        chosen = self._chance.sample(range(len(self._leaves)), SHARDS_OF_AN_INGEST)
-        return self._ingest(chosen)
+    def assign(self, leaf: int) -> AssignJob:
+        """Return the assignment of all shards of a leaf, which is named by its place."""
+        return AssignJob(self._ids.new(), self._leaves[leaf], tuple(self._shards_on(leaf)))
 
-    def _ingest(self, leaves: list[int]) -> AddShards:
-        shards = tuple(self._shard(leaf) for leaf in leaves)
-        for leaf, new in zip(leaves, shards, strict=True):
+    def compact(self, leaf: int, job: AssignJob) -> ReplaceShards:
+        taken = tuple((shard, self._rows_of(shard)) for shard in job.inputs)
+        rows = sum(rows for _, rows in taken)
+        merged = self._shard(leaf, most_rows=rows)
+        self._held[leaf] = [s for s in self._shards_on(leaf) if s not in job.inputs]
+        self._held[leaf].append(merged.shard.id)
+        removed = rows - merged.shard.rows
+        return ReplaceShards(job.job, job.partition, job.inputs, (merged,), taken, removed)
+
+    def ingest(self, leaves: Sequence[int] = ()) -> AddShards:
+        """Return an ingest of a shard for each of some leaves, or of nine of all."""
+        at = leaves or self._chance.sample(range(len(self._leaves)), SHARDS_OF_AN_INGEST)
+        shards = tuple(self._shard(leaf) for leaf in at)
+        for leaf, new in zip(at, shards, strict=True):
             self._held[leaf] = [*self._shards_on(leaf), new.shard.id]
-        sources = tuple(f"{self._chance.getrandbits(128):032x}" for _ in leaves)
+        sources = tuple(f"{self._chance.getrandbits(128):032x}" for _ in at)
         return AddShards(self._ids.new(), sources, shards)
 
     def _shards_on(self, leaf: int) -> list[str]:
@@ -138,10 +140,11 @@ class Mix:
     def _rows_of(self, shard: str) -> int:
         return self._rows.get(shard) or self._state.shards[shard].rows
 
-    def _shard(self, leaf: int) -> NewShard:
+    def _shard(self, leaf: int, most_rows: int = 1100) -> NewShard:
         count = len(self._leaves)
         low, high = leaf * KEYS // count, (leaf + 1) * KEYS // count - 1
         span = key(low + self._chance.randrange(9)), key(high - self._chance.randrange(9))
-        shard = Shard.of(f"{self._ids.new()}-0", self._chance.randrange(900, 1100), 64_000, *span)
+        rows = min(most_rows, self._chance.randrange(900, 1100))
+        shard = Shard.of(f"{self._ids.new()}-0", rows, 64_000, *span)
         self._rows[shard.id] = shard.rows
         return NewShard(shard, ((self._leaves[leaf], shard.rows),))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
-from bench.s3.process import DATA, SOURCES, LocalS3, local_s3
-from bench.s3.server import Counts, Link, Server, Slowness
+from bench.s3 import DATA, SOURCES, Link, LocalS3, Server, local_s3
 from dormouse.aws.clients import code_of
 from dormouse.errors import CorruptDataError, NotFoundError, RefusedSourceError
 from dormouse.state.sources import Source
@@ -24,7 +23,7 @@ PART_BYTES = 5 * 1024**2
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalS3]:
-    with local_s3(tmp_path_factory.mktemp("s3"), Slowness()) as started:
+    with local_s3(tmp_path_factory.mktemp("s3")) as started:
         yield started
 
 
@@ -155,15 +154,14 @@ def test_each_answer_waits_and_bytes_pass_at_the_rate_of_their_links(
 ) -> None:
     pauses: list[float] = []
     (tmp_path / DATA).mkdir()
-    slowness = Slowness(delay_ms=30, mb_per_second=75, mb_per_second_each=1)
-    with Server(tmp_path, slowness, pauses.append) as server:
+    with Server(tmp_path, 30, 75, pauses.append) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
         started.storage.put("a", b"x" * 100_000)
         server.shutdown()
     alone, in_all, before_answer = pauses
     assert before_answer == 0.03
-    assert alone == pytest.approx(0.1)
+    assert alone == pytest.approx(100_000 / 80e6)
     assert in_all == pytest.approx(100_000 / 75e6)
 
 
@@ -177,10 +175,10 @@ def test_what_passes_a_link_waits_for_what_passes_it_before() -> None:
     assert len(pauses) == 3, "without a limit nothing waits"
 
 
-def test_the_most_requests_in_flight_at_once_are_counted() -> None:
-    counts = Counts()
-    with counts.one("GetObject"), counts.one("GetObject"), counts.one("GetObject"):
-        pass
-    with counts.one("GetObject"):
-        pass
-    assert counts.taken() == {"GetObject": 4, "in_flight_at_once": 3}
+def test_the_most_requests_in_flight_at_once_are_counted(tmp_path: Path) -> None:
+    with Server(tmp_path, 0, 0) as server:
+        with server.one("GetObject"), server.one("GetObject"), server.one("GetObject"):
+            pass
+        with server.one("GetObject"):
+            pass
+        assert server.taken() == {"GetObject": 4, "in_flight_at_once": 3}

@@ -11,7 +11,7 @@ import pytest
 import bench.rows.__main__ as main
 import bench.spark.__main__ as spark
 from bench import runner
-from bench.rows import work
+from bench.rows import stages as work
 from bench.rows.function import function
 from dormouse.errors import InvariantError
 
@@ -70,7 +70,7 @@ def test_a_function_is_measured_without_packages_that_its_layers_lack(
 
 def test_only_what_runs_in_functions_is_measured_without_their_packages(tmp_path: Path) -> None:
     """PySpark needs numpy: with it hidden, the function's engine was not measured beside Spark."""
-    steps = list(spark.steps(tmp_path, spark.QUICK))
+    steps = list(spark.steps(tmp_path, True))
     hidden = {s.function for s in steps if runner.FUNCTIONS_SETTING in s.environment}
-    assert hidden == {"rows.stages:compaction"}
+    assert hidden == {"rows.stages:measure"}
     assert {s.arguments[1] for s in steps if s.function in hidden} == {spark.ENGINE}

@@ -12,7 +12,7 @@ import pytest
 
 import bench.rows.__main__ as main
 from bench import figures, measure, runner
-from bench.rows import data, look_ups, make, report, stages, work
+from bench.rows import data, look_ups, make, stages
 from bench.rows.function import function
 
 ROWS = 3000
@@ -54,7 +54,16 @@ def test_a_compaction_is_measured_and_its_output_checked(
     ):
         out = tmp_path / system
         out.mkdir()
-        given = ("part", system, 0, "compaction", "narrow", tmp_path / "table" / "data", out)
+        given = (
+            "part",
+            system,
+            0,
+            system,
+            "compaction",
+            "narrow",
+            tmp_path / "table" / "data",
+            out,
+        )
         bench.call("rows.stages:measure", *given)
         found = bench.figures(capsys)
         assert found["files"] == files
@@ -69,7 +78,7 @@ def test_an_ingest_is_measured_and_cut_into_sixteen(
     for system in ("dormouse", "pyarrow copy, no dictionary", "duckdb sort"):
         out = tmp_path / system
         out.mkdir()
-        bench.call("rows.stages:measure", "part", system, 0, "ingest", "wide", source, out)
+        bench.call("rows.stages:measure", "part", system, 0, system, "ingest", "wide", source, out)
         assert bench.figures(capsys)["files"] == 16
 
 
@@ -83,13 +92,13 @@ def test_worst_cases_of_memory_are_measured_and_a_lost_row_is_none(
         monkeypatch.setitem(make.CASES, name, replace(case, inputs=2, rows=40))
         folder = tmp_path / str(number)
         bench.call("rows.make:worst_case", folder, name)
-        given = ("worst", name, 0, case.kind, folder)
-        bench.call("rows.stages:compaction", *given, folder / "out")
+        given = ("worst", name, 0, "dormouse", "compaction", case.kind, folder / "data")
+        bench.call("rows.stages:measure", *given, folder / "out")
         assert bench.figures(capsys)["peak_rss_mb"] > 10
     digest = data.expected_of(folder / "data")
     data.save(folder / data.DIGESTS, {data.ALL: digest._replace(rows=82)})
     with pytest.raises(ValueError, match="wrote 80 rows of 82"):
-        bench.call("rows.stages:compaction", *given, tmp_path / "again")
+        bench.call("rows.stages:measure", *given, tmp_path / "again")
 
 
 def test_a_cold_look_up_of_one_key_opens_one_shard(
@@ -195,8 +204,8 @@ def test_a_machine_that_others_keep_busy_makes_figures_unfit() -> None:
 
 def test_the_machine_is_asked_what_others_do() -> None:
     seen = runner.Load()
-    seen.begin()
-    seen.end()
+    with seen.watched():
+        pass
     (cores,) = seen.cores
     assert cores >= 0
 
@@ -208,8 +217,8 @@ def test_round_trips_are_what_a_delay_costs_beyond_a_twentieth() -> None:
         for of, measured in seconds.items()
         for at, value in enumerate(measured)
     )
-    assert report.round_trips(found, "part", "0 ms", "100 ms", 0.1) == pytest.approx(3)
-    assert report.round_trips(found, "part", "0 ms", "30 ms", 0.03) is None
+    assert main.round_trips(found, "part", "0 ms", "100 ms", 0.1) == pytest.approx(3)
+    assert main.round_trips(found, "part", "0 ms", "30 ms", 0.03) is None
 
 
 def test_each_goal_is_judged_once_all_is_measured(tmp_path: Path) -> None:
@@ -217,7 +226,7 @@ def test_each_goal_is_judged_once_all_is_measured(tmp_path: Path) -> None:
     names = ("rows_per_second", "seconds", "cpu_seconds_per_million", "peak_rss_mb", "ms")
     names += ("requests", "read_kb", "memory_mb", "rows_to_memory")
     found = []
-    for step in main.measured(tmp_path, main.QUICK, work.ORIGINALS):
+    for step in main.measured(tmp_path, main.QUICK, stages.ORIGINALS):
         part, of, *rest = step.arguments
         subjects = {
             "rows.stages:on_s3": lambda of, rest: [stages.name_of(*rest[-2:])],
@@ -227,12 +236,12 @@ def test_each_goal_is_judged_once_all_is_measured(tmp_path: Path) -> None:
             "rows.look_ups:measure": lambda of, rest: [f"{of}, cold", f"{of}, warm"],
         }.get(step.function, lambda of, rest: [of])(of, rest)
         found += [figures.Figure(part, s, 0, name, 1) for s in subjects for name in names]
-    goals = report.goals(figures.Figures(found))
+    goals = main.goals(figures.Figures(found))
     assert {goal.number for goal in goals} == {1, 2, 3, 4}
     assert not [goal.what for goal in goals if goal.measured is None]
     assert len({goal.what for goal in goals}) == len(goals) > 50
     missing = "The original's plan is left out"
-    assert missing in report.report(figures.Figures(found), quick=True, notes=[missing])
+    assert missing in main.report(figures.Figures(found), [missing])
 
 
 def test_functions_run_in_the_environment_that_the_template_gives_them(
@@ -242,7 +251,7 @@ def test_functions_run_in_the_environment_that_the_template_gives_them(
     assert compact.cores == 2
     assert int(compact.environment["DORMOUSE_MEMORY_BYTES"]) <= compact.memory_mb * 1024**2
     measured = main.measured(tmp_path, main.QUICK)
-    steps = [s for s in measured if s.arguments[3:4] == ("compaction",)]
+    steps = [s for s in measured if s.arguments[4:5] == ("compaction",)]
     of = {s.arguments[1]: s.environment for s in steps}
     assert of["dormouse"] == compact.environment
     assert of["duckdb sort"] == {}

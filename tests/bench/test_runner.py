@@ -16,12 +16,12 @@ def test_a_page_without_marks_is_refused_before_anything_is_measured(tmp_path: P
     page.write_text("# Figures\n")
     begun: list[Path] = []
 
-    def steps(folder: Path) -> list[Step]:
+    def steps(folder: Path, is_quick: bool) -> list[Step]:
         begun.append(folder)
         return []
 
     with pytest.raises(ValueError, match="the page has no"):
-        benchmark("bench-x", Namespace(page=page), steps, lambda figures: [])
+        benchmark("bench-x", Namespace(page=page, quick=""), steps, lambda figures: [])
     assert not begun and page.read_text() == "# Figures\n"
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from bench.figures import Figure, Figures
 from bench.sql import __main__ as report
-from bench.sql.queries import QUERIES, SYSTEMS, WARM, Query
-from bench.sql.run import digest
+from bench.sql.run import QUERIES, SYSTEMS, WARM, Query, digest
 
 
 def measured(**changed: float) -> Figures:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.state.counting import item_bytes
+from bench.state.tables import item_bytes
 from dormouse.aws.items import attributes_of
 from dormouse.items.pages import put_head
 from dormouse.log.compaction import (

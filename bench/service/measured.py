@@ -1,19 +1,24 @@
-"""A server of an instance in a folder, as a process of its own, and its clients.
+"""A server of an instance in a folder, as a process of its own, and its clients; and functions.
 
-They look rows up beside the client itself, many at once, and read large results.
+Clients look rows up beside the client itself, many at once, and read large results. A function has
+the packages of the layers alone, which are linked into a folder.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from importlib.metadata import distribution
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -24,10 +29,14 @@ import pyarrow.compute as pc
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, connection_from_url
 from urllib3.exceptions import HTTPError
 
+from bench.cost.prices import DOLLARS_PER_MILLION, GB_SECOND, INVOCATION, MEGABYTES_PER_GB
 from bench.figures import emit
-from bench.measure import environment, peak_bytes, tree, tree_cpu_seconds
-from bench.service.first import TABLE
+from bench.measure import ROOT, cpu_seconds, environment, run, tree_cpu_seconds, tree_peak_bytes
+from bench.service.first import TABLE, look_up
+from dormouse.aws import clients as of_aws
 from dormouse.client.instance import Instance
+from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
+from dormouse_cli.local.stack import LocalStack
 
 QUERY = f"/tables/{TABLE}/query"
 ROWS = 1_000_000
@@ -74,7 +83,7 @@ class Server:
         return tree_cpu_seconds(self.process)
 
     def peak_mb(self) -> float:
-        return sum(peak_bytes(Path(f"/proc/{pid}")) for pid in tree(self.process)) / 1024**2
+        return tree_peak_bytes(self.process) / 1e6
 
 
 @contextmanager
@@ -108,18 +117,15 @@ def look_ups(folder: str, count: int, rows: int = ROWS) -> None:
         def by_http(key: int) -> None:
             assert server.ask("POST", QUERY, {"keys": [[key, 5]]}).status == 200
 
-        took: dict[str, list[tuple[float, float]]] = {"client": [], "HTTP": []}
+        took: dict[str, list[dict[str, float]]] = {"client": [], "HTTP": []}
         for number, key in enumerate(keys):
             if number == WARMING:
                 served_before = server.cpu_seconds()
             for name, ask in (("client", by_client), ("HTTP", by_http)):
-                began, began_cpu = time.perf_counter(), time.process_time()
-                ask(key)
-                used = time.process_time() - began_cpu
-                took[name].append((time.perf_counter() - began, used))
+                took[name].append(run(partial(ask, key)))
         of_server = {"client": 0.0, "HTTP": server.cpu_seconds() - served_before}
     for name, each in took.items():
-        seconds, cpu = zip(*each[WARMING:], strict=True)
+        seconds, cpu = ([t[n] for t in each[WARMING:]] for n in ("seconds", "cpu_seconds"))
         cpu_ms = 1000 * (sum(cpu) + of_server[name]) / count
         emit("look-ups", name, count, ms=1000 * median(seconds), cpu_ms=cpu_ms)
     emit("look-ups", "HTTP", count, server_cpu_ms=1000 * of_server["HTTP"] / count)
@@ -214,3 +220,114 @@ def _in_files(server: Server) -> tuple[int, int]:
     assert found["state"] == "finished", found
     files = [server.ask("GET", file["url"]).data for file in found["files"]]
     return sum(file.count(b"\n") for file in files), sum(map(len, files))
+
+
+STACK_ROWS, WARM_UP = 20_000, 5
+COLD_STARTS = 5
+MEMORY_MB = 1769
+API_REQUEST = 1.00e-6
+"""Dollars for a request to an HTTP API, up to 512 KB."""
+PROGRAMS = {
+    "an empty program": "pass",
+    "serve_http": "import functions.serve_http.handler",
+    "answer_query": "import functions.answer_query.handler",
+}
+LAYERS = ("core", "engine", "statements")
+_PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==", re.MULTILINE)
+
+
+class Layers:
+    """The packages that functions have, in a folder of links; nothing else of this environment."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        for layer in LAYERS:
+            for name in _PINNED.findall((ROOT / "shared" / f"layer-{layer}.txt").read_text()):
+                self._link(name)
+
+    def _link(self, name: str) -> None:
+        found = distribution(name)
+        tops = {file.parts[0] for file in found.files or () if ".." not in file.parts}
+        for top in sorted(tops - {"__pycache__"}):
+            target = self._folder / top
+            if not target.exists():
+                target.symlink_to(Path(str(found.locate_file(top))))
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        paths = (self._folder, ROOT, ROOT / "shared")
+        return subprocess.run(
+            [sys.executable, "-S", *arguments],
+            check=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), **variables},
+            capture_output=True,
+            text=True,
+        )
+
+
+def starts(folder: str, count: int) -> None:
+    """Print the least CPU seconds of imports, in turns."""
+    layers = Layers(Path(folder) / "layers")
+    least: dict[str, float] = {}
+    for _ in range(count):
+        for name, program in PROGRAMS.items():
+            before = cpu_seconds()
+            layers.run("-c", program)
+            least[name] = min(cpu_seconds() - before, least.get(name, float("inf")))
+    for name, seconds in least.items():
+        emit("starts", name, 0, cpu_seconds=seconds)
+
+
+def requests(folder: str, count: int) -> None:
+    """Count what a warm function asks of AWS for a look-up, on the local stack, and price it.
+
+    The function's code answers here, over the services of a deployment; the stack has the rows.
+    """
+    with LocalStack(find_template(), LOCAL_PARAMETERS, Path(folder)) as stack:
+        os.environ.update(stack.environment)
+        asked: Counter[str] = Counter()
+
+        def see(**given: Any) -> None:
+            asked[given["model"].name] += 1
+
+        of_aws.session().register("before-parameter-build", see)  # before clients are made
+        instance = Instance.connect(stack.environment["DORMOUSE_INSTANCE"])
+        table = instance.create_table(TABLE, SCHEMA, row_keys=["meter"], sort_keys=["at"])
+        table.ingest(readings(0, STACK_ROWS))
+        instance.wait()
+        for number in range(count + WARM_UP):
+            if number == WARM_UP:
+                asked.clear()
+                began = time.process_time()
+            look_up(instance, number % (STACK_ROWS // 100))
+        cpu_seconds = (time.process_time() - began) / count
+        cold(Layers(Path(folder) / "layers"), stack.environment, COLD_STARTS)
+    show({name: asked[name] / count for name in sorted(asked)}, cpu_seconds, count)
+
+
+def cold(layers: Layers, environment: Mapping[str, str], count: int) -> None:
+    """Print the CPU time of a look-up after a cold start, the least of some processes."""
+    runs = [
+        json.loads(layers.run("-m", "bench.service.first", **environment).stdout)
+        for _ in range(count)
+    ]
+    steps = ("imports", "the first look-up, with its clients", "the second look-up")
+    for number, step in enumerate(steps):
+        least = min(times[number] - (times[number - 1] if number else 0.0) for times in runs)
+        emit("cold start", step, 0, cpu_seconds=least)
+
+
+def show(counts: dict[str, float], cpu_seconds: float, count: int) -> None:
+    for name, value in counts.items():
+        emit("requests", name, count, count=value)
+    reads = sum(value for name, value in counts.items() if name in ("GetItem", "Query"))
+    dollars = {
+        "HTTP API": API_REQUEST * 1e6,
+        "invocations": INVOCATION * 1e6,
+        "function, by its CPU time": cpu_seconds * MEMORY_MB / MEGABYTES_PER_GB * GB_SECOND * 1e6,
+        "DynamoDB": reads * DOLLARS_PER_MILLION["rru"],
+        "S3": counts.get("GetObject", 0.0) * DOLLARS_PER_MILLION["get"],
+    }
+    for name, value in dollars.items():
+        emit("dollars", name, count, a_million=value)

@@ -1,4 +1,5 @@
-"""Answer as S3 does, after a while, over links of limited width, and count what is asked.
+"""A local S3 in a process of its own, and clients of it: it answers as S3 does, after a while, over
+links of limited width, and counts what is asked.
 
 The delay is before each answer, so requests that are in flight together wait together. One limit
 is on all bytes in both directions, as on the network of a function, another on each answer and each
@@ -17,31 +18,38 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from unittest.mock import patch
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
+
+from botocore.config import Config
+
+from bench.measure import command, environment
+from dormouse.aws.clients import client
+from dormouse.aws.storage import S3Sources, S3Storage
+from dormouse.aws.wiring import CLIENT_CONFIG
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
 
 PIECE_BYTES = 256 * 1024
 Pause = Callable[[float], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Slowness:
-    """The time before each answer in ms, and the limits in MB/s; 0 is none."""
-
-    delay_ms: float = 0
-    mb_per_second: float = 0
-    mb_per_second_each: float = 0
+MB_PER_SECOND_EACH = 80
+"""What one connection to S3 carries, roughly."""
 
 
 class Link:
@@ -63,54 +71,14 @@ class Link:
         self._pause(left)
 
 
-class Counts:
-    """What was asked so far, by operation, and the most requests that were in flight at once."""
-
-    def __init__(self) -> None:
-        self._lock, self._values, self._in_flight = threading.Lock(), Counter[str](), 0
-
-    @contextmanager
-    def one(self, operation: str) -> Iterator[None]:
-        """Count a request, which is in flight within the block."""
-        with self._lock:
-            self._values[operation] += 1
-            self._in_flight += 1
-            at_once = max(self._values["in_flight_at_once"], self._in_flight)
-            self._values["in_flight_at_once"] = at_once
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._in_flight -= 1
-
-    def add(self, name: str, number: int) -> None:
-        with self._lock:
-            self._values[name] += number
-
-    def taken(self) -> dict[str, int]:
-        with self._lock:
-            values, self._values = dict(self._values), Counter[str]()
-        return values
-
-
-class Refusal(Exception):
-    """S3's answer to a request that it does not fulfil: a status and one of its error codes."""
-
-    def __init__(self, status: int, code: str) -> None:
-        super().__init__(code)
-        self.status, self.code = status, code
-
-
-class Content(NamedTuple):
-    file: Path
-    start: int
-    end: int
-
-
 class Answer(NamedTuple):
-    body: bytes | Content = b""
+    """What is sent: some bytes, or those of a file from `start` up to `end`."""
+
+    body: bytes | Path = b""
     headers: dict[str, str] = {}
     status: int = 200
+    start: int = 0
+    end: int = 0
 
 
 class Server(ThreadingHTTPServer):
@@ -118,14 +86,20 @@ class Server(ThreadingHTTPServer):
 
     request_queue_size = 128
 
-    def __init__(self, root: Path, slowness: Slowness, pause: Pause = time.sleep) -> None:
-        """Listen; `pause` is called with the seconds that an answer is to take."""
+    def __init__(
+        self, root: Path, delay_ms: float, mb_per_second: float, pause: Pause = time.sleep
+    ) -> None:
+        """Listen; `pause` is called with the seconds that an answer is to take.
+
+        Each is delayed by so much; all bytes together pass at a rate, which is no limit if it is 0.
+        """
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.counts, self.pause, self.slowness = Counts(), pause, slowness
-        self.link = Link(slowness.mb_per_second, pause)
+        self.pause, self.delay_seconds = pause, delay_ms / 1000
+        self.link = Link(mb_per_second, pause)
         self.root, self.aside = root, root / ".uploads"
         self.aside.mkdir(exist_ok=True)
-        self._numbers = itertools.count(1)
+        self._numbers, self._lock = itertools.count(1), threading.Lock()
+        self._counts, self._in_flight = Counter[str](), 0
 
     @property
     def endpoint(self) -> str:
@@ -134,6 +108,28 @@ class Server(ThreadingHTTPServer):
     def new_path(self) -> Path:
         """Return where a body can be kept until it is an object, or the parts of an upload."""
         return self.aside / str(next(self._numbers))
+
+    @contextmanager
+    def one(self, operation: str) -> Iterator[None]:
+        """Count a request, which is in flight within the block."""
+        with self._lock:
+            self._counts[operation] += 1
+            self._in_flight += 1
+            at_once = max(self._counts["in_flight_at_once"], self._in_flight)
+            self._counts["in_flight_at_once"] = at_once
+        yield
+        with self._lock:
+            self._in_flight -= 1
+
+    def add_sent(self, size_bytes: int) -> None:
+        with self._lock:
+            self._counts["sent_bytes"] += size_bytes
+
+    def taken(self) -> dict[str, int]:
+        """Return what was counted since the last call."""
+        with self._lock:
+            counts, self._counts = dict(self._counts), Counter[str]()
+        return counts
 
 
 _OPERATIONS = {
@@ -154,23 +150,21 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers the requests of one connection, one after the other."""
 
     protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+    server: Server
 
     def do_GET(self) -> None:  # noqa: N802
-        url, server = urlsplit(self.path), cast(Server, self.server)
+        url = urlsplit(self.path)
         self.query = dict(parse_qsl(url.query, keep_blank_values=True))
         bucket, _, self.key = unquote(url.path)[1:].partition("/")
-        self.bucket = server.root / bucket
+        self.bucket = self.server.root / bucket
         name = self._operation()
-        with server.counts.one(name):
-            body = server.new_path()
+        with self.server.one(name):
+            body = self.server.new_path()
             with body.open("wb") as file:
                 self._receive(file)
-            try:
-                answer: Answer = getattr(self, f"_{name}")(server, body)
-            except Refusal as refusal:
-                answer = _xml("Error", f"<Code>{refusal.code}</Code>", refusal.status)
+            answer: Answer = getattr(self, f"_{name}")(body)
             body.unlink(missing_ok=True)
-            server.pause(server.slowness.delay_ms / 1000)
+            self.server.pause(self.server.delay_seconds)
             self._send(answer)
 
     do_PUT = do_POST = do_HEAD = do_DELETE = do_GET
@@ -182,12 +176,11 @@ class _Handler(BaseHTTPRequestHandler):
         first = next((name for name in _FIRST if name in self.query), "")
         found = _OPERATIONS.get((self.command, bool(self.key), first), "")
         others = {name for name, value in self.query.items() if (name, value) != ("delimiter", "")}
-        if not found or others - _KNOWN or "x-amz-copy-source" in self.headers:
-            return "NotImplemented"
-        return found
+        is_known = found and not others - _KNOWN and "x-amz-copy-source" not in self.headers
+        return found if is_known else "NotImplemented"
 
     def _receive(self, to: BinaryIO) -> None:
-        pass_on = self._passing()
+        alone = Link(MB_PER_SECOND_EACH, self.server.pause)
         buffer, left = memoryview(bytearray(PIECE_BYTES)), int(self.headers["content-length"] or 0)
         while left:
             count = self.rfile.readinto(buffer[:left])
@@ -195,11 +188,12 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ConnectionError(f"{left} bytes of a body did not arrive")
             to.write(buffer[:count])
             left -= count
-            pass_on(count)
+            alone.pass_on(count)
+            self.server.link.pass_on(count)
 
     def _send(self, answer: Answer) -> None:
-        body, server = answer.body, cast(Server, self.server)
-        length = len(body) if isinstance(body, bytes) else body.end - body.start
+        body, start = answer.body, answer.start
+        length = len(body) if isinstance(body, bytes) else answer.end - start
         self.send_response_only(answer.status)
         for name, value in {**answer.headers, "Content-Length": str(length)}.items():
             self.send_header(name, value)
@@ -207,54 +201,42 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(body, bytes):
             self.wfile.write(body)
             return
-        pass_on, start = self._passing(), body.start
-        with body.file.open("rb") as file:
-            while start < body.end:
-                piece = min(PIECE_BYTES, body.end - start)
+        alone = Link(MB_PER_SECOND_EACH, self.server.pause)
+        with body.open("rb") as file:
+            while start < answer.end:
+                piece = min(PIECE_BYTES, answer.end - start)
                 count = os.sendfile(self.connection.fileno(), file.fileno(), start, piece)
                 start += count
-                server.counts.add("sent_bytes", count)
-                pass_on(count)
+                self.server.add_sent(count)
+                alone.pass_on(count)
+                self.server.link.pass_on(count)
 
-    def _passing(self) -> Callable[[int], None]:
-        """Return what lets bytes of one body pass."""
-        server = cast(Server, self.server)
-        alone = Link(server.slowness.mb_per_second_each, server.pause)
+    def _NotImplemented(self, body: Path) -> Answer:  # noqa: N802
+        return _refused(501, "NotImplemented")
 
-        def pass_on(size_bytes: int) -> None:
-            alone.pass_on(size_bytes)
-            server.link.pass_on(size_bytes)
-
-        return pass_on
-
-    def _NotImplemented(self, server: Server, body: Path) -> Answer:  # noqa: N802
-        raise Refusal(501, "NotImplemented")
-
-    def _GetObject(self, server: Server, body: Path) -> Answer:  # noqa: N802
+    def _GetObject(self, body: Path) -> Answer:  # noqa: N802
         file = self.bucket / self.key
         if not file.is_file():
-            raise Refusal(404, "NoSuchKey")
+            return _refused(404, "NoSuchKey")
         headers, size = {"ETag": _etag(file)}, file.stat().st_size
         if self.headers.get("if-match", headers["ETag"]) != headers["ETag"]:
-            raise Refusal(412, "PreconditionFailed")
+            return _refused(412, "PreconditionFailed")
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", f"bytes=0-{size}"))
         if asked is None or int(asked[1]) >= max(size, 1):
-            raise Refusal(416, "InvalidRange")
+            return _refused(416, "InvalidRange")
         start, end = int(asked[1]), min(int(asked[2]) + 1, size)
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-        status = 206 if "range" in self.headers else 200
-        return Answer(Content(file, start, end), headers, status)
+        return Answer(file, headers, 206 if "range" in self.headers else 200, start, end)
 
-    def _ListObjectsV2(self, server: Server, body: Path) -> Answer:  # noqa: N802
+    def _ListObjectsV2(self, body: Path) -> Answer:  # noqa: N802
         """List all objects with a prefix in one page, which S3 would not do with a thousand."""
         files = (Path(at, name) for at, _, names in os.walk(self.bucket) for name in names)
         found = {file.relative_to(self.bucket).as_posix(): file for file in files}
-        prefix = self.query.get("prefix", "")
-        keys = [key for key in sorted(found) if key.startswith(prefix)]
+        keys = [key for key in sorted(found) if key.startswith(self.query.get("prefix", ""))]
         entries = "".join(_entry(key, found[key]) for key in keys)
         return _xml("ListBucketResult", f"<EncodingType>url</EncodingType>{entries}")
 
-    def _PutObject(self, server: Server, body: Path) -> Answer:  # noqa: N802
+    def _PutObject(self, body: Path) -> Answer:  # noqa: N802
         file = self.bucket / self.key
         file.parent.mkdir(parents=True, exist_ok=True)
         if self.headers.get("if-none-match") != "*":
@@ -262,34 +244,35 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             try:
                 file.hardlink_to(body)
-            except FileExistsError as error:
-                raise Refusal(412, "PreconditionFailed") from error
+            except FileExistsError:
+                return _refused(412, "PreconditionFailed")
         return Answer(headers={"ETag": _etag(file)})
 
-    def _CreateMultipartUpload(self, server: Server, body: Path) -> Answer:  # noqa: N802
-        parts = server.new_path()
+    def _CreateMultipartUpload(self, body: Path) -> Answer:  # noqa: N802
+        parts = self.server.new_path()
         parts.mkdir()
         return _xml("InitiateMultipartUploadResult", f"<UploadId>{parts.name}</UploadId>")
 
-    def _UploadPart(self, server: Server, body: Path) -> Answer:  # noqa: N802
-        part = server.aside / self.query["uploadId"] / self.query["partNumber"]
+    def _UploadPart(self, body: Path) -> Answer:  # noqa: N802
+        part = self.server.aside / self.query["uploadId"] / self.query["partNumber"]
         body.replace(part)
         return Answer(headers={"ETag": _etag(part)})
 
-    def _CompleteMultipartUpload(self, server: Server, body: Path) -> Answer:  # noqa: N802
+    def _CompleteMultipartUpload(self, body: Path) -> Answer:  # noqa: N802
         """Make an object of the parts; if there is one already they stay, as those of S3 do."""
-        parts = server.aside / self.query["uploadId"]
-        whole = server.new_path()
+        parts, whole = self.server.aside / self.query["uploadId"], self.server.new_path()
         with whole.open("wb") as target:
             for number in re.findall(r"<PartNumber>(\d+)</PartNumber>", body.read_text()):
                 with (parts / number).open("rb") as source:
                     shutil.copyfileobj(source, target, 1024**2)
-        answer = self._PutObject(server, whole)
+        answer = self._PutObject(whole)
+        if answer.status != 200:
+            return answer
         shutil.rmtree(parts)
         etag = escape(answer.headers["ETag"])
         return _xml("CompleteMultipartUploadResult", f"<ETag>{etag}</ETag>")
 
-    def _DeleteObjects(self, server: Server, body: Path) -> Answer:  # noqa: N802
+    def _DeleteObjects(self, body: Path) -> Answer:  # noqa: N802
         for key in re.findall("<Key>(.*?)</Key>", body.read_text(), re.DOTALL):
             (self.bucket / unescape(key)).unlink(missing_ok=True)
         return _xml("DeleteResult", "")
@@ -301,11 +284,10 @@ def _etag(file: Path) -> str:
 
 
 def _entry(key: str, file: Path) -> str:
-    status = file.stat()
-    modified = datetime.fromtimestamp(status.st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    modified = datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat()
     return (
         f"<Contents><Key>{quote(key)}</Key><LastModified>{modified}</LastModified>"
-        f"<ETag>{escape(_etag(file))}</ETag><Size>{status.st_size}</Size></Contents>"
+        f"<ETag>{escape(_etag(file))}</ETag><Size>{file.stat().st_size}</Size></Contents>"
     )
 
 
@@ -314,17 +296,79 @@ def _xml(name: str, inside: str, status: int = 200) -> Answer:
     return Answer(body, {"Content-Type": "application/xml"}, status)
 
 
-def serve(folder: str, *slowness: float) -> None:
+def _refused(status: int, code: str) -> Answer:
+    return _xml("Error", f"<Code>{code}</Code>", status)
+
+
+def serve(folder: str, delay_ms: float, mb_per_second: float) -> None:
     """Serve the buckets below a folder until standard input ends; print the URL of the server.
 
     Each line of standard input is answered by a line of JSON with the counts since the one before,
     and the CPU seconds that the server took.
     """
-    with Server(Path(folder), Slowness(*slowness)) as server:
+    with Server(Path(folder), delay_ms, mb_per_second) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(server.endpoint, flush=True)
         cpu_seconds = time.process_time()
         for _ in sys.stdin:
             used, cpu_seconds = time.process_time() - cpu_seconds, time.process_time()
-            print(json.dumps({**server.counts.taken(), "server_cpu_seconds": used}), flush=True)
+            print(json.dumps({**server.taken(), "server_cpu_seconds": used}), flush=True)
         server.shutdown()
+
+
+DATA, SOURCES = "data", "sources"
+_UNSIGNED = Config(s3={"payload_signing_enabled": False})
+"""Over TLS bodies are not hashed to sign them; the server does without TLS, and they are not."""
+
+
+class LocalS3:
+    """A running server with two buckets, which are folders below `folder`."""
+
+    def __init__(self, folder: Path, asked: IO[str], answers: IO[str]) -> None:
+        self.folder = folder
+        self._asked, self._answers = asked, answers
+
+    @property
+    def storage(self) -> S3Storage:
+        return S3Storage(self.client(), DATA)
+
+    @property
+    def sources(self) -> S3Sources:
+        return S3Sources(self.client(), SOURCES)
+
+    def client(self) -> S3Client:
+        return client("s3", CLIENT_CONFIG.merge(_UNSIGNED))
+
+    def begin(self) -> None:
+        """Count from here on: what the SDK does once is no part of what is measured."""
+        next(self.storage.list(""), None)
+        self.counts()
+
+    def counts(self) -> dict[str, float]:
+        """Return what was asked since the last call, and the CPU seconds that the server took."""
+        self._asked.write("\n")
+        self._asked.flush()
+        counts: dict[str, float] = json.loads(self._answers.readline())
+        return counts
+
+
+@contextmanager
+def local_s3(folder: Path, delay_ms: float = 0, mb_per_second: float = 0) -> Iterator[LocalS3]:
+    """Serve buckets below `folder` as long as the context lasts; clients made in it find them."""
+    for bucket in (DATA, SOURCES):
+        (folder / bucket).mkdir(parents=True, exist_ok=True)
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    serving = command("s3:serve", folder, delay_ms, mb_per_second)
+    with subprocess.Popen(serving, env=environment(), **pipes) as server:
+        assert server.stdin and server.stdout
+        variables = {
+            "AWS_ENDPOINT_URL_S3": server.stdout.readline().strip(),
+            "AWS_DEFAULT_REGION": "eu-west-2",
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }
+        try:
+            with patch.dict(os.environ, variables):
+                yield LocalS3(folder, server.stdin, server.stdout)
+        finally:
+            server.terminate()
