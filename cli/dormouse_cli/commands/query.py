@@ -150,10 +150,17 @@ def changes(
     deleted: Annotated[
         bool, typer.Option("--deleted", help="Also rows that were deleted since: see _change.")
     ] = False,
+    before: Annotated[
+        bool,
+        typer.Option(
+            "--before", help="In a table that keeps the latest rows, also what changed rows were."
+        ),
+    ] = False,
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show the rows that were ingested since a version, as ingest wrote them.
+    """Show the rows that were ingested since a version, as ingest wrote them; of a table that keeps
+    the latest rows, those that changed.
 
     Compactions in between change nothing. The version to ask for next is shown at the end. Changes
     are kept for gc_delay_seconds of the table.
@@ -167,6 +174,7 @@ def changes(
         columns=parse_columns(columns or [], handle.schema),
         limit=_shown(chosen, limit),
         deleted=deleted,
+        before=before,
     )
     write_rows(found, chosen, limit, output, began)
     note(f"these are the changes of table {name} up to version {found.version}")
