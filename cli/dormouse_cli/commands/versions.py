@@ -52,6 +52,9 @@ def tag(
         typer.Argument(metavar="VERSION", help="Its number, another tag of it, or a time."),
     ],
     tag: TagArgument,
+    move: Annotated[
+        bool, typer.Option("--move", help="The name may be that of another version until now.")
+    ] = False,
 ) -> None:
     """Keep a version of a table, under a name, until it is untagged.
 
@@ -59,7 +62,7 @@ def tag(
     """
     table = table_of(ctx, name)
     _, state = read_as_of(table.services, table.current(), parse_as_of(version))
-    tagged = table.tag(state.version, tag)
+    tagged = table.tag(state.version, tag, move=move)
     note(f"version {tagged.version} of table {name} is kept as {tag!r}")
 
 

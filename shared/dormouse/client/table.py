@@ -588,18 +588,19 @@ class TableHandle(Shown):
         wanted = Wanted(columns, where, limit, deleted or before, before)
         return changes_of(self.services, self.current(), since, wanted)
 
-    def tag(self, version: int | dt.datetime, name: str) -> Tag:
-        """Name a version, by its number or a time; it is kept until `untag`.
+    def tag(self, version: int | dt.datetime, name: str, *, move: bool = False) -> Tag:
+        """Name a version, by its number or a time; it is kept until `untag`. With `move`, the name
+        may be that of another version: so it is a place in the changes that is kept.
 
         Raises:
             InvalidRequestError: it cannot be the name of a tag.
-            AlreadyExistsError: the table has such a tag, of another version.
+            AlreadyExistsError: the table has such a tag, of another version, and it is not to move.
             NotFoundError: the version is not kept any more, or is yet to come.
             ContendedError: it took too long; nothing is tagged.
         """
         table = self.current()
         _, state = read_as_of(self.services, table, version)
-        self._administer(TagVersion(self.services.ids.new(), table.name, state.version, name))
+        self._administer(TagVersion(self.services.ids.new(), table.name, state.version, name, move))
         return tag_of(tagged(self.services, table, name))
 
     def untag(self, name: str) -> None:

@@ -42,11 +42,12 @@ CLOCK_SKEW_MS = 5 * 60 * 1000
 
 
 def tag_version(services: Services, table: Table, request: TagVersion) -> None:
-    """Tag a version of a table once, however often the request is delivered.
+    """Tag a version of a table once, however often the request is delivered. A tag that moves is
+    held by two pins meanwhile: a crash leaves the new one, under a name of its own.
 
     Raises:
         InvalidRequestError: it cannot be the name of a tag, or the number of a version.
-        AlreadyExistsError: the tag names another version.
+        AlreadyExistsError: the tag names another version, and is not to move.
         NotFoundError: no table has that name, the version is not kept any more, or a purge ended
             after it.
         ContendedError: it took too long; nothing is tagged.
@@ -56,22 +57,36 @@ def tag_version(services: Services, table: Table, request: TagVersion) -> None:
     owner = _owner(request.tag)
     pins = services.store(table).pins
     pin = find_tag(services, table, request.tag)
+    moving = PinOwner(OwnerKind.TAG, f"{request.tag}~")
+    if pin is not None and request.moves and pin.version != request.version:
+        _pinned(services, table, moving, request.version)
+        pins.remove(owner)
+        pin = None
     if pin is None:
-        _, state = read_version(services, table, version=request.version)
-        pin = pins.add(owner, state)
-        newest = services.table(table.id)  # a purge may have ended meanwhile
-        try:
-            if newest is None:
-                raise NotFoundError(f"table {table.name!r} is deleted")
-            refuse_purged(newest, pin.version, "tagged")
-        except NotFoundError:
-            pins.remove(owner)
-            raise
+        pin = _pinned(services, table, owner, request.version)
+    if request.moves:
+        pins.remove(moving)
     if pin.version != request.version:
         raise AlreadyExistsError(
             f"table {table.name!r} has a tag {request.tag!r} already, of version {pin.version}",
-            hint="choose another name, or remove that tag first",
+            hint="choose another name, remove that tag first, or ask for it to move",
         )
+
+
+def _pinned(services: Services, table: Table, owner: PinOwner, version: int) -> Pin:
+    """Return the pin of an owner, of a version that no purge has ended after."""
+    pins = services.store(table).pins
+    _, state = read_version(services, table, version=version)
+    pin = pins.add(owner, state)
+    newest = services.table(table.id)  # a purge may have ended meanwhile
+    try:
+        if newest is None:
+            raise NotFoundError(f"table {table.name!r} is deleted")
+        refuse_purged(newest, pin.version, "tagged")
+    except NotFoundError:
+        pins.remove(owner)
+        raise
+    return pin
 
 
 def untag_version(services: Services, table: Table, request: UntagVersion) -> list[OutboundMessage]:

@@ -129,13 +129,15 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
 class TagVersion(Request, frozen=True, tag="tag_version"):
     """Keep a version of a table, and name it: it can be read until the tag is removed.
 
-    `version` must be one that can be read now.
+    `version` must be one that can be read now. A tag that `moves` may name another version until
+    then.
     """
 
     path: ClassVar[str] = "versions:tag_version"
     name: str
     version: int
     tag: str
+    moves: bool = False
     v: Literal[1] = 1
 
 

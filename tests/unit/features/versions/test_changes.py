@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 
-from dormouse.client.versions import changes_of
-from dormouse.errors import NotFoundError
+from dormouse.client.changes import Wanted, changes_of
+from dormouse.errors import AlreadyExistsError, NotFoundError
+from dormouse.features.pins import tags_of
+from dormouse.features.versions import tag_version
 from dormouse.messages.requests import (
     CompactTable,
     DeleteRows,
@@ -16,7 +21,7 @@ from dormouse.messages.requests import (
 from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
-from tests.support.world import World, letters
+from tests.support.world import Crash, World, letters
 from tests.unit.features.versions.restoring import (
     DELAY_SECONDS,
     ask,
@@ -36,7 +41,7 @@ def table(world: World) -> Table:
 
 def changes(world: World, table: Table, since: int | str) -> tuple[str, int]:
     """Return the letters that came since, and up to which version."""
-    found = changes_of(world.services, newest(world, table), since, None, None, None)
+    found = changes_of(world.services, newest(world, table), since, Wanted())
     rows = found.reader.read_all().to_pylist()
     return "".join(sorted(row["letter"] for row in rows)), found.version
 
@@ -61,7 +66,7 @@ def test_rows_of_later_ingests_come_once_without_what_was_rewritten(
 
 
 def test_they_are_selected_by_columns_condition_and_limit(world: World, table: Table) -> None:
-    found = changes_of(world.services, table, 0, ["note"], "letter >= 'b'", 1)
+    found = changes_of(world.services, table, 0, Wanted(["note"], "letter >= 'b'", 1))
     assert found.reader.read_all().to_pylist() == [{"note": "b2"}]
 
 
@@ -82,6 +87,50 @@ def test_a_tag_and_a_version_that_cannot_be_read_any_more_can_begin(
     assert changes(world, table, "before")[0] == "xyz"
     with pytest.raises(NotFoundError, match="there is no version 1000"):
         changes(world, table, 1000)
+
+
+def test_a_tag_that_moves_keeps_the_place_whenever_its_process_dies(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = world.state(table).version
+    ask(world, TagVersion("t", table.name, first, "fed"))
+    drop(world, 2, "xyz")
+    second = world.state(table).version
+    with pytest.raises(AlreadyExistsError, match=f"already, of version {first}"):
+        tag_version(world.services, table, TagVersion("u", table.name, second, "fed"))
+    request = TagVersion("v", table.name, second, "fed", moves=True)
+    pins = world.services.store(table).pins
+    add, remove = type(pins).add, type(pins).remove
+    calls = 0
+
+    def dies_before(number: int) -> None:
+        def counted(change: Callable[..., object]) -> Callable[..., object]:
+            def call(*given: object, **named: object) -> object:
+                nonlocal calls
+                calls += 1
+                if calls == number:
+                    raise Crash
+                return change(*given, **named)
+
+            return call
+
+        monkeypatch.setattr(type(pins), "add", counted(add))
+        monkeypatch.setattr(type(pins), "remove", counted(remove))
+
+    for number in range(1, 6):
+        calls = 0
+        dies_before(number)
+        with suppress(Crash):
+            tag_version(world.services, table, request)
+        held = {pin.version for pin in tags_of(world.services, table)}
+        assert held in ({first}, {first, second}, {second}), number
+        monkeypatch.undo()
+        tag_version(world.services, table, request)
+        assert [(p.owner.name, p.version) for p in tags_of(world.services, table)] == [
+            ("fed", second)
+        ]
+        tag_version(world.services, table, TagVersion("w", table.name, first, "fed", moves=True))
+    assert calls == 4
 
 
 def test_past_what_is_kept_they_are_refused(world: World, table: Table) -> None:
