@@ -44,6 +44,7 @@ from dormouse.schema.schema import MAX_KEY_BYTES, Field, Schema
 from dormouse.schema.types import (
     NANOSECONDS,
     TIMESTAMPS,
+    UUID_BYTES,
     ZONED,
     DecimalType,
     FieldType,
@@ -551,4 +552,5 @@ def _sizes(column: Array, kind: object) -> Array:
     if kind in (Primitive.STRING, Primitive.BYTES):
         lengths: Array = pc.call_function("binary_length", [column])
         return pc.cast(lengths, pa.int64())
-    return pa.repeat(pa.scalar(8, pa.int64()), len(column))
+    size_bytes = UUID_BYTES if kind is Primitive.UUID else 8
+    return pa.repeat(pa.scalar(size_bytes, pa.int64()), len(column))
