@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.key_codec import KeyCodec, part_from_text, show_part
+from dormouse.key_codec import KeyCodec, KeyLike, part_from_text, show_part
 from dormouse.keys import Key, KeyPart
 from dormouse.schema.schema import Field, Schema, parse_field
 from dormouse.schema.types import Primitive, parse_type_text
@@ -324,8 +324,8 @@ Base64Option = Annotated[
 
 def parse_split_points(
     content: bytes, schema: Schema, strings_base64: bool = False
-) -> list[tuple[KeyPart, ...]]:
-    """Return the split points of a file, which ascend.
+) -> list[KeyLike]:
+    """Return the split points of a file, which ascend, as a program passes them.
 
     Raises:
         InvalidRequestError: a line is no split point, or out of order; the message has its number.
@@ -344,7 +344,7 @@ def parse_split_points(
                 hint="split points ascend, without repeats",
             )
         points.append(point)
-    return points
+    return [KeyCodec(schema).to_python(point) for point in points]
 
 
 def show_split_points(points: Iterable[Key], schema: Schema, strings_base64: bool = False) -> str:
@@ -365,7 +365,7 @@ def _line(point: Key, schema: Schema, strings_base64: bool) -> str:
 def _shown(part: KeyPart, field: Field, strings_base64: bool) -> str:
     if isinstance(part, str) and strings_base64:
         return base64.b64encode(part.encode()).decode()
-    return show_part(part, Primitive(field.type))
+    return show_part(part, field.type)
 
 
 def _split_point(

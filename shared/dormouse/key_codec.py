@@ -9,8 +9,10 @@ import base64
 import binascii
 import datetime as dt
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Protocol, TypeVar
 
 from dormouse.errors import InvalidRequestError
@@ -21,14 +23,18 @@ from dormouse.schema.types import (
     TIMESTAMPS,
     UUID_BYTES,
     ZONED,
+    DecimalType,
     FieldType,
     Primitive,
     clock_count,
+    decimal_count,
     from_clock,
     from_days,
+    from_decimal_count,
     from_microseconds,
     parse_clock,
     parse_count,
+    parse_decimal,
     parse_uuid,
     show_clock,
     show_count,
@@ -152,12 +158,12 @@ def part_from_text(text: str, field: Field) -> KeyPart:
         InvalidRequestError: it means none; the message names the column.
     """
     try:
-        return parse_part(text, Primitive(field.type))
+        return parse_part(text, field.type)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"key {field.name!r}: {error}", hint=error.hint) from error
 
 
-def parse_part(text: str, kind: Primitive) -> KeyPart:
+def parse_part(text: str, kind: FieldType) -> KeyPart:
     """Return the key part that `text` means in a key column of this type.
 
     Raises:
@@ -166,15 +172,19 @@ def parse_part(text: str, kind: Primitive) -> KeyPart:
     try:
         part = _parse(text, kind)
     except (ValueError, OverflowError) as error:
-        raise InvalidRequestError(f"{text!r} is not {FORMS.get(kind, kind.value)}") from error
+        form = FORMS.get(kind, f"a number that {show_type(kind)} holds exactly")
+        raise InvalidRequestError(f"{text!r} is not {form}") from error
     limits = (-(2**31), 2**31 - 1) if kind is Primitive.INT else (INT64_MIN, INT64_MAX)
-    if isinstance(part, int) and not limits[0] <= part <= limits[1]:
+    is_count = isinstance(kind, DecimalType)  # its digits were counted already
+    if isinstance(part, int) and not is_count and not limits[0] <= part <= limits[1]:
         raise InvalidRequestError(f"{text!r} is not {FORMS[kind]}: it is out of range")
     return part
 
 
-def _parse(text: str, kind: Primitive) -> KeyPart:
+def _parse(text: str, kind: FieldType) -> KeyPart:
     match kind:
+        case DecimalType():
+            return decimal_count(parse_decimal(text, kind), kind)
         case Primitive.STRING:
             text.encode()  # raises for unpaired surrogates, which have no place in the key order
             return text
@@ -185,7 +195,7 @@ def _parse(text: str, kind: Primitive) -> KeyPart:
                 return base64.b64decode(text, validate=True)
             except binascii.Error as error:
                 raise ValueError(str(error)) from error
-        case kind if kind in TIMESTAMPS:
+        case Primitive() if kind in TIMESTAMPS:
             if text.removeprefix("-").isdecimal():
                 return int(text)
             return parse_count(text, kind)
@@ -203,7 +213,7 @@ def _parse(text: str, kind: Primitive) -> KeyPart:
             raise InvalidRequestError(f"{show_type(kind)} cannot be the type of a key")
 
 
-def show_part(part: KeyPart, kind: Primitive) -> str:
+def show_part(part: KeyPart, kind: FieldType) -> str:
     """Return the text of a key part, which `parse_part` reads back.
 
     The end of a range may be no value of the type: bytes that follow a UUID, or the end of a day.
@@ -213,12 +223,15 @@ def show_part(part: KeyPart, kind: Primitive) -> str:
     if isinstance(part, bytes):
         return base64.b64encode(part).decode()
     try:
-        if kind in TIMESTAMPS and isinstance(part, int):
-            return show_count(part, kind)
-        if kind is Primitive.TIME and isinstance(part, int):
-            return show_clock(part)
-        if kind is Primitive.DATE and isinstance(part, int):
-            return from_days(part).isoformat()
+        match kind, part:
+            case DecimalType(), int():
+                return f"{from_decimal_count(part, kind):f}"
+            case Primitive(), int() if kind in TIMESTAMPS:
+                return show_count(part, kind)
+            case Primitive.TIME, int():
+                return show_clock(part)
+            case Primitive.DATE, int():
+                return from_days(part).isoformat()
     except OverflowError:  # no ISO form has it; 9 digits, since 8 would be read as a date
         return f"{part:09d}"
     return str(part)
@@ -235,6 +248,8 @@ def part_from_json(
     Raises:
         InvalidRequestError: it does not fit its column.
     """
+    if isinstance(part, float) and isinstance(field.type, DecimalType):
+        part = _exact(part, where)
     is_number = isinstance(part, int) and not isinstance(part, bool)
     is_text_only = field.type in (Primitive.STRING, Primitive.TIME, Primitive.UUID)
     if is_text_only and is_number or not (is_number or isinstance(part, str)):
@@ -242,15 +257,26 @@ def part_from_json(
     if field.type is Primitive.STRING and strings_base64:
         return _decoded(str(part), field, where)
     try:
-        return parse_part(str(part), Primitive(field.type))
+        return parse_part(str(part), field.type)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
+
+
+def _exact(number: float, where: str) -> str:
+    """Return the digits that a number was sent with, which a float has only if they are few."""
+    text = repr(number)
+    if len(Decimal(text).as_tuple().digits) > sys.float_info.dig:
+        raise InvalidRequestError(
+            f"{where}: a number in JSON has up to {sys.float_info.dig} digits",
+            hint="write it as text, in quotes",
+        )
+    return text
 
 
 def part_to_json(part: KeyPart, field: Field) -> object:
     """Return a key part as messages carry it."""
     is_number = field.type in (Primitive.INT, Primitive.LONG, *TIMESTAMPS)
-    return part if is_number else show_part(part, Primitive(field.type))
+    return part if is_number else show_part(part, field.type)
 
 
 def _decoded(text: str, field: Field, where: str) -> str:
@@ -275,9 +301,10 @@ class UuidValue(Protocol):
         """Its 16 bytes."""
 
 
-KeyValue = int | str | bytes | dt.datetime | dt.date | dt.time | UuidValue
+KeyValue = int | str | bytes | Decimal | dt.datetime | dt.date | dt.time | UuidValue
 """One part of a key. A timestamp is a datetime, aware or not as the column is, or its count since
-1970, a date a date or days since 1970; a UUID may be its text or bytes."""
+1970, a date a date or days since 1970; a UUID may be its text or bytes, a decimal also an int or
+text."""
 
 KeyLike = KeyValue | tuple[KeyValue, ...] | Mapping[str, KeyValue]
 """A key or a prefix of one: its parts in order, or by column name, or its first part alone."""
@@ -307,6 +334,8 @@ def part_to_python(part: KeyPart, field: Field) -> KeyValue:
         return show_uuid(part)
     if not isinstance(part, int) or kind in NANOSECONDS:
         return part
+    if isinstance(kind, DecimalType):
+        return from_decimal_count(part, kind)
     try:
         if kind in TIMESTAMPS:
             time = from_microseconds(part)
@@ -322,6 +351,9 @@ def plain_part(value: object, kind: FieldType) -> KeyPart:
     """Return the key part of a Python value that fits its column; a time without a zone is UTC."""
     if kind is Primitive.UUID:
         return uuid_bytes(value)
+    if isinstance(kind, DecimalType) and isinstance(value, Decimal | int | str):
+        exact = parse_decimal(value, kind) if isinstance(value, str) else Decimal(value)
+        return decimal_count(exact, kind)
     if isinstance(value, dt.datetime):
         return to_count(value, kind if isinstance(kind, Primitive) else Primitive.TIMESTAMP)
     if isinstance(value, dt.time):
@@ -345,15 +377,15 @@ def uuid_bytes(value: object) -> bytes:
     raise ValueError("it is no UUID")
 
 
-def _uuid_problem(value: object) -> str:
+def _part_problem(value: object, kind: FieldType) -> str:
     try:
-        uuid_bytes(value)
+        plain_part(value, kind)
     except ValueError as error:
         return str(error)
     return ""
 
 
-def _problem(value: object, kind: object) -> str:
+def _problem(value: object, kind: FieldType) -> str:
     """Return why `value` is not of type `kind`; an empty string if it is."""
     match kind, value:
         case _, bool():
@@ -363,8 +395,8 @@ def _problem(value: object, kind: object) -> str:
             return "it contains an unpaired surrogate" if has_surrogate else ""
         case Primitive.BYTES, bytes():
             return ""
-        case Primitive.UUID, _:
-            return _uuid_problem(value)
+        case (Primitive.UUID, _) | (DecimalType(), Decimal() | int() | str()):
+            return _part_problem(value, kind)
         case Primitive(), dt.datetime() if kind in TIMESTAMPS:
             return _datetime_problem(value, kind)
         case Primitive.TIME, dt.time(tzinfo=zone):
@@ -373,7 +405,7 @@ def _problem(value: object, kind: object) -> str:
             return ""
         case Primitive(), int() if kind in _COUNTED:
             return "" if INT64_MIN <= value <= INT64_MAX else "it needs more than 64 bits"
-        case Primitive(), _:
+        case ((Primitive() | DecimalType()), _):
             return f"the column is {show_type(kind)}"
         case _:
             return "the column cannot be a key"
@@ -513,19 +545,21 @@ class KeyCodec:
         """Return the keys that a program passed as messages carry them."""
         return tuple(self.to_json(self.from_python(key)) for key in keys)
 
-    def from_assignments(self, text: str) -> Key:
-        """Return the key written as ``name=value,name=value`` on the command line."""
+    def from_assignments(self, text: str) -> tuple[KeyValue, ...]:
+        """Return the key written as ``name=value,name=value`` on the command line, as a program
+        passes it.
+        """
         key: dict[str, KeyPart] = {}
         for name, value in split_assignments(text, self.schema):
             if name in key:
                 raise InvalidRequestError(f"key {name!r} is given twice")
             key[name] = part_from_text(value, self._key_after_comma(name, is_first=not key))
-        return self._in_order(key)
+        return self.to_python(self._in_order(key))
 
     def to_assignments(self, key: Key) -> str:
         """Return a key as it is written on the command line, which `from_assignments` reads."""
         parts = zip(key, self.schema.keys, strict=False)
-        texts = [(field.name, show_part(part, Primitive(field.type))) for part, field in parts]
+        texts = [(field.name, show_part(part, field.type)) for part, field in parts]
         return join_assignments(texts, self.schema)
 
     def range_to_assignments(self, span: KeyRange) -> str:
@@ -536,7 +570,7 @@ class KeyCodec:
         high = "" if span.max is None else self.to_assignments(span.max)
         return f"{self.to_assignments(span.min)}..{high}"
 
-    def range_from_assignments(self, text: str) -> tuple[Key | None, Key | None]:
+    def range_from_assignments(self, text: str) -> tuple[KeyLike | None, KeyLike | None]:
         """Return the ends of a range written as ``from..to``; None for an open end."""
         low, high = (
             self.from_assignments(t) if t else None for t in split_range(text, self.schema)

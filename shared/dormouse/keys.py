@@ -8,7 +8,8 @@ Sort keys continue row keys in the same order. A query may bound them too, while
 partitions know row keys only. To a range whose ends have sort keys, a row key is a prefix like any
 other: its rows may lie on both sides of an end.
 
-Parts are ``int``, ``str`` or ``bytes``; a timestamp is microseconds and a date days since 1970.
+Parts are ``int``, ``str`` or ``bytes``; a timestamp is microseconds and a date days since 1970, a
+decimal counts units of the last digit of its column: 1.5 in a decimal(10,2) is 150.
 Strings compare by code point, which is the order of their UTF-8 bytes; bytes compare as unsigned.
 This is also the order of Parquet statistics, Arrow, DataFusion and Spark.
 
@@ -17,8 +18,11 @@ the state, changes of it, shards and ranges hold these, and so does everything t
 binary or in hexadecimal. They follow the tuple layer of FoundationDB. A tag byte begins each part.
 Strings and bytes end with 00, and a 00 inside is written 00 FF. An integer is eight bytes, with the
 sign bit flipped so that negative ones sort first. So ("a", 1) is 02 61 00, 03 80 00 00 00 00 00 00
-01. No part begins with FF, so the bytes of all keys that begin with a key k lie between those of k
-and those of k with an FF behind.
+01. One that needs more, as decimals may, is sixteen such bytes; its tag sorts it before all of
+eight if it is negative, and after them if not. So the bytes do not depend on how many digits a
+column may have, and decimals of up to 18 digits take no more than other numbers. No part begins
+with FF, so the bytes of all keys that begin with a key k lie between those of k and those of k with
+an FF behind.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ KeyPart = int | str | bytes
 Key = tuple[KeyPart, ...]
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-_BYTES, _STRING, _INT = 1, 2, 3
+_INT128_MIN = -(2**127)
+_BELOW_INT, _BYTES, _STRING, _INT, _ABOVE_INT = range(5)
 _ONE_STRING = bytes([_STRING])
 _PAST = b"\xff"
 """Behind the bytes of a key: greater than all keys that begin with it, less than all others."""
@@ -43,13 +48,17 @@ def encode_key(key: Key) -> bytes:
     """Return the bytes of a key. They compare as the keys do.
 
     Raises:
-        OverflowError: a number needs more than 64 bits.
+        OverflowError: a number needs more than 128 bits.
     """
     out = bytearray()
     for part in key:
         if isinstance(part, int):
-            out.append(_INT)
-            out += (part - INT64_MIN).to_bytes(8, "big")
+            if INT64_MIN <= part <= INT64_MAX:
+                out.append(_INT)
+                out += (part - INT64_MIN).to_bytes(8, "big")
+            else:
+                out.append(_BELOW_INT if part < 0 else _ABOVE_INT)
+                out += (part - _INT128_MIN).to_bytes(16, "big")
         else:
             out.append(_BYTES if isinstance(part, bytes) else _STRING)
             raw = part if isinstance(part, bytes) else part.encode(errors="surrogatepass")
@@ -62,7 +71,7 @@ def stored_bytes(key: Key) -> int:
     size_bytes = 0
     for part in key:
         if isinstance(part, int):
-            size_bytes += 9
+            size_bytes += 9 if INT64_MIN <= part <= INT64_MAX else 17
         else:
             raw = part if isinstance(part, bytes) else part.encode(errors="surrogatepass")
             size_bytes += len(raw) + raw.count(0) + 2
@@ -85,6 +94,9 @@ def decode_key(stored: bytes) -> Key:
             if tag == _INT and at + 8 <= len(stored):
                 parts.append(int.from_bytes(stored[at : at + 8], "big") + INT64_MIN)
                 at += 8
+            elif tag in (_BELOW_INT, _ABOVE_INT) and at + 16 <= len(stored):
+                parts.append(int.from_bytes(stored[at : at + 16], "big") + _INT128_MIN)
+                at += 16
             elif tag in (_BYTES, _STRING):
                 end = _end_of_bytes(stored, at)
                 raw = stored[at:end].replace(b"\0\xff", b"\0")
@@ -109,14 +121,14 @@ def prefix_successor(key: Key) -> Key | None:
 
     It turns an inclusive upper end, or an exact prefix, into the exclusive end of a half-open
     range: ("a", 7) becomes ("a", 8), and ("a",) becomes ("a\\0",), since no string lies between "a"
-    and "a\\0". The greatest integer has no successor of its own, so the part before it is raised:
-    ("a", 2**63 - 1) becomes ("a\\0",), and (2**63 - 1,) has none.
+    and "a\\0". The greatest value of a type has a successor that is none: 2**63 - 1
+    of a long has 2**63 (`arrow.order.fit_range`).
     """
     if not key:
         return None
     *head, last = key
     if isinstance(last, int):
-        return prefix_successor(tuple(head)) if last >= INT64_MAX else (*head, last + 1)
+        return (*head, last + 1)
     return (*head, last + "\0") if isinstance(last, str) else (*head, last + b"\0")
 
 
@@ -130,16 +142,9 @@ class KeyRange:
     __slots__ = ("high", "low")
 
     def __init__(self, min: Key = (), max: Key | None = None) -> None:  # noqa: A002
-        """Make a range of two keys. A number of more than 64 bits stands for the end of those that
-        have fewer: from 2**70 on there are none, so the range is empty.
-        """
-        try:
-            self.low: bytes = encode_key(min)
-            self.high: bytes | None = None if max is None else encode_key(max)
-        except OverflowError:
-            low, end = _within_64_bits(min), None if max is None else _within_64_bits(max)
-            self.low = encode_key(low or ())
-            self.high = b"" if low is None else None if end is None else encode_key(end)
+        """Make a range of two keys. Raises OverflowError: a number needs more than 128 bits."""
+        self.low: bytes = encode_key(min)
+        self.high: bytes | None = None if max is None else encode_key(max)
 
     @staticmethod
     def between(low: bytes, high: bytes | None) -> KeyRange:
@@ -228,16 +233,6 @@ class KeyRange:
         """Show the range in mathematical notation."""
         end = "∞" if self.max is None else show_key(self.max)
         return f"[{show_key(self.min)}, {end})"
-
-
-def _within_64_bits(key: Key) -> Key | None:
-    """Return the first key not before `key` whose numbers have 64 bits; None if there is none."""
-    for place, part in enumerate(key):
-        if isinstance(part, int) and part < INT64_MIN:
-            return key[:place]
-        if isinstance(part, int) and part > INT64_MAX:
-            return prefix_successor(key[:place])
-    return key
 
 
 def show_key(key: Key) -> str:

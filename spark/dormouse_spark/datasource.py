@@ -29,7 +29,6 @@ from dormouse.keys import KeyRange
 from dormouse.query.rows import query_slices
 from dormouse.query.selection import Selection, select, selected_ranges, slices_to_read
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import Primitive
 from dormouse.settings import Settings
 from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import Condition, parse_condition
@@ -271,7 +270,7 @@ def _range(options: Mapping[str, str], schema: Schema) -> KeyRange:
         if text.startswith("["):
             ends[name] = KeyCodec(schema).from_json(_list(text, name), f"option {name}")
         elif text:
-            ends[name] = (parse_part(text, Primitive(schema.row_keys[0].type)),)
+            ends[name] = (parse_part(text, schema.row_keys[0].type),)
     return KeyRange(ends.get("from", ()), ends.get("to"))
 
 

@@ -22,6 +22,7 @@ from dormouse.schema.types import (
     DecimalType,
     FieldType,
     Primitive,
+    exact_decimal,
     to_days,
     to_microseconds,
 )
@@ -154,18 +155,10 @@ def _in_64_bits(value: int) -> bool:
 
 
 def _decimal(value: Decimal, kind: DecimalType) -> Literal | None:
-    if not value.is_finite():
+    try:
+        return Literal(exact_decimal(value, kind), kind)
+    except ValueError:
         return None
-    sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int)
-    unscaled = int("".join(map(str, digits)) or "0")
-    shift = kind.scale + exponent
-    if shift < 0 and unscaled % 10**-shift:
-        return None
-    unscaled = unscaled * 10**shift if shift >= 0 else unscaled // 10**-shift
-    if len(str(unscaled)) > kind.precision:
-        return None
-    return Literal(Decimal((sign, tuple(map(int, str(unscaled))), -kind.scale)), kind)
 
 
 def _call(op: str, *arguments: Expression) -> Call:

@@ -37,7 +37,7 @@ from dormouse.messages import stages as m
 from dormouse.messages.stages import AnswerQuery, CancelQuery, QueryLimits, QueryTask
 from dormouse.query.selection import Selection, decode_pieces, encode_pieces
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import KEY_TYPES
+from dormouse.schema.types import KEY_TYPES, DecimalType
 from dormouse.shards.footer import ShardFooter, decode_footer, encode_footer
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
 from dormouse.sql.conditions import parse_condition
@@ -53,7 +53,7 @@ from tests.support.purges import purge_request
 
 EVENTS = Path(__file__).parents[2] / "events"
 BUCKET = "dormouse-local-ingest-123456789012"
-KEY_KINDS = sorted(KEY_TYPES, key=lambda kind: kind.value)
+KEY_KINDS = [*sorted(KEY_TYPES, key=lambda kind: kind.value), DecimalType(38, 10)]
 COUNTS = Schema.from_json(
     {
         "rowKeyFields": [{"name": "k", "type": "StringType"}, {"name": "n", "type": "LongType"}],

@@ -22,6 +22,8 @@ from dormouse.features.ingest import ingest
 from dormouse.features.rebuild import preview_rebuild
 from dormouse.keys import encode_key
 from dormouse.messages.stages import CompactionJob, IngestJob
+from dormouse.schema.schema import parse_schema
+from dormouse.schema.types import DecimalType, from_decimal_count
 from dormouse.shards.footer import read_footer
 from dormouse.state.sources import Source, job_id_of
 from dormouse.state.state import AssignJob, SplitPartition
@@ -307,6 +309,18 @@ def test_values_of_every_type_arrive_as_they_were(spark: SparkContext, world: Wo
     found = world.rows(table)
     assert found == sorted(rows, key=lambda row: (row["t"], row["b"], row["i"]))  # type: ignore[index]
     assert len(world.state(table).shards) == 2
+
+
+def test_rows_with_decimal_keys_get_to_their_leaves(spark: SparkContext, world: World) -> None:
+    schema = parse_schema("id: decimal(38,2)", ["id"])
+    table = world.create("prices", schema, splits=[("-92233720368547758.09",), (0,), (10**20,)])
+    counts = [-(10**38) + 1, -(2**63) - 1, -(2**63), -1, 0, 150, 2**63, 10**22, 10**38 - 1]
+    rows = [{"id": from_decimal_count(n, DecimalType(38, 2))} for n in counts]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows[::-1], arrow_schema(schema)), sink)
+    run(spark, world, table, world.sources.drop("prices/1.parquet", sink.getvalue()))
+    assert world.rows(table) == rows
+    assert sorted(ref.rows for ref in world.state(table).all_references()) == [1, 2, 3, 3]
 
 
 @pytest.mark.parametrize("lost", ["the file is gone", "reading fails"])

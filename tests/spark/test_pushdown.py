@@ -18,6 +18,7 @@ from dormouse.arrow.types import arrow_schema, conform
 from dormouse.keys import KeyRange
 from dormouse.query.selection import select
 from dormouse.rows.predicates import Predicate, parse_predicate
+from dormouse.schema.schema import parse_schema
 from dormouse_spark.datasource import FilteredReader, Leaf, TableSnapshot, by_leaf
 from dormouse_spark.pushdown import push_down
 from dormouse_spark.types import spark_arrow_schema
@@ -210,6 +211,31 @@ def test_of_rows_of_which_the_last_is_kept_no_sort_key_finds_an_older_one(world:
         snapshot, selection=replace(snapshot.selection, condition=None, ranges=(asked,))
     )
     assert letters_read(FilteredReader(older)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (f.EqualTo(("id",), Decimal("1.50")), [["1.50"]]),
+        (f.In(("id",), [Decimal("-2"), Decimal("2.5")]), [["-2.00"], ["2.50"]]),
+        (f.GreaterThan(("id",), Decimal("1.5")), [["2.00"], ["2.50"]]),
+        (f.LessThanOrEqual(("id",), Decimal("1.49")), [["-2.00"], ["1.00"]]),
+    ],
+)
+def test_filters_on_decimal_keys_leave_out_leaves(
+    world: World, given: Any, expected: list[list[str]]
+) -> None:
+    schema = parse_schema("id: decimal(12,2)", ["id"])
+    table = world.create("prices", schema, splits=[(0,), (1.5,), ("2.5",)])
+    world.drop("prices/1.csv", b"id\n-2\n1\n1.5\n2\n2.5\n")
+    world.settle()
+    state = world.state(table)
+    leaves = tuple(by_leaf(state, ranges_to_read(table, [EVERYTHING], None)))
+    selection = select(schema, state.version, 0, [EVERYTHING], permission=access.EVERYTHING)
+    reader = FilteredReader(TableSnapshot(table, selection, leaves, WorldAccess(world)))
+    assert reader.pushFilters([given]) == () and len(reader.partitions()) == len(expected)
+    found = [batch["id"].to_pylist() for task in reader.partitions() for batch in reader.read(task)]
+    assert [[str(number) for number in batch] for batch in found] == expected
 
 
 def test_several_ranges_of_one_leaf_are_one_partition(world: World) -> None:

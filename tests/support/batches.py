@@ -16,6 +16,7 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import (
     DecimalType,
     FieldType,
+    KeyType,
     ListType,
     MapType,
     Member,
@@ -59,7 +60,10 @@ CELLS: dict[Primitive, st.SearchStrategy[object]] = {
 }
 """Few values for key types, so that keys often meet."""
 
-KEY_TYPES = st.sampled_from(sorted(types.KEY_TYPES, key=lambda kind: kind.value))
+DECIMAL_KEYS = (DecimalType(9, 2), DecimalType(18, 0), DecimalType(38, 19), DecimalType(38, 0))
+KEY_TYPES: st.SearchStrategy[KeyType] = st.sampled_from(
+    [*sorted(types.KEY_TYPES, key=lambda kind: kind.value), *DECIMAL_KEYS]
+)
 NAMES = ["k", "Key", "with space", 'quo"te', "dot.ted", "snow☃"]
 _MAP_KEYS = st.sampled_from(sorted(set(Primitive) - {Primitive.FLOAT, Primitive.DOUBLE}, key=str))
 _MEMBERS = st.lists(st.sampled_from(["dot", "ted", *NAMES]), min_size=1, max_size=3, unique=True)
@@ -85,7 +89,8 @@ def cells(kind: FieldType) -> st.SearchStrategy[object]:
             return CELLS[kind]
         case DecimalType(precision=precision, scale=scale):
             most = 10**precision - 1
-            return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale, _EXACT))
+            few = st.sampled_from([-most, -1, 0, 1, 2**63 % most, most])
+            return (few | st.integers(-most, most)).map(lambda n: Decimal(n).scaleb(-scale, _EXACT))
         case ListType(element=element):
             return st.lists(st.none() | cells(element), max_size=2)
         case StructType(members=members):
@@ -132,6 +137,9 @@ def part_of(cell: object) -> KeyPart:
         return (cell - _EPOCH.date()).days
     if isinstance(cell, uuid.UUID):
         return cell.bytes
+    if isinstance(cell, Decimal):  # with all digits of its type, as Arrow has it
+        sign, digits, _ = cell.as_tuple()
+        return (-1 if sign else 1) * int("".join(map(str, digits)))
     assert isinstance(cell, int | str | bytes)
     return cell
 
@@ -156,12 +164,11 @@ def bounds(draw: st.DrawFn, schema: Schema) -> Key:
 def _bounds(draw: st.DrawFn, fields: Sequence[Field]) -> Key:
     parts: list[KeyPart] = []
     for field in fields:
-        assert isinstance(field.type, Primitive)
-        part = CELLS[field.type].map(part_of)
+        part = cells(field.type).map(part_of)
         if field.type is Primitive.UUID:
             part = part | st.sampled_from([b"", b"\0", b"\xff" * 17, b"\0" * 17])
         elif field.type not in (Primitive.STRING, Primitive.BYTES):
-            part = part | st.sampled_from([-(2**31) - 1, 2**31, -(2**63), 2**63 - 1])
+            part = part | st.sampled_from([-(2**31) - 1, 2**31, -(2**63), 2**63, -(10**38), 10**38])
         parts.append(draw(part))
     return tuple(parts[: draw(st.integers(0, len(parts)))])
 

@@ -14,7 +14,7 @@ int64 = st.integers(INT64_MIN, INT64_MAX) | st.sampled_from([INT64_MIN, -1, 0, 1
 _shapes = st.tuples(st.sampled_from(["text", "int", "bytes"]), st.sampled_from(["text", "int"]))
 _parts: dict[str, st.SearchStrategy[str | int | bytes]] = {
     "text": text,
-    "int": int64,
+    "int": int64 | st.integers(1 - 10**38, 10**38 - 1),
     "bytes": st.binary(max_size=6),
 }
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client.inferring import estimate_splits
+from dormouse.key_codec import KeyCodec
 from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import counted, note
@@ -47,7 +48,8 @@ def estimate(
     found = estimate_splits(
         parsed, files, partitions, properties=parse_properties(properties or [])
     )
-    typer.echo(show_split_points(found.points, parsed, base64), nl=False)
+    points = map(KeyCodec(parsed).from_python, found.points)
+    typer.echo(show_split_points(points, parsed, base64), nl=False)
     leaves = len(found.points) + 1
     note(f"{counted(found.rows, 'row')}, of {found.sampled:,} of which the keys were compared")
     if leaves < partitions:

@@ -9,10 +9,8 @@ Arrow 26 has no kernels for some of these types (it neither decodes nor casts a 
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Any, cast
 
 import pyarrow as pa
@@ -32,6 +30,7 @@ from dormouse.schema.types import (
     StructType,
     check_column_name,
     nullable_members,
+    parse_decimal,
 )
 
 LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
@@ -129,7 +128,6 @@ def _nulls(column: Array) -> Array | None:
 
 _PLAIN = "^[+-]?[0-9]{1,19}([.][0-9]{0,19})?$"
 """Numbers that Arrow converts correctly: with 76 digits, they fit at any scale."""
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def parse_decimals(cells: Array, kind: DecimalType) -> Array:
@@ -141,34 +139,8 @@ def parse_decimals(cells: Array, kind: DecimalType) -> Array:
     wanted = arrow_type(kind)
     if pc.all(pc.match_substring_regex(cells, _PLAIN), min_count=0).as_py():
         return cells.cast(widest_decimal(kind.precision, kind.scale)).cast(wanted)
-    return pa.array([_parsed(cell, kind) for cell in cells.to_pylist()], wanted)
-
-
-def _exact(value: Decimal, kind: DecimalType) -> Decimal:
-    """Return a number with exactly as many digits after the point as the type has.
-
-    Raises:
-        ValueError: the number has more digits than the type.
-    """
-    context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
-    try:
-        fitted = value.quantize(Decimal(1).scaleb(-kind.scale), context=context)
-    except DecimalException as error:
-        raise ValueError("it has more digits than the type") from error
-    if not fitted.is_finite():
-        raise ValueError("it is not a number")
-    return fitted
-
-
-def _parsed(cell: str | None, kind: DecimalType) -> Decimal | None:
-    if cell is None:
-        return None
-    if not _NUMBER.fullmatch(cell):
-        raise ValueError("it is not a number")
-    try:
-        return _exact(Decimal(cell), kind)
-    except DecimalException as error:  # the exponent is out of range
-        raise ValueError("it has more digits than the type") from error
+    texts = cells.to_pylist()
+    return pa.array([None if t is None else parse_decimal(t, kind) for t in texts], wanted)
 
 
 # The types of foreign Arrow columns, of frames and Parquet files, as types of a table.

@@ -18,6 +18,7 @@ from dormouse.files.formats import FoundFile, counted_reading, infer_file, read_
 from dormouse.files.frames import Frame, frame_columns
 from dormouse.files.inferred import infer_path_columns
 from dormouse.files.rejects import Rejects
+from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse.keys import Key
 from dormouse.schema.schema import FoundColumn, Schema, choose_schema, parse_schema
 from dormouse.schema.types import FieldType, check_name_list, show_type
@@ -220,9 +221,9 @@ SAMPLED_AT_MOST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Split points; the number of rows read, and of keys in the sample."""
+    """Split points as `create_table` takes them; the number of rows read, of keys in the sample."""
 
-    points: tuple[Key, ...]
+    points: tuple[KeyLike, ...]
     rows: int
     sampled: int
 
@@ -261,4 +262,5 @@ def estimate_splits(
         except RefusedSourceError as error:
             raise RefusedSourceError(f"{path}: {error}", hint=error.hint) from error
     keys = sample.sorted_keys()
-    return Estimate(tuple(even_split_points(keys, partitions)), sample.rows, len(keys))
+    points = map(KeyCodec(schema).to_python, even_split_points(keys, partitions))
+    return Estimate(tuple(points), sample.rows, len(keys))

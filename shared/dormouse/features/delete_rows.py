@@ -19,19 +19,20 @@ from dataclasses import replace
 import msgspec
 
 from dormouse.access import EVERYTHING, Permission
-from dormouse.arrow.order import ranges_to_read
+from dormouse.arrow.order import fit_range, ranges_to_read
 from dormouse.errors import InvalidRequestError
 from dormouse.features.kinds import Kind
 from dormouse.features.pins import read_version
 from dormouse.features.requests import request_key
 from dormouse.key_codec import KeyCodec
-from dormouse.keys import Key, KeyRange, union_ranges
+from dormouse.keys import Key, KeyPart, KeyRange, union_ranges
 from dormouse.messages.requests import DeleteRows
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.query.selection import decode_selection
 from dormouse.rows.deletions import any_of, named_fields
 from dormouse.schema.schema import MAX_KEY_BYTES, Schema
+from dormouse.schema.types import DecimalType, from_decimal_count
 from dormouse.sql.conditions import (
     MAX_CONDITION_CHARACTERS,
     MAX_LIST,
@@ -166,7 +167,8 @@ def build_deletion(
                 hint="name fewer keys, values or columns at once",
             )
     spans = ranges_to_read(table, selection.ranges, condition)
-    spans = union_ranges([span.widen_to_parts(len(schema.row_keys)) for span in spans])
+    rows = [fit_range(span.widen_to_parts(len(schema.row_keys)), schema) for span in spans]
+    spans = union_ranges(rows)
     if not spans:
         return None
     return Deletion(
@@ -188,12 +190,18 @@ def _of_keys(keys: Sequence[Key], schema: Schema) -> Iterator[Expression]:
     """Yield conditions of which one is true of the rows that begin with one of these keys."""
     columns = [Column(field.name, field.type) for field in schema.keys]
     first = columns[0]
-    if alone := [Literal(key[0], first.type) for key in keys if len(key) == 1]:
+    if alone := [_literal(key[0], first) for key in keys if len(key) == 1]:
         yield truth("IN", first, *alone) if len(alone) > 1 else truth("=", first, alone[0])
     for key in keys:
         if len(key) > 1:
             parts = zip(columns, key, strict=False)
-            yield truth("AND", *(truth("=", c, Literal(part, c.type)) for c, part in parts))
+            yield truth("AND", *(truth("=", c, _literal(part, c)) for c, part in parts))
+
+
+def _literal(part: KeyPart, column: Column) -> Literal:
+    if isinstance(column.type, DecimalType) and isinstance(part, int):
+        return Literal(from_decimal_count(part, column.type), column.type)
+    return Literal(part, column.type)
 
 
 _STATEMENT = re.compile(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
@@ -39,7 +39,7 @@ from dormouse.log.key_index import (
     without_key_index,
 )
 from dormouse.schema.schema import KeyTypes
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import KeyType, Primitive, parse_type_text, show_type
 from dormouse.state.partitions import (
     TOMBSTONE,
     Job,
@@ -122,7 +122,7 @@ def facts_of(table_id: str, state: TableState) -> dict[str, str]:
         "dormouse.table": table_id,
         "dormouse.version": str(state.version),
         "dormouse.generation": str(state.generation),
-        "dormouse.key_types": " ".join(kind.value for kind in state.key_types),
+        "dormouse.key_types": " ".join(map(_type_name, state.key_types)),
         "dormouse.time_ms": str(state.time_ms),
         "dormouse.items": " ".join(ITEMS),
         "dormouse.sealed": encode_sealed(state).decode(),
@@ -131,8 +131,14 @@ def facts_of(table_id: str, state: TableState) -> dict[str, str]:
 
 
 def types_of(facts: Mapping[str, str]) -> KeyTypes:
-    """Return the types of row keys that the footer names. Raises ValueError: one is not known."""
-    return tuple(map(Primitive, facts["dormouse.key_types"].split()))
+    """Return the types of row keys that the footer names. Raises InvalidRequestError: one is not
+    known.
+    """
+    return cast("KeyTypes", tuple(map(parse_type_text, facts["dormouse.key_types"].split())))
+
+
+def _type_name(kind: KeyType) -> str:
+    return kind.value if isinstance(kind, Primitive) else show_type(kind)
 
 
 def key_facts(facts: Mapping[str, str], after: int) -> Facts:

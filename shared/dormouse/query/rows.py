@@ -24,7 +24,7 @@ from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.predicates import Predicate, ValueBounds, aggregated, filter_predicate
 from dormouse.schema.schema import RESERVED, Field, Schema
-from dormouse.schema.types import FILTERED, Primitive
+from dormouse.schema.types import Primitive, is_key_type
 from dormouse.shards.decoding import read_blocks
 from dormouse.shards.read_counters import READ_THREADS, READS_AT_ONCE, CountedObjects, ReadCounters
 from dormouse.shards.reading import (
@@ -333,7 +333,7 @@ def _values(where: Predicate | None, schema: Schema) -> Values:
     found = {
         field: column_values(where.condition, field)
         for field in schema.fields
-        if field.name in where.columns and field.type in FILTERED
+        if field.name in where.columns and is_key_type(field.type)
     }
     return {field: values for field, values in found.items() if values}
 

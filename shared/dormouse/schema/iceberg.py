@@ -131,7 +131,7 @@ def decode_bound(kind: FieldType, bound: bytes) -> KeyPart:
             raise CorruptDataError("a bound is no text") from error
     if kind is Primitive.BYTES:
         return bound
-    return int.from_bytes(bound, "little", signed=True)
+    return int.from_bytes(bound, "big" if isinstance(kind, DecimalType) else "little", signed=True)
 
 
 def encode_bound(kind: FieldType, part: KeyPart) -> bytes:
@@ -140,6 +140,10 @@ def encode_bound(kind: FieldType, part: KeyPart) -> bytes:
         return part.encode()
     if isinstance(part, bytes):
         return part
+    if isinstance(kind, DecimalType):  # as few bytes as hold the number and its sign
+        return part.to_bytes(
+            (part if part >= 0 else ~part).bit_length() // 8 + 1, "big", signed=True
+        )
     return pack("<i" if kind in (Primitive.INT, Primitive.DATE) else "<q", part)
 
 

@@ -26,6 +26,7 @@ from dormouse.schema.types import (
     UUID_BYTES,
     DecimalType,
     FieldType,
+    KeyType,
     ListType,
     MapType,
     Member,
@@ -34,6 +35,7 @@ from dormouse.schema.types import (
     check_column_name,
     contains_type,
     count_nested,
+    is_key_type,
     leaf_columns,
     parse_list,
     parse_members_text,
@@ -50,7 +52,7 @@ from dormouse.showing import show_table
 # The state keeps these types (`state.TableState.key_types`), so that the fold can validate every
 # key in a log entry. Ingest refuses rows whose key is too large before it writes anything.
 
-KeyTypes = tuple[Primitive, ...]
+KeyTypes = tuple[KeyType, ...]
 
 MAX_KEY_BYTES = 4096
 """The most bytes that the parts of one row key may take together: strings by their UTF-8 bytes,
@@ -61,13 +63,14 @@ the 400 KB of a DynamoDB item, and lets a reader fetch a footer in one request."
 
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(INT64_MIN, INT64_MAX + 1)
-_WHOLE = {
+_WHOLE: dict[FieldType, range] = {
     Primitive.INT: _INT32,
     Primitive.DATE: _INT32,
     Primitive.LONG: _INT64,
     Primitive.TIME: range(MAX_TIME + 1),
     **dict.fromkeys(TIMESTAMPS, _INT64),
 }
+_WIDEST = DecimalType(38, 0)
 _HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
@@ -95,16 +98,23 @@ def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
 def key_part_problem(key: Key) -> str:
     """Return why no table at all can have `key`; an empty string if one can."""
     for number, part in enumerate(key, start=1):
-        if not (_is_text(part) or isinstance(part, bytes) or _fits(part, Primitive.LONG)):
+        if not (_is_text(part) or isinstance(part, bytes) or _fits(part, _WIDEST)):
             return f"its part {number} has a type that no row key can have"
     return ""
 
 
-def _fits(part: KeyPart, kind: Primitive) -> bool:
+def whole_numbers(kind: FieldType) -> range:
+    """Return the whole numbers that a key part of a type can be, if it is one."""
+    if isinstance(kind, DecimalType):
+        return range(1 - 10**kind.precision, 10**kind.precision)
+    return _WHOLE[kind]
+
+
+def _fits(part: KeyPart, kind: FieldType) -> bool:
     if kind is Primitive.STRING:
         return _is_text(part)
-    if kind in _WHOLE:
-        return type(part) is int and part in _WHOLE[kind]  # a bool is not a number here
+    if isinstance(kind, DecimalType) or kind in _WHOLE:
+        return type(part) is int and part in whole_numbers(kind)  # a bool is not a number here
     if kind is Primitive.BYTES:
         return isinstance(part, bytes)
     if kind is Primitive.UUID:
@@ -302,7 +312,7 @@ class Schema:
     @property
     def key_types(self) -> KeyTypes:
         """The types of the row keys, as the state of a table keeps them."""
-        return tuple(f.type for f in self.row_keys if isinstance(f.type, Primitive))
+        return tuple(f.type for f in self.row_keys if is_key_type(f.type))
 
     @property
     def leaf_columns(self) -> int:
@@ -491,10 +501,10 @@ def _id(value: object, where: str) -> int:
 
 
 def _check_key(key: Field) -> None:
-    if key.type not in KEY_TYPES:
+    if not is_key_type(key.type):
         raise InvalidRequestError(
             f"field {key.name!r} cannot be a key: {show_type(key.type)} has no key order",
-            hint="keys are " + ", ".join(sorted(t.value for t in KEY_TYPES)),
+            hint="keys are DecimalType, " + ", ".join(sorted(t.value for t in KEY_TYPES)),
         )
     if key.nullable:
         raise InvalidRequestError(f"field {key.name!r} is a key and cannot be nullable")
@@ -578,7 +588,7 @@ def choose_schema(
         known[name] = replace(column, type=wanted)
     _check_types(list(known.values()), of)
     if not row_keys:
-        able = ", ".join(c.name for c in known.values() if c.type in KEY_TYPES) or "none"
+        able = ", ".join(c.name for c in known.values() if c.type and is_key_type(c.type)) or "none"
         raise InvalidRequestError(
             "no row keys are named", hint=f"name the columns that partition the rows, of: {able}"
         )
@@ -618,11 +628,11 @@ def _check_types(columns: Sequence[FoundColumn], of: str) -> None:
 
 
 def _check_key_column(column: FoundColumn) -> None:
-    if column.type is not None and column.type not in KEY_TYPES:
+    if column.type is not None and not is_key_type(column.type):
         raise InvalidRequestError(
             f"column {column.name!r} cannot be a key: it is {show_type(column.type)}, "
             "which has no key order",
-            hint="keys are "
+            hint="keys are decimal, "
             + ", ".join(sorted(show_type(kind) for kind in KEY_TYPES))
             + "; give it one of these if its values allow that",
         )

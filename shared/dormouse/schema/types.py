@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from enum import Enum
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from dormouse.errors import InvalidRequestError, did_you_mean
 
@@ -120,24 +121,14 @@ class StructType:
 
 
 FieldType = Primitive | DecimalType | ListType | MapType | StructType
+KeyType = Primitive | DecimalType
+"""What can be the type of a key (`is_key_type`)."""
 
 ZONED = frozenset({Primitive.TIMESTAMP, Primitive.TIMESTAMP_NS})
 """The types of instants: a time in another zone is converted to UTC."""
 NANOSECONDS = frozenset({Primitive.TIMESTAMP_NS, Primitive.TIMESTAMP_NTZ_NS})
 TIMESTAMPS = ZONED | NANOSECONDS | {Primitive.TIMESTAMP_NTZ}
 """The types that count from 1970: microseconds, or nanoseconds."""
-FILTERED = TIMESTAMPS | {
-    Primitive.INT,
-    Primitive.LONG,
-    Primitive.DATE,
-    Primitive.TIME,
-    Primitive.STRING,
-    Primitive.BYTES,
-    Primitive.UUID,
-}
-"""The types whose columns can have Bloom filters. Floats cannot: 0.0 and -0.0 are equal, but their
-bytes are not.
-"""
 MAX_TIME = 24 * 60 * 60 * 1_000_000 - 1
 """The last microsecond of a day."""
 UUID_BYTES = 16
@@ -163,6 +154,14 @@ KEY_TYPES = frozenset(
         *TIMESTAMPS,
     }
 )
+"""The types of keys, beside decimals."""
+
+
+def is_key_type(kind: FieldType) -> TypeGuard[KeyType]:
+    """Return whether a column of a type can be a key, or have a Bloom filter: whether equal values
+    have equal bytes. Floats have not: 0.0 and -0.0 are equal.
+    """
+    return isinstance(kind, DecimalType) or kind in KEY_TYPES
 
 
 def leaf_columns(kind: FieldType) -> int:
@@ -627,6 +626,55 @@ def from_microseconds(microseconds: int) -> dt.datetime:
 def from_days(days: int) -> dt.date:
     """Return the date of days since 1970. Raises OverflowError beyond the year 9999."""
     return _EPOCH.date() + dt.timedelta(days=days)
+
+
+# Decimals as whole numbers: how often they have the unit of the last digit of their type.
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DIGITS = Context(prec=38)
+
+
+def exact_decimal(value: Decimal, kind: DecimalType) -> Decimal:
+    """Return a number with exactly as many digits after the point as the type has.
+
+    Raises:
+        ValueError: the number has more digits than the type.
+    """
+    if not value.is_finite():
+        raise ValueError("it is not a number")
+    context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    try:
+        return value.quantize(Decimal(1).scaleb(-kind.scale), context=context)
+    except DecimalException as error:
+        raise ValueError("it has more digits than the type") from error
+
+
+def parse_decimal(text: str, kind: DecimalType) -> Decimal:
+    """Return the number that a text means, as `exact_decimal` does.
+
+    Raises:
+        ValueError: it is no number, or has more digits than the type.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("it is not a number")
+    try:
+        return exact_decimal(Decimal(text), kind)
+    except DecimalException as error:  # the exponent is out of range
+        raise ValueError("it has more digits than the type") from error
+
+
+def decimal_count(value: Decimal, kind: DecimalType) -> int:
+    """Return a number in units of the last digit of its type: 1.5 is 150 of decimal(10,2).
+
+    Raises:
+        ValueError: as `exact_decimal`.
+    """
+    return int(exact_decimal(value, kind).scaleb(kind.scale, _DIGITS))
+
+
+def from_decimal_count(count: int, kind: DecimalType) -> Decimal:
+    """Return the number, with all digits of its type, of `decimal_count`."""
+    return Decimal(count).scaleb(-kind.scale, _DIGITS)
 
 
 # UUIDs as people write them, and as 16 bytes.

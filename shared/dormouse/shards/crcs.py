@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
 from dormouse.keys import KeyPart
-from dormouse.schema.types import FieldType, Primitive
+from dormouse.schema.types import DecimalType, FieldType, Primitive
 from dormouse.shards.stored_index import (
     INDEX_KEY,
     MAGIC,
@@ -108,10 +108,13 @@ def digest_of(value: KeyPart, kind: FieldType) -> int | None:
         return xxh64(value.encode())
     if isinstance(value, bytes):
         return xxh64(value)
-    width = 32 if kind in _INT32 else 64
-    if not -(2 ** (width - 1)) <= value < 2 ** (width - 1):
+    try:
+        if isinstance(kind, DecimalType):  # of as many bytes as all numbers of the type need
+            most = 10**kind.precision
+            return xxh64(value.to_bytes(most.bit_length() // 8 + 1, "big", signed=True))
+        return xxh64(value.to_bytes(4 if kind in _INT32 else 8, "little", signed=True))
+    except OverflowError:
         return None
-    return xxh64(value.to_bytes(width // 8, "little", signed=True))
 
 
 def xxh64(body: bytes) -> int:

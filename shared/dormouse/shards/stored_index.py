@@ -67,8 +67,8 @@ class KeyBounds:
         pairs = list(zip(ends, ends[1:], strict=False))
         between = [encode_key(separator(a[1], b[0])) for a, b in pairs]
         ties = frozenset(i for i, (a, b) in enumerate(pairs) if a[1] == b[0])
-        # no part of a key begins with a zero byte: it is greater than the last key, and less than
-        # all others that are
+        # a zero byte is no part of a key: it is greater than the last key, and less than all others
+        # that are
         return KeyBounds([encode_key(first), *between, encode_key(last) + b"\0"], ties)
 
     def first_key(self, number: int) -> Key:

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, date
-from decimal import Decimal
+from decimal import MAX_PREC, Context, Decimal
 
 from dormouse.keys import (
     INT64_MAX,
@@ -27,8 +27,15 @@ from dormouse.keys import (
     prefix_successor,
     union_ranges,
 )
-from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import NANOSECONDS, TIMESTAMPS, DecimalType, Primitive, to_days
+from dormouse.schema.schema import Field, Schema, whole_numbers
+from dormouse.schema.types import (
+    NANOSECONDS,
+    TIMESTAMPS,
+    DecimalType,
+    FieldType,
+    Primitive,
+    to_days,
+)
 from dormouse.sql.conditions import (
     CASTS,
     MAX_LIST,
@@ -46,6 +53,8 @@ _WILD = re.compile(r"[%_\\]")
 """The first character that makes a pattern more than plain text."""
 _RANGES = ("=", "<", "<=", ">", ">=", "IN")
 _WHOLE = (Primitive.INT, Primitive.LONG)
+_ALL_DIGITS = Context(prec=MAX_PREC)
+"""Rounds no number."""
 
 
 def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
@@ -163,7 +172,7 @@ def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
 
 def _of_test(call: Call, field: Field) -> list[KeyRange]:
     head, *rest = call.arguments
-    if (found := _of_whole_numbers(call, field)) is not None:
+    if (found := _of_numbers(call, field)) is not None:
         return found
     if call.op == "IN":
         values = [_value(item, field) for item in rest]
@@ -185,31 +194,47 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
     return union_ranges([_range_of(op, KeyRange.exactly((value,)))])
 
 
-def _of_whole_numbers(call: Call, field: Field) -> list[KeyRange] | None:
-    """Return the ranges of a column of whole numbers that is compared, as decimals, with fractions
-    or with what 64 bits cannot hold: ``id > 1.5`` is ``id >= 2``. None if the call does not do so.
+def _of_numbers(call: Call, field: Field) -> list[KeyRange] | None:
+    """Return the ranges of a decimal column, or of a column of whole numbers that is compared as
+    decimals, that is compared with any numbers: ``id > 1.5`` is ``id >= 2``. None if the call does
+    not do so.
     """
-    if field.type not in _WHOLE or call.op not in (*_RANGES, "IS NOT DISTINCT FROM"):
+    if call.op not in (*_RANGES, "IS NOT DISTINCT FROM"):
         return None
     op, (head, *rest) = call.op, call.arguments
     if isinstance(head, Literal) and len(rest) == 1:
         op, head, rest = _MIRRORED.get(op, op), rest[0], [head]
-    if not isinstance(head, Call) or head.op not in CASTS or not isinstance(head.type, DecimalType):
+    numbers = [_number(each) for each in rest]
+    if not _is_compared_as_decimal(head, field) or None in numbers:
         return None
-    values = [each.value for each in rest if isinstance(each, Literal)]
-    numbers = [Decimal(value) for value in values if isinstance(value, int | Decimal)]
-    if not _is(head.arguments[0], field) or len(numbers) < len(rest):
-        return None
-    return union_ranges([_range_of_number("=" if op == "IN" else op, n) for n in numbers])
+    op = "=" if op == "IN" else op
+    return union_ranges([_range_of_number(op, n, field.type) for n in numbers if n is not None])
 
 
-def _range_of_number(op: str, number: Decimal) -> KeyRange:
-    """Return the range of the whole numbers of 64 bits that compare so with any number."""
+def _is_compared_as_decimal(head: Expression, field: Field) -> bool:
+    if isinstance(field.type, DecimalType):
+        return _is(head, field)
+    if field.type not in _WHOLE or not isinstance(head, Call) or head.op not in CASTS:
+        return False
+    return isinstance(head.type, DecimalType) and _is(head.arguments[0], field)
+
+
+def _number(expression: Expression) -> Decimal | None:
+    value = expression.value if isinstance(expression, Literal) else None
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    return Decimal(value)
+
+
+def _range_of_number(op: str, number: Decimal, kind: FieldType) -> KeyRange:
+    """Return the range of the values of a type, as parts of keys, that compare so with a number."""
+    if isinstance(kind, DecimalType):  # in units of its last digit
+        number = number.scaleb(kind.scale, _ALL_DIGITS)
     below = math.floor(number)
     whole = below if op in ("<=", ">") or below == number else below + 1
     if whole != number and op in ("=", "IS NOT DISTINCT FROM"):
         return KeyRange((), ())
-    if INT64_MIN <= whole <= INT64_MAX:
+    if whole in whole_numbers(kind):
         return _range_of(op, KeyRange.exactly((whole,)))
     return KeyRange() if op[0] == ("<" if whole > 0 else ">") else KeyRange((), ())
 

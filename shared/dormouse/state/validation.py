@@ -16,7 +16,7 @@ from itertools import pairwise
 from dormouse.errors import CorruptDataError
 from dormouse.keys import INT64_MAX, KeyRange, decode_key
 from dormouse.schema.schema import KeyTypes, key_part_problem, key_problem
-from dormouse.schema.types import KEY_TYPES
+from dormouse.schema.types import is_key_type
 from dormouse.state.partitions import (
     ROOT,
     K,
@@ -163,7 +163,7 @@ def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:
 
 
 def _first_splits(splits: Sequence[bytes], types: KeyTypes) -> Iterator[Violation]:
-    if types and KEY_TYPES.issuperset(types):
+    if types and all(map(is_key_type, types)):
         yield from _ascending(splits, types)
     else:
         yield Violation(Rule.KEY_TYPES_UNFIT, "key types")

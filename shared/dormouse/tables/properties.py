@@ -18,7 +18,7 @@ from msgspec import Meta
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.keys import INT64_MAX
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import FILTERED, Primitive, show_type
+from dormouse.schema.types import KEY_TYPES, is_key_type, show_type
 from dormouse.stored.decoding import convert_plain
 
 
@@ -494,11 +494,10 @@ def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
                 f"bloom_columns: the table has no column {name!r}",
                 hint=did_you_mean(name, names, "its columns are " + ", ".join(names)),
             )
-        if field.type not in FILTERED:
+        if not is_key_type(field.type):
             raise InvalidRequestError(
                 f"bloom_columns: {name} is {show_type(field.type)}, which can have no Bloom filter",
-                hint="these types can: "
-                + ", ".join(show_type(kind) for kind in Primitive if kind in FILTERED),
+                hint="these types can: decimal, " + ", ".join(sorted(map(show_type, KEY_TYPES))),
             )
     return found
 

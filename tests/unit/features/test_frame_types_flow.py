@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -264,3 +265,25 @@ def test_a_schema_of_the_types_is_read_back(instance: Instance) -> None:
 def test_changes_have_uuids_of_their_own_type(instance: Instance) -> None:
     table = table_of(instance, "n")
     assert sorted(table.changes(0).to_arrow().column("u").to_pylist()) == IDS
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "size_bytes"),
+    [
+        ("long", -1, 8),
+        ("uuid", bytes(16), 16),
+        ("decimal(38,0)", Decimal(10**38 - 1), 8),
+    ],
+)
+def test_what_ingest_takes_for_the_longest_key_the_table_takes_too(
+    instance: Instance, kind: str, part: object, size_bytes: int
+) -> None:
+    table = instance.create_table("t", f"k:{kind}, s:string", row_keys=["k", "s"])
+    for length in (4096 - size_bytes, 4097 - size_bytes):
+        rows = pa.table({"k": [part], "s": ["x" * length]})
+        if length + size_bytes <= 4096:
+            table.ingest(rows).wait()
+            continue
+        with pytest.raises(RefusedSourceError, match="the row key takes 4,097"):
+            table.ingest(rows)
+    assert table.count(exact=part) == 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.keys import encode_key
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import DecimalType, KeyType, Primitive
 from dormouse.state.fold import apply
 from dormouse.state.partitions import ROOT, NewShard, Partition, PartitionTree, Shard
 from dormouse.state.rules import Rule
@@ -26,7 +26,7 @@ from dormouse.state.state import (
     Transaction,
     transaction_id,
 )
-from dormouse.state.validation import broken_invariants
+from dormouse.state.validation import broken_invariants, entry_violations
 from tests.support import arbitrary
 from tests.support.depth import examples
 from tests.support.machine import shard_of
@@ -125,11 +125,23 @@ def test_what_once_ended_a_table_is_a_violation(transaction: Transaction, rule: 
     assert rule in {violation.rule for violation in verdict.violations}
 
 
-def test_whole_numbers_are_judged_by_the_size_of_their_type() -> None:
-    state = folded(InitialisePartitions((), (Primitive.INT,)))
-    for key, is_fit in ((2**31 - 1, True), (2**31, False), (-(2**31), True)):
-        _, verdict = apply(state, Entry(SplitPartition(ROOT, encode_key((key,))), 0, 0))
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        (Primitive.INT, 2**31 - 1),
+        (Primitive.LONG, 2**63 - 1),
+        (DecimalType(4, 2), 9999),
+        (DecimalType(38, 0), 10**38 - 1),
+    ],
+    ids=str,
+)
+def test_whole_numbers_are_judged_by_the_size_of_their_type(kind: KeyType, most: int) -> None:
+    state = folded(InitialisePartitions((), (kind,)))
+    for key, is_fit in ((most, True), (most + 1, False), (-most, True)):
+        split = Entry(SplitPartition(ROOT, encode_key((key,))), 0, 0)
+        _, verdict = apply(state, split)
         assert bool(verdict.violations) != is_fit
+        assert not is_fit or not entry_violations(split, ()), "nor if the types are not known"
 
 
 def test_both_ends_of_a_shard_lie_where_it_is_placed_and_gaps_are_allowed() -> None:

@@ -18,7 +18,7 @@ from dormouse.schema.iceberg import (
     named_keys,
 )
 from dormouse.schema.schema import Field, Schema, parse_schema
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import DecimalType, Primitive
 from tests.support.every_type import EVERY_TYPE
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=3 * BOUND_CHARACTERS)
@@ -129,6 +129,22 @@ def test_uuids_have_no_bounds_since_readers_order_them_differently() -> None:
     assert key_bounds(schema, (bytes(16), 1), (b"\xff" * 16, 2)) == ({}, {})
 
 
+@pytest.mark.parametrize(
+    ("part", "bound"),
+    [
+        (0, "00"),
+        (150, "0096"),
+        (-1, "ff"),
+        (-128, "80"),
+        (-129, "ff7f"),
+        (10**38 - 1, "4b3b4ca85a86c47a098a223fffffffff"),
+    ],
+)
+def test_a_decimal_is_bounded_by_the_fewest_bytes_with_its_sign(part: int, bound: str) -> None:
+    lower, upper = key_bounds(_schema(DecimalType(38, 2)), (part,), (part,))
+    assert lower[1].hex() == upper[1].hex() == bound
+
+
 keys_of_types = {
     "string": texts,
     "bytes": st.binary(max_size=3 * BOUND_CHARACTERS),
@@ -136,6 +152,7 @@ keys_of_types = {
     "int": st.integers(-(2**31), 2**31 - 1),
     "timestamp": st.integers(-(2**62), 2**62),
     "date": st.integers(-(10**6), 10**6),
+    "decimal(38,10)": st.integers(1 - 10**38, 10**38 - 1),
 }
 
 

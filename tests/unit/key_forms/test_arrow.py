@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.arrow.order import key_column
+from dormouse.arrow.order import key_column, key_part
 from dormouse.arrow.types import COUNTS, arrow_type
 from dormouse.keys import INT64_MAX, INT64_MIN, KeyPart
-from dormouse.schema.types import MAX_TIME, TIMESTAMPS, Primitive
+from dormouse.schema.types import (
+    MAX_TIME,
+    TIMESTAMPS,
+    DecimalType,
+    Primitive,
+    from_decimal_count,
+    show_type,
+)
+from tests.support.batches import DECIMAL_KEYS
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 PARTS: dict[Primitive, st.SearchStrategy[KeyPart]] = {
@@ -35,3 +43,17 @@ def test_a_column_of_key_parts_is_the_one_that_arrow_makes(
     column.validate(full=True)
     wanted = pa.array(parts, COUNTS.get(kind, arrow_type(kind))).cast(arrow_type(kind))
     assert column.equals(wanted)
+
+
+@pytest.mark.parametrize("kind", DECIMAL_KEYS, ids=show_type)
+@given(data=st.data())
+def test_a_column_of_decimal_keys_is_the_one_that_arrow_makes(
+    kind: DecimalType, data: st.DataObject
+) -> None:
+    most = 10**kind.precision - 1
+    parts = data.draw(st.lists(st.integers(-most, most)))
+    column = key_column(parts, kind)
+    column.validate(full=True)
+    numbers = [from_decimal_count(part, kind) for part in parts]
+    assert column.equals(pa.array(numbers, arrow_type(kind)))
+    assert [key_part(cell, kind) for cell in column] == parts

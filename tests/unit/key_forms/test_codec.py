@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.key_codec import EMPTY_RANGE, KeyCodec, KeyValue
 from dormouse.keys import KeyRange
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import DecimalType, KeyType, Primitive
 
 FLIGHTS = Schema(
     row_keys=(Field("carrier", Primitive.STRING), Field("flight", Primitive.LONG)),
@@ -19,7 +21,10 @@ FLIGHTS = Schema(
 )
 
 
-def keyed_by(kind: Primitive) -> Schema:
+AMOUNT = DecimalType(4, 2)
+
+
+def keyed_by(kind: KeyType) -> Schema:
     return Schema(row_keys=(Field("key", kind),))
 
 
@@ -72,10 +77,18 @@ def test_times_and_dates_become_numbers_without_rounding() -> None:
         (Primitive.LONG, 2**63, "64 bits"),
         (Primitive.STRING, 12, "string"),
         (Primitive.BYTES, "12", "bytes"),
+        (AMOUNT, Decimal("1.005"), "more digits"),
+        (AMOUNT, 100, "more digits"),
+        (AMOUNT, Decimal("NaN"), "not a number"),
+        (AMOUNT, Decimal("-Infinity"), "not a number"),
+        (AMOUNT, "1,5", "not a number"),
+        (AMOUNT, 1.5, "decimal"),
+        (AMOUNT, True, "boolean"),
+        (Primitive.LONG, Decimal(1), "long"),
     ],
 )
 def test_a_value_of_another_type_is_refused_and_never_guessed_at(
-    kind: Primitive, value: KeyValue, reason: str
+    kind: KeyType, value: KeyValue, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         KeyCodec(keyed_by(kind)).from_python(value)
@@ -116,6 +129,33 @@ def test_ranges_and_exact_keys_add_up() -> None:
         KeyRange(("B",), ("B\0",)),
         KeyRange(("C", 1), ("C", 2)),
     ]
+
+
+@pytest.mark.parametrize("given", [Decimal("1.5"), Decimal("1.500"), "1.50", "15e-1"])
+def test_a_decimal_is_one_key_however_it_is_written(given: KeyValue) -> None:
+    codec = KeyCodec(keyed_by(AMOUNT))
+    assert codec.from_python(given) == (150,)
+    assert codec.to_python((150,)) == (Decimal("1.50"),)
+    assert codec.to_json((150,)) == ("1.50",)
+    assert codec.from_python(Decimal("-0")) == codec.from_python(0) == (0,)
+
+
+@pytest.mark.parametrize(("sent", "part"), [(1.5, 150), (2, 200), ("2.0", 200), (-0.0, 0)])
+def test_a_decimal_in_a_message_is_a_number_or_text(sent: object, part: int) -> None:
+    assert KeyCodec(keyed_by(AMOUNT)).from_json((sent,), "key 1") == (part,)
+
+
+@pytest.mark.parametrize("sent", [1.005, 100, math.nan, math.inf, "nan", True, None, [1]])
+def test_what_no_decimal_holds_is_refused_in_a_message(sent: object) -> None:
+    with pytest.raises(InvalidRequestError, match="key 1"):
+        KeyCodec(keyed_by(AMOUNT)).from_json((sent,), "key 1")
+
+
+def test_a_number_with_more_digits_than_a_double_keeps_is_sent_as_text() -> None:
+    codec = KeyCodec(keyed_by(DecimalType(38, 20)))
+    with pytest.raises(InvalidRequestError, match="15 digits"):
+        codec.from_json((0.12345678901234567,), "key 1")
+    assert codec.from_json(("0.12345678901234567",), "key 1") == (12345678901234567000,)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.binary(), st.dates())

@@ -10,15 +10,15 @@ from dormouse.errors import InvalidRequestError
 from dormouse.key_codec import parse_part, show_part
 from dormouse.keys import KeyPart, prefix_successor
 from dormouse.schema.types import KEY_TYPES as ALL_KEY_TYPES
-from dormouse.schema.types import MAX_TIME, Primitive
-from tests.support.batches import CELLS, KEY_TYPES, part_of
+from dormouse.schema.types import MAX_TIME, DecimalType, FieldType, KeyType, Primitive
+from tests.support.batches import KEY_TYPES, cells, part_of
 
 KEYS = sorted(ALL_KEY_TYPES - {Primitive.INT}, key=lambda kind: kind.value)
 
 
 @given(data=st.data(), kind=KEY_TYPES)
-def test_what_is_shown_is_read_back(data: st.DataObject, kind: Primitive) -> None:
-    part = part_of(data.draw(CELLS[kind]))
+def test_what_is_shown_is_read_back(data: st.DataObject, kind: KeyType) -> None:
+    part = part_of(data.draw(cells(kind)))
     assert parse_part(show_part(part, kind), kind) == part
 
 
@@ -31,10 +31,14 @@ def test_what_is_shown_is_read_back(data: st.DataObject, kind: Primitive) -> Non
         ("-5", Primitive.TIMESTAMP, -5),
         ("/wA=", Primitive.BYTES, b"\xff\0"),
         ("", Primitive.STRING, ""),
+        ("1.5", DecimalType(4, 2), 150),
+        ("+015e-1", DecimalType(4, 2), 150),
+        ("-0", DecimalType(4, 2), 0),
+        ("9" * 38, DecimalType(38, 0), 10**38 - 1),
     ],
 )
-def test_times_are_iso_or_microseconds_and_bytes_base64(
-    text: str, kind: Primitive, part: KeyPart
+def test_times_are_iso_or_microseconds_bytes_base64_and_decimals_as_written(
+    text: str, kind: KeyType, part: KeyPart
 ) -> None:
     assert parse_part(text, kind) == part
 
@@ -51,9 +55,10 @@ def test_times_are_iso_or_microseconds_and_bytes_base64(
         ("1970-01-01T00:00:00.0000001", Primitive.TIMESTAMP),
         ("\ud800", Primitive.STRING),
         ("1.5", Primitive.DOUBLE),
+        *((text, DecimalType(4, 2)) for text in ("1.005", "100", "nan", "inf", " 1", "1_0", "")),
     ],
 )
-def test_text_that_is_no_key_is_refused(text: str, kind: Primitive) -> None:
+def test_text_that_is_no_key_is_refused(text: str, kind: FieldType) -> None:
     with pytest.raises(InvalidRequestError):
         parse_part(text, kind)
 

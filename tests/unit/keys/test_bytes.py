@@ -12,6 +12,9 @@ from tests.support.strategies import keys_of_one_table
 def test_the_bytes_of_a_key_are_those_that_the_format_says() -> None:
     assert encode_key(("a", 1)).hex(" ") == "02 61 00 03 80 00 00 00 00 00 00 01"
     assert encode_key((b"a\0", -1)).hex(" ") == "01 61 00 ff 00 03 7f ff ff ff ff ff ff ff"
+    assert encode_key((10**38 - 1,)).hex() == "04cb3b4ca85a86c47a098a223fffffffff"
+    assert encode_key((1 - 10**38,)).hex() == "0034c4b357a5793b85f675ddc000000001"
+    assert encode_key((2**63,)).hex() == "0480000000000000008000000000000000"
 
 
 @given(keys_of_one_table())
@@ -26,7 +29,9 @@ def test_a_stored_key_is_read_back_unchanged(pair: list[Key]) -> None:
     assert [decode_key(encode_key(key)) for key in pair] == pair
 
 
-@pytest.mark.parametrize("key", [(), ("aé\0",), (b"\0\0a", -1), ("", b"", 7)])
+@pytest.mark.parametrize(
+    "key", [(), ("aé\0",), (b"\0\0a", -1), ("", b"", 7), (2**63, -(2**63) - 1, "")]
+)
 def test_the_length_of_a_stored_key_is_known_without_it(key: Key) -> None:
     assert stored_bytes(key) == len(encode_key(key))
 
@@ -39,6 +44,6 @@ def test_foreign_bytes_are_a_key_or_corrupt_never_a_crash_nor_quoted(stored: byt
         assert str(error) == "not a stored key"
 
 
-@pytest.mark.parametrize("part", [1, "x", b"x"])
+@pytest.mark.parametrize("part", [1, "x", b"x", -(2**63) - 1, 2**63])
 def test_a_prefix_comes_before_every_key_that_begins_with_it(part: str | int | bytes) -> None:
     assert encode_key(("a",)) < encode_key(("a", part)) < encode_key(("a\0",))

@@ -17,12 +17,12 @@ from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import (
-    KEY_TYPES,
     DecimalType,
     FieldType,
     ListType,
     MapType,
     Primitive,
+    is_key_type,
     parse_type_text,
     show_type,
 )
@@ -103,7 +103,7 @@ def test_a_column_is_stored_as_the_table_says_and_comes_back_equal(
 @pytest.mark.parametrize("row", STORED, ids=lambda row: row.stored)
 def test_a_column_can_be_a_key_if_the_table_says_so(row: FrameType, instance: Instance) -> None:
     kind = parse_type_text(row.stored)
-    assert row.is_key == (kind in KEY_TYPES)
+    assert row.is_key == is_key_type(kind)
     for number, name in enumerate(row.names):
         given = frame(name).slice(0, 1)
         if not row.is_key:

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dormouse.arrow.order import key_column
 from dormouse.arrow.types import arrow_type
 from dormouse.keys import KeyPart
-from dormouse.schema.types import FILTERED, MAX_TIME, Primitive
+from dormouse.schema.types import KEY_TYPES, MAX_TIME, DecimalType, KeyType, Primitive
 from dormouse.shards.crcs import BLOCK_BYTES, can_hold, digest_of, filter_of, xxh64
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
-VALUES: dict[Primitive, st.SearchStrategy[KeyPart]] = {
+VALUES: dict[KeyType, st.SearchStrategy[KeyPart]] = {
     Primitive.INT: INT32,
     Primitive.DATE: INT32,
     Primitive.TIME: st.integers(0, MAX_TIME),
@@ -26,13 +27,19 @@ VALUES: dict[Primitive, st.SearchStrategy[KeyPart]] = {
     Primitive.BYTES: st.binary(max_size=100),
     Primitive.UUID: st.binary(min_size=16, max_size=16),
 }
-KINDS = [kind for kind in Primitive if kind in FILTERED]
+for digits in (1, 2, 9, 10, 18, 19, 38):
+    most = 10**digits - 1
+    VALUES[DecimalType(digits, digits // 2)] = st.integers(-most, most) | st.just(most)
+KINDS: list[KeyType] = sorted({*KEY_TYPES, *VALUES}, key=str)
 
 
-def held(kind: Primitive, stored: list[KeyPart], asked: list[KeyPart]) -> list[bool]:
+def held(kind: KeyType, stored: list[KeyPart], asked: list[KeyPart]) -> list[bool]:
     """Return of some values whether the filter of a column may hold them."""
     integers = pa.int32() if kind in (Primitive.INT, Primitive.DATE) else pa.int64()
-    column = pa.array(stored, integers if isinstance(stored[0], int) else arrow_type(kind))
+    if isinstance(kind, DecimalType):
+        column = key_column(stored, kind)
+    else:
+        column = pa.array(stored, integers if isinstance(stored[0], int) else arrow_type(kind))
     sink = io.BytesIO()
     rows = pa.table({"v": column.cast(arrow_type(kind))})
     pq.write_table(rows, sink, bloom_filter_options={"v": {"ndv": 2000, "fpp": 0.01}})
@@ -50,7 +57,7 @@ def held(kind: Primitive, stored: list[KeyPart], asked: list[KeyPart]) -> list[b
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_each_value_that_was_added_is_held(kind: Primitive, data: st.DataObject) -> None:
+def test_each_value_that_was_added_is_held(kind: KeyType, data: st.DataObject) -> None:
     stored = data.draw(st.lists(VALUES.get(kind, INT64), min_size=1, max_size=20))
     assert all(held(kind, stored, stored))
 
@@ -73,4 +80,5 @@ def test_hashes_are_those_that_the_specification_names(body: bytes, digest: int)
 def test_a_number_that_no_cell_can_have_has_no_hash() -> None:
     assert digest_of(2**31, Primitive.INT) is None
     assert digest_of(2**31, Primitive.LONG) is not None
+    assert digest_of(10**38 * 2, DecimalType(38, 0)) is None
     assert digest_of(-(2**63) - 1, Primitive.LONG) is None

@@ -329,7 +329,7 @@ def _digest(one: str, other: str, size: int) -> str:
     return blake2b(f"{one}\0{other}".encode(), digest_size=size).hexdigest()
 
 
-KeyJson = int | str | list[int | str]
+KeyJson = int | float | str | list[int | float | str]
 ANSWER_MS = 20_000
 """A page ends after this time: an HTTP API waits for thirty seconds."""
 PAGE_BYTES = 16 * 1024 * 1024

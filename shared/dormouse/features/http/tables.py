@@ -296,7 +296,7 @@ class NewTable(Form, frozen=True, kw_only=True):
     sort_keys: list[str] = []
     types: dict[str, str] = {}
     properties: dict[str, int | str] = {}
-    split_points: list[list[int | str]] = []
+    split_points: list[list[int | float | str]] = []
 
 
 class TableChange(Form, frozen=True, kw_only=True):

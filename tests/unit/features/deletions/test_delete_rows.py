@@ -178,6 +178,29 @@ def test_keys_that_are_longer_than_those_of_rows_can_be_named(world: World, tabl
     assert world.names(table) == "cef"
 
 
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        ("int", 2**31 - 1),
+        ("long", 2**63 - 1),
+        ("time", "23:59:59.999999"),
+        ("decimal(18,0)", "9" * 18),
+        ("decimal(38,0)", "9" * 38),
+    ],
+)
+def test_of_the_greatest_key_of_a_type_single_rows_are_deleted(
+    world: World, kind: str, most: object
+) -> None:
+    """The end of its range is no value of the type."""
+    table = world.create("ends", parse_schema(f"k:{kind}, n:long", ["k"], ["n"]))
+    world.drop("ends/1.csv", f"k,n\n{most},1\n{most},2\n{most},3\n".encode())
+    world.settle()
+    for selection in (SelectionMessage(keys=((most, 2),)), SelectionMessage(where="n = 3")):
+        world.administer(DeleteRows(world.ids.new(), "ends", selection))
+        world.settle()
+    assert [row["n"] for row in world.rows(table)] == [1]
+
+
 def test_each_of_many_deletions_hides_its_rows(world: World, table: Table) -> None:
     drop(world, "abcdefghijklmnopqrstuvwxyz", "more")
     for letter in "zcbyxapqrwv":

@@ -144,3 +144,32 @@ def test_a_table_deleted_while_its_page_is_open_is_not_there(people: Api) -> Non
     after = continuation(people)
     people.instance.delete_table("people")
     assert people.problem("POST", QUERY, {"after": after})["status"] == 404
+
+
+def test_decimal_keys_are_sent_as_numbers_or_text_and_answered_as_text(api: Api) -> None:
+    schema = {"schema": "price: decimal(38,20), n: long", "row_keys": ["price"]}
+    points = [[-1.25], ["0.5"], [10**17]]
+    api.request("POST", "/tables", {"name": "prices", **schema, "split_points": points})
+    assert len(api.instance.table("prices").partitions()) == 4
+    texts = ["-1.5", "0", "0.12345678901234567", "2", "99999999999999999"]
+    rows = [{"price": text, "n": n} for n, text in enumerate(texts)]
+    api.found("POST", "/tables/prices/rows", rows)
+    api.instance.wait()
+
+    def numbers(**question: Any) -> list[int]:
+        found, after = [], ""
+        while True:
+            page = api.found("POST", "/tables/prices/query", {**question, "after": after})
+            found += [row["n"] for row in page["rows"]]
+            if not (after := page["next"]):
+                return found
+
+    assert numbers(page_rows=1) == [0, 1, 2, 3, 4]
+    assert numbers(keys=[-1.5, [2], "2.000", texts[2], int(texts[4])]) == [0, 2, 3, 4]
+    assert numbers(ranges=[[-1.5, 2.5], ["3", None]], page_rows=1) == [0, 1, 2, 3, 4]
+    (shown,) = api.found("POST", "/tables/prices/query", {"keys": [-1.5]})["rows"]
+    assert shown["price"] == "-1.50000000000000000000"
+    for key in (0.12345678901234567, "1e30", "NaN", True, "0.000000000000000000001"):
+        assert api.problem("POST", "/tables/prices/query", {"keys": [key]})["status"] in (400, 422)
+    api.request("POST", "/tables/prices/delete", {"keys": [[-1.5], [2], [texts[2]]]})
+    assert numbers() == [1, 4]
