@@ -25,7 +25,15 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.key_codec import show_part
 from dormouse.keys import Key, KeyPart, KeyRange
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import (
+    DecimalType,
+    FieldType,
+    KeyType,
+    Primitive,
+    decimal_count,
+    from_decimal_count,
+    parse_type,
+)
 from dormouse.sql.conditions import Literal, leaf_sql
 from tests.simulation.rows import LETTERS, Kind, Row, kinds_of
 
@@ -72,7 +80,7 @@ class Shape:
     each file's keys lie behind those of all files before. What is classic can be summed.
     """
 
-    letter: Primitive
+    letter: KeyType
     row_keys: tuple[Column, ...]
     sort_keys: tuple[Column, ...]
     values: tuple[Column, ...]
@@ -127,7 +135,10 @@ class Shape:
 
     def rows_of(self, table: pa.Table) -> list[Row]:
         """Return the rows of what was read; one with a cell that is not its own says so."""
-        cells = {column.name: _cells(table.column(column.name)) for column in self.columns}
+        cells = {
+            column.name: _cells(table.column(column.name), is_key=column not in self.values)
+            for column in self.columns
+        }
         letters = {part_of(self.letter, n): letter for n, letter in enumerate(LETTERS)}
         found = []
         for n in range(table.num_rows):
@@ -182,19 +193,21 @@ class Shape:
 
     def letter_condition(self, letters: str) -> str:
         """Return a condition on the rows of letters."""
-        parts = [part_of(self.letter, LETTERS.index(letter)) for letter in letters]
+        parts: list[Any] = [part_of(self.letter, LETTERS.index(letter)) for letter in letters]
+        if isinstance(self.letter, DecimalType):
+            parts = [from_decimal_count(part, self.letter) for part in parts]
         return " OR ".join(f"letter = {leaf_sql(Literal(part, self.letter))}" for part in parts)
 
     @property
-    def _first_type(self) -> Primitive:
-        return Primitive(self.row_keys[0].type)
+    def _first_type(self) -> FieldType:
+        return parse_type(self.row_keys[0].type, "the first key")
 
     @property
     def _at_type(self) -> Primitive:
         return next(Primitive(c.type) for c in self.sort_keys if c.name == "at")
 
     @staticmethod
-    def _shown(kind: Primitive, place: int) -> object:
+    def _shown(kind: FieldType, place: int) -> object:
         part = part_of(kind, place)
         return part if kind in _PLAIN else show_part(part, kind)
 
@@ -207,9 +220,11 @@ class Shape:
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def part_of(kind: Primitive, place: int) -> KeyPart:
+def part_of(kind: FieldType, place: int) -> KeyPart:
     """Return the key part of a type for a number, in the order of numbers."""
     match kind:
+        case DecimalType():  # of 64 bits and of more
+            return (place - 3) * 4 * 10**18
         case Primitive.INT:
             return place - 3
         case Primitive.LONG | Primitive.TIMESTAMP:
@@ -229,14 +244,14 @@ def drawn_shape(random: Random) -> Shape:
     grows = random.random() < 0.4
     kinds = list(_KEY_TYPES)
     letter, other, sort = random.choice(kinds), random.choice(kinds), random.choice(kinds)
-    row_keys = [Column("letter", letter.value, lambda row: part_of(letter, _place(row[0])))]
+    row_keys = [_key("letter", letter, lambda row: _place(row[0]))]
     if grows:
-        row_keys.insert(0, Column("serial", other.value, lambda row: part_of(other, serial(row))))
+        row_keys.insert(0, _key("serial", other, serial))
     elif random.random() < 0.5:
-        row_keys.append(Column("part", other.value, lambda row: part_of(other, _place(row[0]) % 3)))
+        row_keys.append(_key("part", other, lambda row: _place(row[0]) % 3))
     sort_keys = [_at(random.choice((Primitive.LONG, Primitive.TIMESTAMP)))]
     if grows and random.random() < 0.5:
-        sort_keys.append(Column("tie", sort.value, lambda row: part_of(sort, serial(row) % 5)))
+        sort_keys.append(_key("tie", sort, lambda row: serial(row) % 5))
     values = [*_VALUES, *random.sample(_EXTRAS, random.randint(1, 4))]
     return Shape(
         letter, tuple(row_keys), tuple(sort_keys), tuple(values), grows=grows, is_classic=False
@@ -274,10 +289,18 @@ def _array(cells: list[Any], kind: pa.DataType) -> pa.Array[Any]:
         return pa.array(cells, pa.int64()).cast(kind)
     if pa.types.is_date32(kind):
         return pa.array(cells, pa.int32()).cast(kind)
+    if isinstance(kind, pa.Decimal128Type):
+        cells = [from_decimal_count(c, _decimal(kind)) if isinstance(c, int) else c for c in cells]
     return pa.array(cells, kind)
 
 
-def _cells(column: pa.ChunkedArray[Any]) -> list[Any]:
+def _decimal(kind: pa.Decimal128Type[Any, Any]) -> DecimalType:
+    return DecimalType(kind.precision, kind.scale)
+
+
+def _cells(column: pa.ChunkedArray[Any], *, is_key: bool) -> list[Any]:
+    if is_key and isinstance(column.type, pa.Decimal128Type):
+        return [decimal_count(cell, _decimal(column.type)) for cell in column.to_pylist()]
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.int64()).to_pylist()
     if pa.types.is_date32(column.type):
@@ -287,6 +310,10 @@ def _cells(column: pa.ChunkedArray[Any]) -> list[Any]:
 
 def _place(letter: str) -> int:
     return LETTERS.find(letter) + (letter == "?")
+
+
+def _key(name: str, kind: KeyType, number: Callable[[Row], int]) -> Column:
+    return Column(name, kind.to_json(), lambda row: part_of(kind, number(row)))
 
 
 def _at(kind: Primitive) -> Column:
@@ -314,6 +341,7 @@ _KEY_TYPES = (
     Primitive.BYTES,
     Primitive.TIMESTAMP,
     Primitive.DATE,
+    DecimalType(25, 3),
 )
 _FLOATS = (None, math.nan, -0.0, 0.0, math.inf, -math.inf, 1.5, -(2.0**-130))
 _PAIR = {"StructType": {"fields": [{"name": "x", "type": "LongType", "nullable": True}]}}
