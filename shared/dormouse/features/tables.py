@@ -30,7 +30,13 @@ from dormouse.state.partitions import PartitionTree
 from dormouse.state.state import InitialisePartitions
 from dormouse.state.store import accepted
 from dormouse.stored.paths import TABLE_ID_DIGITS
-from dormouse.tables.properties import bloom_columns, csv_dialect, parse_settings, property_named
+from dormouse.tables.properties import (
+    bloom_columns,
+    check_change_data,
+    csv_dialect,
+    parse_settings,
+    property_named,
+)
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import (
     Alteration,
@@ -136,6 +142,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     bloom_columns(schema, table.properties)
+    check_change_data(schema, table.properties)
     csv_dialect(table.properties)
     check_published(schema, table.properties)
     check_published_names(services, table)

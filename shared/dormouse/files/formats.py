@@ -29,6 +29,7 @@ from dormouse.arrow.values import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError, is_panic
 from dormouse.files.casting import unreadable
 from dormouse.files.cells import with_fitting_keys
+from dormouse.files.change_data import ChangeData
 from dormouse.files.inferred import (
     JsonColumns,
     TextColumn,
@@ -170,6 +171,7 @@ _FOREIGN = (
     ("an SQLite database", (b"sqlite format 3\x00",), "export a table of it as CSV"),
 )
 """What people name like files of rows: how it begins, in lower case, and what to do instead."""
+_NO_SKIP_HINT = "without one, an older row would stay: ingest the file without --on-error skip"
 _HINT = "a file is what its name says: .gz at its end if it is gzipped, .parquet if it is Parquet"
 
 
@@ -181,6 +183,7 @@ def read_source(
     arrivals: Arrivals | None = None,
     rejects: Rejects | None = None,
     convert: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = lambda rows: rows,
+    changes: tuple[str, str] = ("", ""),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as ``arrow_schema(schema)``, or as `convert` makes of these; its
     format is chosen by the suffix of `key`, whose folders may give values of columns
@@ -188,7 +191,8 @@ def read_source(
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. With
     `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,
-    records of CSV and JSON that cannot be read or do not fit are left out.
+    records of CSV and JSON that cannot be read or do not fit are left out. `changes` are the form
+    of change data that JSON lines are, and the column for positions (`change_data`, `latest_by`).
 
     Raises:
         RefusedSourceError: the format is unknown, the file is damaged, a column is missing, unknown
@@ -198,6 +202,9 @@ def read_source(
     file = LocalFile(local, arrivals)
     values = path_values(key, schema)
     read = without_required(schema, values) if values else schema
+    messages = ChangeData(changes[0], schema, changes[1], values) if changes[0] else None
+    if messages is not None and rejects is not None:
+        raise RefusedSourceError("no rows of change data can be left out", hint=_NO_SKIP_HINT)
 
     def finished(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         placed = with_path_values(batches, schema, values) if values else batches
@@ -207,7 +214,7 @@ def read_source(
         finish: Finish = lambda batch: next(finished(iter([batch])))  # noqa: E731
         yield from _read(file, key, read, dialect, rejects, finish)
     else:
-        yield from finished(_read(file, key, read, dialect))
+        yield from finished(_read(file, key, read, dialect, changes=messages))
 
 
 def _read(
@@ -217,6 +224,7 @@ def _read(
     dialect: CsvDialect | None,
     rejects: Rejects | None = None,
     finish: Finish = lambda rows: rows,
+    changes: ChangeData | None = None,
 ) -> Iterator[pa.RecordBatch]:
     suffix, compression = format_of(key)
     check_content(local, suffix, compression)
@@ -232,7 +240,7 @@ def _read(
             own = (dialect or CsvDialect()).of_ending(suffix)
             yield from read_csv(file, schema, own, rejects, finish)
         else:
-            yield from read_json_lines(file, schema, rejects, finish)
+            yield from read_json_lines(file, schema, rejects, finish, changes)
 
 
 def check_content(local: LocalFile, suffix: str, compression: str) -> None:

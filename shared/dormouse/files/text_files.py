@@ -33,6 +33,7 @@ from dormouse.files.casting import (
     text_parser,
 )
 from dormouse.files.cells import check_names, json_column
+from dormouse.files.change_data import ChangeData
 from dormouse.files.rejects import Finish, Rejects, refuse_each, without_rejected
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import TIMESTAMPS, Primitive
@@ -646,9 +647,11 @@ def read_json_lines(
     schema: Schema,
     rejects: Rejects | None = None,
     finish: Finish = lambda rows: rows,
+    changes: ChangeData | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file of JSON lines; blank lines are skipped. With `rejects`, lines that
-    cannot be read, or that `finish` refuses, are left out.
+    cannot be read, or that `finish` refuses, are left out. With `changes`, each line is a message
+    of change data.
 
     Raises:
         RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
@@ -658,7 +661,7 @@ def read_json_lines(
     def convert(lines: Sequence[tuple[int, bytes]], some: Sequence[int]) -> pa.RecordBatch:
         return finish(_batch(_rows([lines[row] for row in some]), schema))
 
-    for lines in _pieces(_lines(file)):
+    for lines in _pieces(changes.lines(_lines(file)) if changes else _lines(file)):
         if rejects is None:
             yield convert(lines, range(len(lines)))
         else:

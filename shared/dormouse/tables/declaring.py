@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import Key, show_key
 from dormouse.schema.schema import Field, Schema
-from dormouse.tables.properties import bloom_columns, csv_dialect
+from dormouse.tables.properties import bloom_columns, check_change_data, csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import (
     Alteration,
@@ -110,6 +110,7 @@ def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableC
     check_columns(wanted.schema, made.properties)
     row_rules(wanted.schema, made.properties)
     bloom_columns(wanted.schema, made.properties)
+    check_change_data(wanted.schema, made.properties)
     csv_dialect(made.properties)
     check_published(wanted.schema, made.properties)
     return TableChange(

@@ -192,6 +192,14 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "with each."
         ),
     ] = "ymd"
+    change_data: Annotated[
+        str,
+        Meta(
+            pattern=r"^(debezium|dms)?\Z",
+            description="What each line of a JSON file is: a row, or a message of Debezium "
+            "(debezium) or AWS DMS (dms); see change-data.md.",
+        ),
+    ] = ""
     bulk_import_min_leaf_partitions: Annotated[
         int,
         Meta(
@@ -500,6 +508,26 @@ def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
                 hint="these types can: decimal, " + ", ".join(sorted(map(show_type, KEY_TYPES))),
             )
     return found
+
+
+# Change data, as the property `change_data` says.
+
+
+def check_change_data(schema: Schema, properties: Properties) -> None:
+    """Check that a table can read change data, if its property says that files are that.
+
+    Raises:
+        InvalidRequestError: rows may be skipped, or the table cannot have changes.
+    """
+    if not properties.change_data:
+        return
+    if properties.ingest_on_error == "skip":
+        raise InvalidRequestError(
+            "change_data: no change may be left out, and ingest_on_error is skip",
+            hint="set ingest_on_error=refuse",
+        )
+    # The place for what `keep` and `latest_by` must be: keep=latest, and latest_by empty or a
+    # column of type string that is no row key.
 
 
 # The CSV dialect of a table's files: separator, quote, header, and the text of a null.

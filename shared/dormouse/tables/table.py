@@ -11,7 +11,14 @@ from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
 from dormouse.schema.iceberg import check_publishable
 from dormouse.schema.schema import OF_ROWS, Field, FormerName, Schema
 from dormouse.schema.types import Primitive, check_column_name
-from dormouse.tables.properties import KNOWN, Properties, bloom_columns, csv_dialect, properties_of
+from dormouse.tables.properties import (
+    KNOWN,
+    Properties,
+    bloom_columns,
+    check_change_data,
+    csv_dialect,
+    properties_of,
+)
 from dormouse.tables.row_rules import row_rules
 
 # Where a table was copied from, and what it was called.
@@ -219,6 +226,7 @@ def check_change(kept: Table, changed: Table) -> None:
             )
     row_rules(changed.schema, changed.properties)
     bloom_columns(changed.schema, changed.properties)
+    check_change_data(changed.schema, changed.properties)
     csv_dialect(changed.properties)
     check_published(changed.schema, changed.properties)
 

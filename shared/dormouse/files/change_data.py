@@ -1,0 +1,469 @@
+"""Turn change data, as Debezium and AWS DMS write it, into lines of rows with a column `_change`.
+
+The lines that come in are messages, one on each line; those that go out are objects as ``JSON
+lines`` of the table have them, with `_change` (insert, update or delete), and with the position of
+the change in the column that orders the rows of a key. A line that is no change becomes none; a
+change of a row key becomes two, a delete of the old key and the row.
+
+Example, for a table with the row key `id`, ordered by `position`:
+``{"op":"u","before":null,"after":{"id":1,"n":9},"source":{"sequence":"[\"7\",\"12\"]"}}`` becomes
+``{"_change":"update","position":"00000000000000000007-00000000000000000012-1","id":1,"n":9}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.types import Array
+from dormouse.errors import RefusedSourceError
+from dormouse.files.casting import Place, cell_refusal
+from dormouse.files.change_values import (
+    NULL,
+    Cells,
+    Convert,
+    Part,
+    UnfitError,
+    debezium_converter,
+    dms_converter,
+    is_left_out,
+    may_leave_out,
+)
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
+
+CHANGE = "_change"
+"""The column that says what a row of a file is: insert, update or delete."""
+FULL_HINT = "ALTER TABLE … REPLICA IDENTITY FULL in the source, and a new snapshot of the row"
+_WHOLE_HINT = (
+    "drop columns from the table that the source does not have any more; if it got the column "
+    "later, cut the file at this line, and ingest the lines before it before you add the column"
+)
+_NAME_HINT = "rename it in the stream or in the table; latest_by names the one for positions"
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text = msgspec.json.Decoder(str)
+_encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One change. `row` are its new values, and of a delete all that is known; `before` are old
+    values as far as they are known. `position` has the same width for all changes of a source.
+    """
+
+    operation: str
+    row: Cells
+    before: Cells = field(default_factory=dict)
+    position: str = ""
+    converters: Mapping[str, Convert] = field(default_factory=dict)
+
+
+class _Form(Protocol):
+    def read(self, line: bytes) -> _Change | None:
+        """Return the change of a message; None if it is none.
+
+        Raises:
+            UnfitError: it cannot be read, and why.
+            DecodeError: it has another form.
+        """
+
+
+class ChangeData:
+    """Reads the change data of one table. `latest_by` is the column for positions, of type string;
+    if it is empty, there are none. `given` are columns that files may lack.
+    """
+
+    def __init__(
+        self, form: str, schema: Schema, latest_by: str = "", given: Collection[str] = ()
+    ) -> None:
+        """Read messages of a form: ``debezium`` or ``dms``."""
+        self._latest_by = latest_by
+        self._filled = {CHANGE, latest_by} if latest_by else {CHANGE}
+        fields = [f for f in schema.fields if f.name not in self._filled]
+        self._names = {f.name: _encode(f.name) + b":" for f in fields if f.name not in given}
+        self._keys = [f.name for f in schema.row_keys if f.name not in given]
+        self._form: _Form = (
+            _Debezium(fields, latest_by) if form == "debezium" else _Dms(fields, latest_by)
+        )
+
+    def lines(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+        """Yield rows as JSON, for lines of a file, each with the number of its line.
+
+        Raises:
+            RefusedSourceError: a line cannot be read; the message says which and why.
+        """
+        for number, line in lines:
+            for row in self._rows(number, line):
+                yield number, row
+
+    def _rows(self, number: int, line: bytes) -> list[bytes]:
+        try:
+            change = None if line.strip() == NULL else self._form.read(line)
+            return [] if change is None else self._flat(change)
+        except UnfitError as error:
+            column = f", column {error.column!r}" if error.column else ""
+            raise RefusedSourceError(f"line {number}{column}: {error}", hint=error.hint) from error
+        except RecursionError as error:
+            raise RefusedSourceError(f"line {number} is nested too deep") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RefusedSourceError(
+                f"line {number} is no message of change data: {error}",
+                hint="each line holds one message as a JSON object",
+            ) from error
+
+    def _flat(self, change: _Change) -> list[bytes]:
+        if change.operation == "delete":
+            return [self._tombstone(change, change.row)]
+        row = self._row(change)
+        if not change.before:
+            return [row]
+        before = {k: v for k in self._keys if (v := change.before.get(k, NULL)) != NULL}
+        if all(v == change.row[k] for k, v in before.items()):
+            return [row]
+        return [self._tombstone(change, {**change.row, **before}), row]
+
+    def _row(self, change: _Change) -> bytes:
+        row, converters = change.row, change.converters
+        if not self._names.keys() <= row.keys():
+            name = next(name for name in self._names if name not in row)
+            raise UnfitError("the change does not say its value", hint=_WHOLE_HINT, column=name)
+        for name in self._filled & row.keys():
+            raise UnfitError(
+                "the source has a column of this name too", hint=_NAME_HINT, column=name
+            )
+        for name in self._keys:
+            if row[name] == NULL:
+                raise UnfitError("there is no value, and it is a row key", column=name)
+        cells = self._head(change, change.operation, 1)
+        for name, cell in row.items():
+            if cell != NULL and name in converters:
+                cell = _converted(name, converters[name], cell)
+            cells.append((self._names.get(name) or _encode(name) + b":") + cell)
+        return b"{%b}" % b",".join(cells)
+
+    def _tombstone(self, change: _Change, row: Cells) -> bytes:
+        cells = self._head(change, "delete", 0)
+        for name in self._keys:
+            cell = row.get(name, NULL)
+            if cell == NULL:
+                raise UnfitError(
+                    "the delete does not say its value, and it is a row key",
+                    hint="row keys are columns of the source's primary key; or else: " + FULL_HINT,
+                    column=name,
+                )
+            convert = change.converters.get(name)
+            cell = cell if convert is None else _converted(name, convert, cell)
+            cells.append(b"%b:%b" % (_encode(name), cell))
+        return b"{%b}" % b",".join(cells)
+
+    def _head(self, change: _Change, operation: str, rank: int) -> list[bytes]:
+        """Return what each row begins with. At one position, a row is later than a delete."""
+        head = [b'"%b":"%b"' % (CHANGE.encode(), operation.encode())]
+        if self._latest_by:
+            position = f"{change.position}-{rank}".encode()
+            head.append(b'%b:"%b"' % (_encode(self._latest_by), position))
+        return head
+
+
+def _converted(name: str, convert: Convert, cell: bytes) -> bytes:
+    try:
+        return convert(cell)
+    except UnfitError as error:
+        raise UnfitError(str(error), hint=error.hint, column=name) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnfitError("the value has another form", column=name) from error
+
+
+def _cells(raw: msgspec.Raw | bytes | None, what: str) -> dict[str, bytes]:
+    """Return the values of a row, by name; `what` names it in the error if there are none."""
+    if raw is None or bytes(raw) == NULL:
+        raise UnfitError(f"the change has no {what}")
+    body = bytes(raw)
+    cells = {name: bytes(value) for name, value in _objects.decode(body).items()}
+    # each name has a colon; a name that is there twice leaves one more than the values have
+    within = b"".join(cells.values()).count(b":") + "".join(cells).count(":")
+    if body.count(b":") != len(cells) + within:
+        raise UnfitError(f"its {what} has a name twice, or one that is written with escapes")
+    return cells
+
+
+def _old_cells(raw: msgspec.Raw | None) -> Cells:
+    return {} if raw is None or bytes(raw) == NULL else _cells(raw, "old values")
+
+
+# Debezium: envelopes, with and without the schema part, and rows that ExtractNewRecordState
+# flattened.
+
+_OPERATIONS = {"c": "insert", "r": "insert", "u": "update", "d": "delete"}
+_DELETED = "__deleted"
+_FILE_NUMBER = re.compile(r"\.([0-9]{1,10})\Z")
+_PAIR = re.compile(r'\[ *(?:null|"?([0-9]{1,20})"?) *, *"?([0-9]{1,20})"? *\]')
+_MOST_POSITION, _MOST_ROW = 2**64 - 1, 2**31 - 1
+_FORM_HINT = (
+    "each line is the value of a message: an envelope, or a row that ExtractNewRecordState "
+    "flattened with delete.tombstone.handling.mode=rewrite"
+)
+_POSITION_HINT = (
+    "add.fields=op,source.sequence for PostgreSQL and op,source.file,source.pos,source.row for "
+    "MariaDB and MySQL; or set latest_by to nothing: then the order of commits counts"
+)
+_HEARTBEAT = {"ts_ms", "ts_us", "ts_ns"}
+_TRANSACTION = {"status", "id", "event_count", "data_collections", *_HEARTBEAT}
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """Where a change was in the log of its source."""
+
+    sequence: str | None = None
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+
+    def position(self) -> str:
+        """Return the position as text whose order is that of the changes.
+
+        Raises:
+            UnfitError: the source does not say it.
+        """
+        if self.sequence:
+            return _sequence_text(self.sequence)
+        found = _FILE_NUMBER.search(self.file or "")
+        row = self.row or 0
+        if found is None or self.pos is None:
+            raise UnfitError(
+                "its source has no position: sequence, or file and pos", hint=_POSITION_HINT
+            )
+        if not (0 <= self.pos <= _MOST_POSITION and 0 <= row <= _MOST_ROW):
+            raise UnfitError("the position in its source is no position of a log")
+        return f"{int(found[1]):010d}-{self.pos:020d}-{row:010d}"
+
+
+_source = msgspec.json.Decoder(_Source)
+_schema = msgspec.json.Decoder(Part)
+
+
+def _sequence_text(text: str) -> str:
+    """Return the order of a change in PostgreSQL: the commit before it, then its own place.
+
+    Without a commit before it, as in a first snapshot, its own place is taken for that: 0 would put
+    a snapshot that is taken again before all other changes.
+    """
+    found = _PAIR.fullmatch(text)
+    if found is None:
+        raise UnfitError("the sequence in its source is not a pair of numbers")
+    committed, own = found.groups()
+    return f"{committed or own:0>20}-{own:0>20}"
+
+
+class _Debezium:
+    def __init__(self, fields: Collection[Field], latest_by: str) -> None:
+        self._fields = fields
+        self._is_ordered = bool(latest_by)
+        converters: Mapping[str, Convert] = self._converters(None)
+        self._plain = converters
+        self._schema, self._of_schema = b"", converters
+
+    def read(self, line: bytes) -> _Change | None:
+        values = _objects.decode(line)
+        converters: Mapping[str, Convert] = self._plain
+        if values.keys() == {"schema", "payload"}:
+            converters = self._described(bytes(values["schema"]))
+            line = bytes(values["payload"])
+            if line == NULL:
+                return None
+            values = _objects.decode(line)
+        if _DELETED in values:
+            return self._flattened(line, converters)
+        if "op" in values and "source" in values:
+            return self._envelope(values, converters)
+        _check_no_change(values)
+        return None
+
+    def _envelope(
+        self, values: Mapping[str, msgspec.Raw], converters: Mapping[str, Convert]
+    ) -> _Change | None:
+        op = _text.decode(values["op"])
+        if op == "m":
+            return None
+        source = _source.decode(values["source"])
+        operation = self._operation(op, source)
+        if operation == "delete":
+            row = _cells(values.get("before"), "values before the delete (before)")
+        else:
+            row = _cells(values.get("after"), "new values (after)")
+            _check_whole(row, bytes(values["after"]))
+        old = _old_cells(values.get("before")) if operation == "update" else {}
+        position = source.position() if self._is_ordered else ""
+        return _Change(operation, row, old, position, converters)
+
+    def _flattened(self, line: bytes, converters: Mapping[str, Convert]) -> _Change:
+        cells = _cells(line, "row")
+        names = {f.name for f in self._fields}
+        row, added = {}, {}
+        for name, value in cells.items():
+            if name in names or not name.startswith("__"):
+                row[name] = value
+            else:
+                added[name.removeprefix("__").removeprefix("source_")] = value
+        source = _source.decode(
+            b"{%b}"
+            % b",".join(
+                b'"%b":%b' % (name.encode(), added[name])
+                for name in _Source.__struct_fields__
+                if name in added
+            )
+        )
+        deleted = added["deleted"].strip(b'"')
+        op = _text.decode(added["op"]) if "op" in added else "u"
+        operation = self._operation("d" if deleted == b"true" else op, source)
+        if (operation == "delete") != (deleted == b"true"):
+            raise UnfitError(f"{_DELETED} and __op contradict each other, or are unknown")
+        if operation != "delete":
+            _check_whole(row, line)
+        position = source.position() if self._is_ordered else ""
+        return _Change(operation, row, {}, position, converters)
+
+    def _operation(self, op: str, source: _Source) -> str:
+        if op == "t":
+            raise _truncated(source.position() if self._is_ordered else "")
+        if op not in _OPERATIONS:
+            raise UnfitError("its operation (op) is unknown: none of c, r, u, d, t and m")
+        return _OPERATIONS[op]
+
+    def _described(self, schema: bytes) -> Mapping[str, Convert]:
+        """Return the converters of a schema part, which is mostly that of the line before."""
+        if schema != self._schema:
+            part = None if schema == NULL else _schema.decode(schema)
+            self._of_schema = self._converters(part and (part.member("after") or part))
+            self._schema = schema
+        return self._of_schema
+
+    def _converters(self, part: Part | None) -> dict[str, Convert]:
+        found = {f.name: debezium_converter(f, part and part.member(f.name)) for f in self._fields}
+        return {name: convert for name, convert in found.items() if convert is not None}
+
+
+def _check_whole(row: Cells, line: bytes) -> None:
+    """Check that the source left no value out. Raises UnfitError if it did."""
+    if not may_leave_out(line):
+        return
+    for name, raw in row.items():
+        if is_left_out(raw):
+            raise UnfitError(
+                "the source left the value out, as the update did not change it",
+                hint=FULL_HINT,
+                column=name,
+            )
+
+
+def _check_no_change(values: Mapping[str, msgspec.Raw]) -> None:
+    """Check that a message is one that Debezium writes beside changes: a heartbeat, the begin or
+    end of a transaction, a change of schemas.
+
+    Raises:
+        UnfitError: it is something else.
+    """
+    names = values.keys()
+    if names and names <= _HEARTBEAT:
+        return
+    if {"status", "id"} <= names <= _TRANSACTION:
+        return
+    if "tableChanges" in names and "source" in names:
+        return
+    if {"data", "metadata"} <= names or {"control", "metadata"} <= names:
+        raise UnfitError("it is a message of AWS DMS", hint="set change_data=dms")
+    raise UnfitError("it is no message of Debezium", hint=_FORM_HINT)
+
+
+def _truncated(position: str) -> UnfitError:
+    if position:
+        do = (
+            "ingest the file without this line, then delete the rows whose position is less than "
+            f"'{position}'; and again after a file that comes late"
+        )
+    else:
+        do = "empty the table (dormouse table reset), and ingest what follows this line"
+    return UnfitError(
+        "the source emptied its table (TRUNCATE), which changes no single row", hint=do
+    )
+
+
+# AWS DMS: messages for Kinesis and Kafka; rows of its CSV and Parquet files have a column `Op`.
+
+OPERATION = "Op"
+"""The column of files that AWS DMS writes to S3: I, U or D."""
+_SEQUENCE = re.compile(r"[0-9]{35}")
+_FIRST = "0" * 35
+_DMS_OPERATIONS = {"load": "insert", "insert": "insert", "update": "update", "delete": "delete"}
+_SEQUENCE_HINT = (
+    "add a column of this name to the task by a transformation rule, with the expression "
+    "$AR_H_CHANGE_SEQ; or set latest_by to nothing: then the order of commits counts"
+)
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="kebab"):
+    record_type: str
+    operation: str
+
+
+_metadata = msgspec.json.Decoder(_Metadata)
+
+
+class _Dms:
+    def __init__(self, fields: Collection[Field], latest_by: str) -> None:
+        self._latest_by = latest_by
+        found = {f.name: dms_converter(f) for f in fields}
+        self._converters = {name: each for name, each in found.items() if each is not None}
+
+    def read(self, line: bytes) -> _Change | None:
+        values = _objects.decode(line)
+        if "metadata" not in values:
+            hint = "set change_data=debezium" if "payload" in values or "op" in values else ""
+            raise UnfitError("it is no message of AWS DMS: it has no metadata", hint=hint)
+        metadata = _metadata.decode(values["metadata"])
+        if metadata.record_type == "control":
+            if "truncate" in metadata.operation:
+                raise _truncated("")
+            return None
+        if metadata.record_type != "data" or metadata.operation not in _DMS_OPERATIONS:
+            raise UnfitError("its operation is unknown: none of load, insert, update and delete")
+        row = _cells(values.get("data"), "values (data)")
+        before = _old_cells(values.get("before-image"))
+        position = self._position(row, metadata.operation) if self._latest_by else ""
+        return _Change(_DMS_OPERATIONS[metadata.operation], row, before, position, self._converters)
+
+    def _position(self, row: dict[str, bytes], operation: str) -> str:
+        """Take the change sequence out of a row; that of a full load is before all others."""
+        raw = row.pop(self._latest_by, NULL)
+        text = "" if raw == NULL else _text.decode(raw)
+        if operation == "load" and not text:
+            return _FIRST
+        if not _SEQUENCE.fullmatch(text):
+            raise UnfitError(
+                "it is no change sequence of 35 digits",
+                hint=_SEQUENCE_HINT,
+                column=self._latest_by,
+            )
+        return text
+
+
+def operations(cells: Array, place: Place) -> Array:
+    """Return a column `Op` of AWS DMS (I, U, D) as one of `_change`.
+
+    Raises:
+        RefusedSourceError: a cell is another one, or null; the message says its `place`.
+    """
+    letters = pa.array(["I", "U", "D"])
+    found: Any = pc.index_in(cells.cast(pa.string()), value_set=letters, skip_nulls=True)
+    if found.null_count:
+        row = pc.index(found.is_null(), True).as_py()
+        column = Field(OPERATION, Primitive.STRING)
+        raise cell_refusal(place(row), column, "the operation is unknown: none of I, U and D")
+    taken: Array = pc.take(pa.array(["insert", "update", "delete"]), found)
+    return taken

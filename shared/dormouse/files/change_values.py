@@ -1,0 +1,385 @@
+"""Convert values as Debezium and AWS DMS write them into the JSON that is read as a table's types.
+
+A message of Debezium may say what its values are (the schema part). Without it, a value is read by
+the type of its column, and refused where that leaves two meanings.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import msgspec
+
+from dormouse.files.casting import NUMBER
+from dormouse.schema.schema import Field
+from dormouse.schema.types import (
+    NANOSECONDS,
+    TIMESTAMPS,
+    ZONED,
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+    from_days,
+    show_clock,
+    show_count,
+)
+
+Convert = Callable[[bytes], bytes]
+"""From a JSON value that is not null to another. Raises ValueError or DecodeError."""
+Cells = Mapping[str, bytes]
+"""JSON values by the names of columns."""
+NULL = b"null"
+SCHEMA_HINT = "write messages with their schema part: value.converter.schemas.enable=true"
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE = "io.debezium.data.VariableScaleDecimal"
+_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+_INSTANTS = {
+    "io.debezium.time.Timestamp": 1_000_000,
+    "org.apache.kafka.connect.data.Timestamp": 1_000_000,
+    "io.debezium.time.MicroTimestamp": 1_000,
+    "io.debezium.time.NanoTimestamp": 1,
+}
+_CLOCKS = {
+    "io.debezium.time.Time": 1_000_000,
+    "org.apache.kafka.connect.data.Time": 1_000_000,
+    "io.debezium.time.MicroTime": 1_000,
+    "io.debezium.time.NanoTime": 1,
+}
+"""How many nanoseconds a number counts, by what the schema part calls it."""
+_UNITS = {
+    "seconds": 1_000_000_000,
+    "milliseconds": 1_000_000,
+    "microseconds": 1_000,
+    "nanoseconds": 1,
+}
+_ISO_TIMESTAMP = "io.debezium.time.IsoTimestamp"
+_WHOLE = re.compile(rb"-?[0-9]{1,19}")
+_NUMBER = re.compile(NUMBER)
+_BASE64 = re.compile(
+    r"(?:[A-Za-z0-9+/]{4})+|(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=)"
+)
+_HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
+_JAVA_ARRAY = re.compile(rb'"\[+(?:L[\w.$/]+;|[A-Z])@[0-9a-f]+"')
+_NO_NUMBER = ("nan", "infinity", "inf")
+MAX_DECIMAL_BYTES, MAX_SCALE = 1_000, 4_000
+"""Debezium has 850 bytes and a scale of 2,046 for a small number of ``numeric(5,-2)``."""
+_text = msgspec.json.Decoder(str)
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode = msgspec.json.encode
+
+
+class UnfitError(ValueError):
+    """Why a change cannot be read, what to do, and which column it is about, if it is one."""
+
+    def __init__(self, reason: str, *, hint: str = "", column: str = "") -> None:
+        """Set the reason."""
+        super().__init__(reason)
+        self.hint, self.column = hint, column
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What the schema part of a message says of a value."""
+
+    type: str = ""
+    name: str | None = None
+    field: str | None = None
+    parameters: dict[str, str] | None = None
+    fields: tuple[Part, ...] | None = None
+    items: Part | None = None
+    values: Part | None = None
+
+    def member(self, name: str) -> Part | None:
+        """Return what is said of a member; None if nothing is."""
+        return next((part for part in self.fields or () if part.field == name), None)
+
+
+class _Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    scale: int
+    value: str
+
+
+_scaled = msgspec.json.Decoder(_Scaled)
+
+
+def debezium_converter(field: Field, part: Part | None) -> Convert | None:
+    """Return what converts values of a column; None if they stay as they are. `part` is what the
+    schema part says of them, if there is one.
+    """
+    return _debezium(field.type, field.unit, part)
+
+
+def _debezium(kind: FieldType, unit: str, part: Part | None) -> Convert | None:
+    is_scaled = part is None or part.name in (_DECIMAL, _VARIABLE)
+    match kind:
+        case DecimalType() | Primitive.INT | Primitive.LONG | Primitive.FLOAT | Primitive.DOUBLE:
+            return partial(_number, kind, part) if is_scaled else None
+        case Primitive.STRING:
+            return partial(_string, part) if is_scaled else None
+        case Primitive.BOOLEAN:
+            return _boolean
+        case Primitive.DATE:
+            return partial(_date, unit, part)
+        case Primitive.TIME:
+            return partial(_clock, part)
+        case Primitive() if kind in TIMESTAMPS:
+            return partial(_timestamp, kind, unit, part)
+        case ListType(element=element):
+            return partial(_list, _debezium(element, unit, part and part.items))
+        case MapType(value=value):
+            inner = _debezium(value, unit, part and part.values)
+            return inner and partial(_object, lambda _: inner)
+        case StructType(members=members):
+            found = {
+                each.name: _debezium(each.type, unit, part and part.member(each.name))
+                for each in members
+            }
+            return partial(_object, found.get)
+    return None
+
+
+def dms_converter(field: Field) -> Convert | None:
+    """Return what converts values of a column as AWS DMS writes them; None if they stay."""
+    match field.type:
+        case Primitive.BOOLEAN:
+            return _boolean
+        case Primitive.BYTES:
+            return _hexadecimal
+        case Primitive.TIME | Primitive.TIMESTAMP_NTZ | Primitive.TIMESTAMP_NTZ_NS:
+            return _without_zone
+    return None
+
+
+def _boolean(raw: bytes) -> bytes:
+    """MariaDB's ``tinyint(1)`` is a number, and DMS writes booleans as text."""
+    return {b"0": b"false", b"1": b"true", b'"false"': b"false", b'"true"': b"true"}.get(raw, raw)
+
+
+def _without_zone(raw: bytes) -> bytes:
+    return raw[:-2] + b'"' if raw.endswith(b'Z"') else raw
+
+
+def _hexadecimal(raw: bytes) -> bytes:
+    found = _HEX.fullmatch(_text.decode(raw))
+    if found is None:
+        raise UnfitError(
+            "the bytes are not written as hexadecimal digits after 0x",
+            hint="leave the endpoint's setting NoHexPrefix off",
+        )
+    return _encode(bytes.fromhex(found[1]))
+
+
+# Numbers: Debezium writes decimals as base64 of the unscaled number, and the scale elsewhere.
+
+
+def _number(kind: FieldType, part: Part | None, raw: bytes) -> bytes:
+    if raw[0] not in b'{"':
+        return raw
+    number = _scaled_number(raw, part)
+    if number is not None:
+        return _shown(*number, kind).encode()
+    if raw[:1] != b'"' or part is not None or kind in (Primitive.FLOAT, Primitive.DOUBLE):
+        return raw
+    if not isinstance(kind, DecimalType):
+        raise UnfitError("it is text; only the schema part says its scale", hint=SCHEMA_HINT)
+    text = _text.decode(raw)
+    is_number, is_base64 = _NUMBER.match(text), _BASE64.fullmatch(text)
+    if text.lower().strip("+-") in _NO_NUMBER or not is_base64:
+        return raw
+    if is_number:
+        raise UnfitError(
+            "the text may be a number or the base64 of one; only the schema part says which",
+            hint=SCHEMA_HINT,
+        )
+    return _shown(_unscaled(text), kind.scale, kind).encode()
+
+
+def _string(part: Part | None, raw: bytes) -> bytes:
+    if part is None and raw[:1] == b'"':
+        return raw
+    number = _scaled_number(raw, part)
+    return raw if number is None else b'"%b"' % _shown(*number, None).encode()
+
+
+def _scaled_number(raw: bytes, part: Part | None) -> tuple[int, int] | None:
+    """Return the unscaled number and the scale of a decimal; None if the value is another one."""
+    if raw[:1] == b"{" and (part is None or part.name == _VARIABLE):
+        try:
+            found = _scaled.decode(raw)
+        except msgspec.ValidationError:
+            return None
+        return _unscaled(found.value), found.scale
+    if part is None or part.name != _DECIMAL or raw[:1] != b'"':
+        return None
+    scale = (part.parameters or {}).get("scale", "")
+    if not re.fullmatch(r"-?[0-9]{1,4}", scale):
+        raise UnfitError("the schema part does not say its scale")
+    return _unscaled(_text.decode(raw)), int(scale)
+
+
+def _unscaled(text: str) -> int:
+    if not _BASE64.fullmatch(text):
+        raise UnfitError("the decimal is not base64")
+    body = base64.b64decode(text)
+    if len(body) > MAX_DECIMAL_BYTES:
+        raise UnfitError("the decimal has too many digits")
+    return int.from_bytes(body, "big", signed=True)
+
+
+def _shown(number: int, scale: int, kind: FieldType | None) -> str:
+    """Return a decimal as text; without zeros at its end which its column has no place for."""
+    if abs(scale) > MAX_SCALE:
+        raise UnfitError("the decimal has too many digits")
+    most = kind.scale if isinstance(kind, DecimalType) else 0 if kind in _INTEGERS else scale
+    if scale < 0:
+        number, scale = number * 10**-scale, 0
+    if scale > most and number % (unused := 10 ** (scale - most)) == 0:
+        number, scale = number // unused, most
+    digits = str(abs(number)).rjust(scale + 1, "0")
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+    return f"-{text}" if number < 0 else text
+
+
+_INTEGERS = (Primitive.INT, Primitive.LONG)
+
+# Dates and times: numbers whose unit depends on the column's precision in the source, or text.
+
+
+def _date(unit: str, part: Part | None, raw: bytes) -> bytes:
+    if raw[:1] == b'"':
+        return _without_zone(_finite(raw))
+    if part is not None and part.name not in _DAYS and (part.name or not unit):
+        raise UnfitError("the schema part says that it is no date")
+    try:
+        return b'"%b"' % from_days(_whole(raw)).isoformat().encode()
+    except OverflowError as error:
+        raise _out_of_range() from error
+
+
+def _timestamp(kind: Primitive, unit: str, part: Part | None, raw: bytes) -> bytes:
+    name = part.name if part else None
+    if raw[:1] == b'"':
+        text = _finite(raw)
+        return _without_zone(text) if name == _ISO_TIMESTAMP and kind not in ZONED else text
+    if name is not None and name not in _INSTANTS:
+        raise UnfitError("the schema part says that it is no timestamp")
+    counted = _INSTANTS[name] if name else _UNITS.get(unit)
+    if counted is None:
+        raise UnfitError(
+            "only the schema part says what its number counts",
+            hint=f"{SCHEMA_HINT}; or set the column's unit in the table's schema",
+        )
+    count, rest = divmod(_whole(raw) * counted, 1 if kind in NANOSECONDS else 1000)
+    if rest:
+        raise UnfitError("times are whole microseconds")
+    try:
+        return b'"%b"' % show_count(count, kind).encode()
+    except OverflowError as error:
+        raise _out_of_range() from error
+
+
+def _clock(part: Part | None, raw: bytes) -> bytes:
+    if raw[:1] == b'"':
+        return _without_zone(raw)  # ZonedTime, which Debezium has converted to UTC
+    counted = _CLOCKS.get(part.name or "") if part else None
+    if counted is None:
+        raise UnfitError(
+            "only the schema part says what its number counts",
+            hint=f"{SCHEMA_HINT}; or set time.precision.mode=isostring",
+        )
+    count, rest = divmod(_whole(raw) * counted, 1000)
+    if rest:
+        raise UnfitError("times are whole microseconds")
+    try:
+        return b'"%b"' % show_clock(count).encode()
+    except OverflowError as error:
+        raise UnfitError(
+            "it is no time of day, but 24:00 or an interval",
+            hint="make the column a long, which takes the number",
+        ) from error
+
+
+def _finite(raw: bytes) -> bytes:
+    if raw.strip(b'"-+').lower() == b"infinity":
+        raise _out_of_range()
+    return raw
+
+
+def _out_of_range() -> UnfitError:
+    return UnfitError(
+        "it lies outside of the years 1 to 9999, such as 'infinity'",
+        hint="change the value in the source, or make the column text there (a view, or a cast)",
+    )
+
+
+def _whole(raw: bytes) -> int:
+    if not _WHOLE.fullmatch(raw):
+        raise UnfitError("it is neither text nor a whole number")
+    return int(raw)
+
+
+# Values within lists, maps and structs.
+
+
+def _list(convert: Convert | None, raw: bytes) -> bytes:
+    if raw[:1] != b"[":
+        return raw
+    items = [bytes(item) for item in _items.decode(raw)]
+    if any(map(_JAVA_ARRAY.fullmatch, items)):
+        raise UnfitError(
+            "it is an array of arrays, which Debezium cannot write",
+            hint="leave the column out (column.exclude.list), and drop it from the table",
+        )
+    if convert is None:
+        return raw
+    return b"[%b]" % b",".join(item if item == NULL else convert(item) for item in items)
+
+
+def _object(converter: Callable[[str], Convert | None], raw: bytes) -> bytes:
+    if raw[:1] != b"{":
+        return raw
+    cells = []
+    for name, value in _members.decode(raw).items():
+        cell, convert = bytes(value), converter(name)
+        shown = cell if convert is None or cell == NULL else convert(cell)
+        cells.append(b"%b:%b" % (_encode(name), shown))
+    return b"{%b}" % b",".join(cells)
+
+
+# What Debezium writes for a value that the source left out, because an update did not touch it.
+
+_MARK = "__debezium_unavailable_value"
+_MARK_BASE64 = base64.b64encode(_MARK.encode()).decode()
+_MARK_HEX = _MARK.encode().hex()
+_MARK_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+_LEFT_OUT: tuple[object, ...] = (
+    _MARK,
+    _MARK_BASE64,
+    _MARK_HEX,
+    f'{{"{_MARK}":"{_MARK}"}}',
+    {_MARK: _MARK},
+    [_MARK],
+    [_MARK_UUID],
+    list(_MARK.encode()),
+)
+_SIGNS = tuple(map(str.encode, (_MARK, _MARK_BASE64, _MARK_HEX, _MARK_UUID, "[95")))
+_any = msgspec.json.Decoder()
+
+
+def may_leave_out(line: bytes) -> bool:
+    """Return whether a line may have a value for which `is_left_out`."""
+    for sign in _SIGNS:  # noqa: SIM110  # a generator takes three times as long, for each line
+        if sign in line:
+            return True
+    return False
+
+
+def is_left_out(raw: bytes) -> bool:
+    """Return whether a value stands for one that the source left out."""
+    return _any.decode(raw) in _LEFT_OUT
