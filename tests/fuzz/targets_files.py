@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
+from dormouse.files.change_data import CHANGE
 from dormouse.files.formats import read_source
 from dormouse.rows.predicates import parse_predicate
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 from dormouse.shards.footer import read_footer
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
@@ -95,6 +97,31 @@ def _ingested(name: str, body: bytes, schema: Schema = EVERY_TYPE) -> None:
 
 def _line(body: bytes) -> None:
     _ingested("x.json", body.replace(b"\n", b" "))
+
+
+_MESSAGES = [
+    {"op": op, "source": {"sequence": '["1","2"]', "file": "b.1", "pos": 4, "row": 0}, **sides}
+    for row in _CELLS[:2]
+    for op, sides in (("u", {"before": row, "after": row}), ("d", {"before": row}))
+] + [
+    {"schema": {"fields": [{"field": "after", "fields": [{"field": "t", "name": "x"}]}]},
+     "payload": {"op": "c", "source": {}, "after": _CELLS[0]}},
+    _CELLS[0] | {"__deleted": "false", "__op": "u", "__source_sequence": '["1","2"]'},
+    {"data": _CELLS[0], "metadata": {"record-type": "data", "operation": "update"}},
+]  # fmt: skip
+_CHANGED = Schema(
+    EVERY_TYPE.row_keys,
+    EVERY_TYPE.sort_keys,
+    (*EVERY_TYPE.values, Field(CHANGE, Primitive.STRING)),
+)
+
+
+def _message(form: str, body: bytes) -> None:
+    local = _folder() / "dropped"
+    local.write_bytes(body.replace(b"\n", b" "))
+    with refusing(RefusedSourceError):
+        for batch in read_source(local, "x.json", _CHANGED, changes=(form, "")):
+            batch.validate(full=True)
 
 
 def _foreign_columns() -> list[pa.Array[Any]]:
@@ -219,6 +246,10 @@ TARGETS: dict[str, Target] = {
     },
     "foreign Parquet": Target(_foreign(), partial(_ingested, "x.parquet"), native=True),
     "lines of JSON": Target(mangled_json(_CELLS), _line, native=True, quick=200),
+    **{
+        f"messages of {form}": Target(mangled_json(_MESSAGES), partial(_message, form), native=True)
+        for form in ("debezium", "dms")
+    },
     "looked up shards": Target(_SHARDS, partial(_stored, 10**9), native=True, quick=150),
     "scanned shards": Target(_SHARDS, partial(_stored, 0), native=True, quick=100),
     "conditions on rows": Target(mangled_text(CONDITIONS), _asked, native=True, quick=150),

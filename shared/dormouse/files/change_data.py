@@ -388,7 +388,7 @@ def _truncated(position: str) -> UnfitError:
             f"'{position}'; and again after a file that comes late"
         )
     else:
-        do = "empty the table (dormouse table reset), and ingest what follows this line"
+        do = "empty the table (dormouse table reinitialise), and ingest what follows this line"
     return UnfitError(
         "the source emptied its table (TRUNCATE), which changes no single row", hint=do
     )

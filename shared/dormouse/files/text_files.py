@@ -65,9 +65,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records, as they are in the file; `line` is the line
-    number of the first, counted from 1.
-    """
+    """Whole records, as they are in the file; `line` is that of the first, counted from 1."""
 
     data: bytes
     line: int
@@ -80,9 +78,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: the line where it begins, the offset in its block where
-    it ends, its fields as written.
-    """
+    """One record: the line where it begins, its end in its block, its fields as written."""
 
     line: int
     end: int
@@ -649,9 +645,8 @@ def read_json_lines(
     finish: Finish = lambda rows: rows,
     changes: ChangeData | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file of JSON lines; blank lines are skipped. With `rejects`, lines that
-    cannot be read, or that `finish` refuses, are left out. With `changes`, each line is a message
-    of change data.
+    """Yield the rows of JSON lines, or of messages with `changes`; blank lines are skipped. With
+    `rejects`, lines that cannot be read, or that `finish` refuses, are left out.
 
     Raises:
         RefusedSourceError: a line is not a JSON object, or its names or values do not fit the

@@ -300,7 +300,7 @@ def test_a_truncate_is_refused_with_what_to_do() -> None:
     refused = refusal(event("t"))
     assert "TRUNCATE" in str(refused)
     assert "'00000000000024502840-00000000000024502944'" in refused.hint
-    assert "table reset" in refusal(event("t"), by="").hint
+    assert "reinitialise" in refusal(event("t"), by="").hint
 
 
 def test_a_name_that_is_there_twice_is_refused() -> None:
