@@ -320,9 +320,9 @@ class _Debezium:
             )
         )
         deleted = added["deleted"].strip(b'"')
-        op = _text.decode(added["op"]) if "op" in added else "u"
-        operation = self._operation("d" if deleted == b"true" else op, source)
-        if (operation == "delete") != (deleted == b"true"):
+        op = _text.decode(added["op"]) if "op" in added else "d" if deleted == b"true" else "u"
+        operation = self._operation(op, source)
+        if deleted != (b"true" if operation == "delete" else b"false"):
             raise UnfitError(f"{_DELETED} and __op contradict each other, or are unknown")
         if operation != "delete":
             _check_whole(row, line)

@@ -38,6 +38,7 @@ SOURCE = {
 }
 MARIADB = {"connector": "mariadb", "gtid": "0-7-59", "sequence": None}
 NULL_BEFORE_FULL_IDENTITY = {"id": 1, "n": None, "name": None}
+FLAT = {"id": 1, "n": 1, "name": "", "__source_sequence": '["1","2"]'}
 PLACEHOLDER = "__debezium_unavailable_value"
 
 
@@ -178,7 +179,7 @@ def test_a_snapshot_that_is_taken_again_is_later_than_what_was_before_it() -> No
 
 def test_positions_of_a_binlog_are_compared_as_file_position_and_row() -> None:
     places = [("bin.000009", 900, 0), ("bin.000010", 4, 0), ("bin.000010", 4, 1),
-              ("bin.000010", 10, 0), ("bin.1000000", 4, 0)]  # fmt: skip
+              ("bin.000010", 10, 0), ("bin.999999", 4, 0), ("bin.1000000", 4, 0)]  # fmt: skip
     found = [position(**MARIADB, file=file, pos=pos, row=row) for file, pos, row in places]
     assert found == sorted(set(found))
 
@@ -281,9 +282,11 @@ def test_a_change_that_lacks_a_column_is_refused(op: str) -> None:
         event("u", {"id": 1, "n": 1, "name": "", "position": "x"}),
         event("u", {"id": 1, "n": 1, "name": "", CHANGE: "delete"}),
         event("u", [1]),
-        {"id": 1, "n": 1, "name": "", "__deleted": "maybe"},
-        {"id": 1, "n": 1, "name": "", "__deleted": "true", "__op": "t"},
-        {"id": 1, "n": 1, "name": "", "__deleted": "false", "__op": "d"},
+        FLAT | {"__deleted": "maybe"},
+        FLAT | {"__deleted": None},
+        FLAT | {"__deleted": "true", "__op": "t"},
+        FLAT | {"__deleted": "true", "__op": "u"},
+        FLAT | {"__deleted": "false", "__op": "d"},
         {"id": 1, "n": 1, "name": ""},
         {"data": {"id": 1}, "metadata": {"record-type": "data", "operation": "load"}},
         {},
