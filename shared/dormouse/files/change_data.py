@@ -7,7 +7,7 @@ change of a row key becomes two, a delete of the old key and the row.
 
 Example, for a table with the row key `id`, ordered by `position`:
 ``{"op":"u","before":null,"after":{"id":1,"n":9},"source":{"sequence":"[\"7\",\"12\"]"}}`` becomes
-``{"_change":"update","position":"00000000000000000007-00000000000000000012-1","id":1,"n":9}``.
+``{"_change":"update","position":"00000000000000000007-00000000000000000012-2","id":1,"n":9}``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ from dormouse.files.change_values import (
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 
+_READ, _DELETED_ROW, _WRITTEN = range(3)
+"""The order of changes at one position. The first change after a snapshot can have the position of
+that; and delete and create of a key that changed have one, and may be of one key here.
+"""
 CHANGE = "_change"
 """The column that says what a row of a file is: insert, update or delete."""
 FULL_HINT = "ALTER TABLE … REPLICA IDENTITY FULL in the source, and a new snapshot of the row"
@@ -62,6 +66,8 @@ class _Change:
     before: Cells = field(default_factory=dict)
     position: str = ""
     converters: Mapping[str, Convert] = field(default_factory=dict)
+    is_read: bool = False
+    """Whether it was read from the table (a snapshot), and not from the log."""
 
 
 class _Form(Protocol):
@@ -140,7 +146,7 @@ class ChangeData:
         for name in self._keys:
             if row[name] == NULL:
                 raise UnfitError("there is no value, and it is a row key", column=name)
-        cells = self._head(change, change.operation, 1)
+        cells = self._head(change, change.operation, _READ if change.is_read else _WRITTEN)
         for name, cell in row.items():
             if cell != NULL and name in converters:
                 cell = _converted(name, converters[name], cell)
@@ -148,7 +154,7 @@ class ChangeData:
         return b"{%b}" % b",".join(cells)
 
     def _tombstone(self, change: _Change, row: Cells) -> bytes:
-        cells = self._head(change, "delete", 0)
+        cells = self._head(change, "delete", _DELETED_ROW)
         for name in self._keys:
             cell = row.get(name, NULL)
             if cell == NULL:
@@ -163,7 +169,7 @@ class ChangeData:
         return b"{%b}" % b",".join(cells)
 
     def _head(self, change: _Change, operation: str, rank: int) -> list[bytes]:
-        """Return what each row begins with. At one position, a row is later than a delete."""
+        """Return what each row begins with."""
         head = [b'"%b":"%b"' % (CHANGE.encode(), operation.encode())]
         if self._latest_by:
             position = f"{change.position}-{rank}".encode()
@@ -300,7 +306,7 @@ class _Debezium:
             _check_whole(row, bytes(values["after"]))
         old = _old_cells(values.get("before")) if operation == "update" else {}
         position = source.position() if self._is_ordered else ""
-        return _Change(operation, row, old, position, converters)
+        return _Change(operation, row, old, position, converters, is_read=op == "r")
 
     def _flattened(self, line: bytes, converters: Mapping[str, Convert]) -> _Change:
         cells = _cells(line, "row")
@@ -319,21 +325,22 @@ class _Debezium:
                 if name in added
             )
         )
-        deleted = added["deleted"].strip(b'"')
-        op = _text.decode(added["op"]) if "op" in added else "d" if deleted == b"true" else "u"
+        deleted, op = added["deleted"].strip(b'"'), _text.decode(added.get("op", b'""'))
         operation = self._operation(op, source)
         if deleted != (b"true" if operation == "delete" else b"false"):
-            raise UnfitError(f"{_DELETED} and __op contradict each other, or are unknown")
+            raise UnfitError(f"{_DELETED} and __op contradict each other")
         if operation != "delete":
             _check_whole(row, line)
         position = source.position() if self._is_ordered else ""
-        return _Change(operation, row, {}, position, converters)
+        return _Change(operation, row, {}, position, converters, is_read=op == "r")
 
     def _operation(self, op: str, source: _Source) -> str:
         if op == "t":
             raise _truncated(source.position() if self._is_ordered else "")
         if op not in _OPERATIONS:
-            raise UnfitError("its operation (op) is unknown: none of c, r, u, d, t and m")
+            raise UnfitError(
+                "its operation (op) is none of c, r, u, d, t and m", hint="add.fields=op"
+            )
         return _OPERATIONS[op]
 
     def _described(self, schema: bytes) -> Mapping[str, Convert]:

@@ -91,13 +91,13 @@ def described(message: dict[str, Any], columns: dict[str, dict[str, object]]) ->
 
 def test_each_operation_becomes_a_row_with_the_position_of_its_change() -> None:
     row = {"id": 1, "n": 9, "name": "Hazel"}
-    at = "00000000000024502840-00000000000024502944-1"
-    for op, change in (("c", "insert"), ("r", "insert"), ("u", "update")):
-        assert flat(event(op, row)) == [{CHANGE: change, "position": at} | row]
+    at = "00000000000024502840-00000000000024502944"
+    for op, change, rank in (("c", "insert", 2), ("r", "insert", 0), ("u", "update", 2)):
+        assert flat(event(op, row)) == [{CHANGE: change, "position": f"{at}-{rank}"} | row]
 
 
 def test_a_delete_has_the_key_alone_whatever_the_source_says_of_the_row_before() -> None:
-    deleted = {CHANGE: "delete", "position": "00000000000024502840-00000000000024502944-0", "id": 1}
+    deleted = {CHANGE: "delete", "position": "00000000000024502840-00000000000024502944-1", "id": 1}
     for before in ({"id": 1}, NULL_BEFORE_FULL_IDENTITY, {"id": 1, "n": 9, "name": PLACEHOLDER}):
         assert flat(event("d", before=before)) == [deleted]
 
@@ -133,12 +133,12 @@ def test_a_flattened_row_is_the_row_of_its_envelope() -> None:
     row = {"id": 1, "n": 9, "name": "Hazel"}
     added = {"__source_sequence": SOURCE["sequence"], "__table": "mice", "__source_lsn": 24502944}
     kept = row | added | {"__deleted": "false"}
-    assert flat(kept | {"__op": "c"}) == flat(event("c", row))
-    assert flat(kept | {"__op": "u"}) == flat(kept) == flat(event("u", row))
+    for op in "cru":
+        assert flat(kept | {"__op": op}) == flat(event(op, row))
     gone = {"id": 1, "n": None, "name": None} | added | {"__deleted": "true", "__op": "d"}
     assert flat(gone) == flat(event("d", before={"id": 1}))
     binlog = {"__source_file": "bin.000010", "__source_pos": 4, "__source_row": 2}
-    found = flat(row | binlog | {"__deleted": "false"})
+    found = flat(row | binlog | {"__deleted": "false", "__op": "u"})
     assert found == flat(event("u", row, **MARIADB, file="bin.000010", pos=4, row=2))
 
 
@@ -204,11 +204,23 @@ def test_at_one_position_a_row_is_later_than_a_delete() -> None:
     assert gone["position"][:-1] == new["position"][:-1]
 
 
+def test_at_one_position_a_delete_is_later_than_the_row_of_a_snapshot() -> None:
+    """The first change after a snapshot can have the position where that was taken."""
+    sequence = '[null,"24245424"]'
+    row = {"id": 1, "n": 1, "name": ""}
+    read, gone = flat(
+        event("r", row, sequence=sequence, snapshot="last"),
+        event("d", before={"id": 1}, sequence=sequence),
+    )
+    assert read["position"] < gone["position"]
+    assert read["position"] < flat(event("u", row, sequence=sequence))[0]["position"]
+
+
 @pytest.mark.parametrize(
     "source",
     [
         {"sequence": None},
-        {"sequence": None, "file": "", "pos": 0},  # an incremental snapshot
+        {"sequence": None, "file": "", "pos": 0},
         {"sequence": None, "file": "bin.000010"},
         {"sequence": "24502840"},
         {"sequence": '["24502840"]'},
@@ -249,7 +261,7 @@ def test_a_value_that_the_source_left_out_is_refused(kind: str, value: object) -
     refused = refusal(None, event("u", {"id": 1, "v": value}), table=table, by="")
     assert "column 'v'" in str(refused)
     assert "REPLICA IDENTITY FULL" in refused.hint
-    row = {"id": 1, "v": value, "__deleted": "false"}
+    row = {"id": 1, "v": value, "__deleted": "false", "__op": "u"}
     assert "column 'v'" in str(refusal(row, table=table, by=""))
 
 
@@ -282,8 +294,9 @@ def test_a_change_that_lacks_a_column_is_refused(op: str) -> None:
         event("u", {"id": 1, "n": 1, "name": "", "position": "x"}),
         event("u", {"id": 1, "n": 1, "name": "", CHANGE: "delete"}),
         event("u", [1]),
-        FLAT | {"__deleted": "maybe"},
-        FLAT | {"__deleted": None},
+        FLAT | {"__deleted": "maybe", "__op": "u"},
+        FLAT | {"__deleted": "false"},
+        FLAT | {"__deleted": None, "__op": "u"},
         FLAT | {"__deleted": "true", "__op": "t"},
         FLAT | {"__deleted": "true", "__op": "u"},
         FLAT | {"__deleted": "false", "__op": "d"},
@@ -501,12 +514,12 @@ def of_dms(*messages: object, **how: Any) -> list[dict[str, Any]]:
 def test_messages_of_dms_become_rows() -> None:
     row = {"id": 42, "age": 33, "attributes": '{"foo": "bar"}'}
     with_order = row | {"seq": SEQUENCE}
-    at = {"seq": f"{SEQUENCE}-1"}
+    at = {"seq": f"{SEQUENCE}-2"}
     assert of_dms(dms("insert", with_order)) == [{CHANGE: "insert"} | at | row]
     image = {"before-image": {}}
     assert of_dms(dms("update", with_order, **image)) == [{CHANGE: "update"} | at | row]
     gone = {"id": 42, "age": None, "attributes": None, "seq": SEQUENCE}
-    assert of_dms(dms("delete", gone)) == [{CHANGE: "delete", "seq": f"{SEQUENCE}-0", "id": 42}]
+    assert of_dms(dms("delete", gone)) == [{CHANGE: "delete", "seq": f"{SEQUENCE}-1", "id": 42}]
 
 
 def test_a_full_load_of_dms_is_before_all_changes() -> None:
@@ -521,8 +534,8 @@ def test_a_key_that_dms_changed_is_a_delete_of_the_old_one_and_a_row() -> None:
     row = {"id": 45, "age": 31, "attributes": None, "seq": SEQUENCE}
     found = of_dms(dms("update", row, **{"before-image": {"id": 46}}))
     assert [(r[CHANGE], r["id"], r["seq"][-2:]) for r in found] == [
-        ("delete", 46, "-0"),
-        ("update", 45, "-1"),
+        ("delete", 46, "-1"),
+        ("update", 45, "-2"),
     ]
 
 
@@ -683,6 +696,7 @@ def test_any_line_of_json_becomes_rows_or_a_refusal(
         {"schema": row, "payload": {"op": "u", "source": SOURCE, "after": whole}},
         parts,
         whole | {"__deleted": op, "__op": row, "__source_sequence": value},
+        whole | {"__deleted": "false", "__op": op, "__source_sequence": '["1","2"]'},
         dms("update", row, **{"before-image": value}),
         dms("insert", whole | {"position": SEQUENCE}),
         {"data": whole, "metadata": row},
