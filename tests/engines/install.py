@@ -85,7 +85,7 @@ def fetch(artifact: Artifact) -> Path:
     path = BUILT / artifact.file
     if not path.exists():
         where = f"-DoutputDirectory={BUILT}"
-        _run(["mvn", "-q", "-B", COPY, f"-Dartifact={artifact.coordinates}", where])
+        run_client(["mvn", "-q", "-B", COPY, f"-Dartifact={artifact.coordinates}", where])
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != artifact.sha256:
@@ -108,7 +108,7 @@ def install_packages() -> None:
         return
     venv.create(LARGE_HOME, clear=True, with_pip=True)
     pip = [str(LARGE_PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, "--require-hashes", "--no-deps", "--requirement", str(PINS)])
+    run_client([*pip, "--require-hashes", "--no-deps", "--requirement", str(PINS)])
     stamp.write_text(PINS.read_text())
 
 
@@ -131,7 +131,7 @@ def install_trino() -> None:
     archive.unlink()
 
 
-def _run(command: list[str]) -> None:
+def run_client(command: list[str]) -> None:
     """Run a client of packages; what it says last is why an engine is left out."""
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
