@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -55,17 +54,16 @@ _text = msgspec.json.Decoder(str)
 _encode = msgspec.json.encode
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(msgspec.Struct, frozen=True):
     """One change. `row` are its new values, and of a delete all that is known; `before` are old
     values as far as they are known. `position` has the same width for all changes of a source.
     """
 
     operation: str
     row: Cells
-    before: Cells = field(default_factory=dict)
+    before: Cells = {}  # noqa: RUF012  # each struct gets a dict of its own
     position: str = ""
-    converters: Mapping[str, Convert] = field(default_factory=dict)
+    converters: Mapping[str, Convert] = {}  # noqa: RUF012  # likewise
     is_read: bool = False
     """Whether it was read from the table (a snapshot), and not from the log."""
 
@@ -110,7 +108,8 @@ class ChangeData:
 
     def _rows(self, number: int, line: bytes) -> list[bytes]:
         try:
-            change = None if line.strip() == NULL else self._form.read(line)
+            is_null = len(line) < 100 and line.strip() == NULL
+            change = None if is_null else self._form.read(line)
             return [] if change is None else self._flat(change)
         except UnfitError as error:
             column = f", column {error.column!r}" if error.column else ""
@@ -186,11 +185,10 @@ def _converted(name: str, convert: Convert, cell: bytes) -> bytes:
         raise UnfitError("the value has another form", column=name) from error
 
 
-def _cells(raw: msgspec.Raw | bytes | None, what: str) -> dict[str, bytes]:
+def _cells(body: bytes, what: str) -> dict[str, bytes]:
     """Return the values of a row, by name; `what` names it in the error if there are none."""
-    if raw is None or bytes(raw) == NULL:
+    if body in (b"", NULL):
         raise UnfitError(f"the change has no {what}")
-    body = bytes(raw)
     cells = {name: bytes(value) for name, value in _objects.decode(body).items()}
     # each name has a colon; a name that is there twice leaves one more than the values have
     within = b"".join(cells.values()).count(b":") + "".join(cells).count(":")
@@ -199,8 +197,8 @@ def _cells(raw: msgspec.Raw | bytes | None, what: str) -> dict[str, bytes]:
     return cells
 
 
-def _old_cells(raw: msgspec.Raw | None) -> Cells:
-    return {} if raw is None or bytes(raw) == NULL else _cells(raw, "old values")
+def _old_cells(body: bytes) -> Cells:
+    return {} if body in (b"", NULL) else _cells(body, "old values")
 
 
 # Debezium: envelopes, with and without the schema part, and rows that ExtractNewRecordState
@@ -208,6 +206,7 @@ def _old_cells(raw: msgspec.Raw | None) -> Cells:
 
 _OPERATIONS = {"c": "insert", "r": "insert", "u": "update", "d": "delete"}
 _DELETED = "__deleted"
+_ABSENT = msgspec.Raw(b"")
 _FILE_NUMBER = re.compile(r"\.([0-9]{1,10})\Z")
 _PAIR = re.compile(r'\[ *(?:null|"?([0-9]{1,20})"?) *, *"?([0-9]{1,20})"? *\]')
 _MOST_POSITION, _MOST_ROW = 2**64 - 1, 2**31 - 1
@@ -250,6 +249,19 @@ class _Source(msgspec.Struct, frozen=True):
         return f"{int(found[1]):010d}-{self.pos:020d}-{row:010d}"
 
 
+class _Message(msgspec.Struct, frozen=True):
+    """What is read of a message, if it is there: an envelope, what is around it, or a row."""
+
+    schema: msgspec.Raw = _ABSENT
+    payload: msgspec.Raw = _ABSENT
+    before: msgspec.Raw = _ABSENT
+    after: msgspec.Raw = _ABSENT
+    source: msgspec.Raw = _ABSENT
+    op: msgspec.Raw = _ABSENT
+    deleted: msgspec.Raw = msgspec.field(name=_DELETED, default=_ABSENT)
+
+
+_message = msgspec.json.Decoder(_Message)
 _source = msgspec.json.Decoder(_Source)
 _schema = msgspec.json.Decoder(Part)
 
@@ -269,51 +281,48 @@ def _sequence_text(text: str) -> str:
 
 class _Debezium:
     def __init__(self, fields: Collection[Field], latest_by: str) -> None:
-        self._fields = fields
+        self._fields, self._names = fields, {f.name for f in fields}
         self._is_ordered = bool(latest_by)
         converters: Mapping[str, Convert] = self._converters(None)
         self._plain = converters
         self._schema, self._of_schema = b"", converters
 
     def read(self, line: bytes) -> _Change | None:
-        values = _objects.decode(line)
-        converters: Mapping[str, Convert] = self._plain
-        if values.keys() == {"schema", "payload"}:
-            converters = self._described(bytes(values["schema"]))
-            line = bytes(values["payload"])
+        message, converters = _message.decode(line), self._plain
+        if bytes(message.schema) and bytes(message.payload):
+            converters = self._described(bytes(message.schema))
+            line = bytes(message.payload)
             if line == NULL:
                 return None
-            values = _objects.decode(line)
-        if _DELETED in values:
+            message = _message.decode(line)
+        if bytes(message.deleted):
             return self._flattened(line, converters)
-        if "op" in values and "source" in values:
-            return self._envelope(values, converters)
-        _check_no_change(values)
+        if bytes(message.op) and bytes(message.source):
+            return self._envelope(message, converters)
+        _check_no_change(_objects.decode(line))
         return None
 
-    def _envelope(
-        self, values: Mapping[str, msgspec.Raw], converters: Mapping[str, Convert]
-    ) -> _Change | None:
-        op = _text.decode(values["op"])
+    def _envelope(self, message: _Message, converters: Mapping[str, Convert]) -> _Change | None:
+        op = _text.decode(message.op)
         if op == "m":
             return None
-        source = _source.decode(values["source"])
+        source = _source.decode(message.source)
         operation = self._operation(op, source)
         if operation == "delete":
-            row = _cells(values.get("before"), "values before the delete (before)")
+            row = _cells(bytes(message.before), "values before the delete (before)")
         else:
-            row = _cells(values.get("after"), "new values (after)")
-            _check_whole(row, bytes(values["after"]))
-        old = _old_cells(values.get("before")) if operation == "update" else {}
+            after = bytes(message.after)
+            row = _cells(after, "new values (after)")
+            _check_whole(row, after)
+        old = _old_cells(bytes(message.before)) if operation == "update" else {}
         position = source.position() if self._is_ordered else ""
         return _Change(operation, row, old, position, converters, is_read=op == "r")
 
     def _flattened(self, line: bytes, converters: Mapping[str, Convert]) -> _Change:
         cells = _cells(line, "row")
-        names = {f.name for f in self._fields}
         row, added = {}, {}
         for name, value in cells.items():
-            if name in names or not name.startswith("__"):
+            if name in self._names or not name.startswith("__"):
                 row[name] = value
             else:
                 added[name.removeprefix("__").removeprefix("source_")] = value
@@ -440,8 +449,8 @@ class _Dms:
             return None
         if metadata.record_type != "data" or metadata.operation not in _DMS_OPERATIONS:
             raise UnfitError("its operation is unknown: none of load, insert, update and delete")
-        row = _cells(values.get("data"), "values (data)")
-        before = _old_cells(values.get("before-image"))
+        row = _cells(bytes(values.get("data", b"")), "values (data)")
+        before = _old_cells(bytes(values.get("before-image", b"")))
         position = self._position(row, metadata.operation) if self._latest_by else ""
         return _Change(_DMS_OPERATIONS[metadata.operation], row, before, position, self._converters)
 

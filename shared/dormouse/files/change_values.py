@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from binascii import a2b_base64
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -61,12 +62,9 @@ _UNITS = {
 _ISO_TIMESTAMP = "io.debezium.time.IsoTimestamp"
 _WHOLE = re.compile(rb"-?[0-9]{1,19}")
 _NUMBER = re.compile(NUMBER)
-_BASE64 = re.compile(
-    r"(?:[A-Za-z0-9+/]{4})+|(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=)"
-)
 _HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
 _JAVA_ARRAY = re.compile(rb'"\[+(?:L[\w.$/]+;|[A-Z])@[0-9a-f]+"')
-_NO_NUMBER = ("nan", "infinity", "inf")
+_NO_NUMBER = ("infinity", "nan", "inf")
 MAX_DECIMAL_BYTES, MAX_SCALE = 1_000, 4_000
 """Debezium has 850 bytes and a scale of 2,046 for a small number of ``numeric(5,-2)``."""
 _text = msgspec.json.Decoder(str)
@@ -118,8 +116,12 @@ def debezium_converter(field: Field, part: Part | None) -> Convert | None:
 def _debezium(kind: FieldType, unit: str, part: Part | None) -> Convert | None:
     is_scaled = part is None or part.name in (_DECIMAL, _VARIABLE)
     match kind:
-        case DecimalType() | Primitive.INT | Primitive.LONG | Primitive.FLOAT | Primitive.DOUBLE:
-            return partial(_number, kind, part) if is_scaled else None
+        case DecimalType(scale=scale):
+            return partial(_decimal, scale, part) if is_scaled else None
+        case Primitive.INT | Primitive.LONG:
+            return partial(_integer, part) if is_scaled else None
+        case Primitive.FLOAT | Primitive.DOUBLE:
+            return partial(_float, part) if is_scaled else None
         case Primitive.STRING:
             return partial(_string, part) if is_scaled else None
         case Primitive.BOOLEAN:
@@ -178,33 +180,44 @@ def _hexadecimal(raw: bytes) -> bytes:
 # Numbers: Debezium writes decimals as base64 of the unscaled number, and the scale elsewhere.
 
 
-def _number(kind: FieldType, part: Part | None, raw: bytes) -> bytes:
-    if raw[0] not in b'{"':
-        return raw
+def _float(part: Part | None, raw: bytes) -> bytes:
+    number = _scaled_number(raw, part)
+    return raw if number is None else _shown(*number)
+
+
+def _integer(part: Part | None, raw: bytes) -> bytes:
     number = _scaled_number(raw, part)
     if number is not None:
-        return _shown(*number, kind).encode()
-    if raw[:1] != b'"' or part is not None or kind in (Primitive.FLOAT, Primitive.DOUBLE):
-        return raw
-    if not isinstance(kind, DecimalType):
+        return _shown(*number, places=0)
+    if part is None and raw[:1] == b'"':
         raise UnfitError("it is text; only the schema part says its scale", hint=SCHEMA_HINT)
-    text = _text.decode(raw)
-    is_number, is_base64 = _NUMBER.match(text), _BASE64.fullmatch(text)
-    if text.lower().strip("+-") in _NO_NUMBER or not is_base64:
+    return raw
+
+
+def _decimal(places: int, part: Part | None, raw: bytes) -> bytes:
+    scaled = _scaled_number(raw, part)
+    if scaled is not None:
+        return _shown(*scaled, places=places)
+    if part is not None or raw[:1] != b'"':
         return raw
-    if is_number:
+    text = _text.decode(raw)
+    try:
+        number = _unscaled(text)
+    except UnfitError:
+        return raw
+    if _NUMBER.match(text) or text.lower() in _NO_NUMBER:
         raise UnfitError(
             "the text may be a number or the base64 of one; only the schema part says which",
             hint=SCHEMA_HINT,
         )
-    return _shown(_unscaled(text), kind.scale, kind).encode()
+    return _shown(number, places)
 
 
 def _string(part: Part | None, raw: bytes) -> bytes:
     if part is None and raw[:1] == b'"':
         return raw
     number = _scaled_number(raw, part)
-    return raw if number is None else b'"%b"' % _shown(*number, None).encode()
+    return raw if number is None else b'"%b"' % _shown(*number)
 
 
 def _scaled_number(raw: bytes, part: Part | None) -> tuple[int, int] | None:
@@ -224,29 +237,28 @@ def _scaled_number(raw: bytes, part: Part | None) -> tuple[int, int] | None:
 
 
 def _unscaled(text: str) -> int:
-    if not _BASE64.fullmatch(text):
-        raise UnfitError("the decimal is not base64")
-    body = base64.b64decode(text)
-    if len(body) > MAX_DECIMAL_BYTES:
-        raise UnfitError("the decimal has too many digits")
+    try:
+        body = a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise UnfitError("the decimal is not base64") from error
+    if not 0 < len(body) <= MAX_DECIMAL_BYTES:
+        raise UnfitError("the decimal has no digits, or too many")
     return int.from_bytes(body, "big", signed=True)
 
 
-def _shown(number: int, scale: int, kind: FieldType | None) -> str:
-    """Return a decimal as text; without zeros at its end which its column has no place for."""
+def _shown(number: int, scale: int, *, places: int | None = None) -> bytes:
+    """Return a decimal as text; without zeros at its end beyond the `places` of its column."""
     if abs(scale) > MAX_SCALE:
         raise UnfitError("the decimal has too many digits")
-    most = kind.scale if isinstance(kind, DecimalType) else 0 if kind in _INTEGERS else scale
     if scale < 0:
         number, scale = number * 10**-scale, 0
-    if scale > most and number % (unused := 10 ** (scale - most)) == 0:
-        number, scale = number // unused, most
+    if places is not None and scale > places:
+        whole, rest = divmod(number, 10 ** (scale - places))
+        number, scale = (number, scale) if rest else (whole, places)
     digits = str(abs(number)).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
-    return f"-{text}" if number < 0 else text
+    return (f"-{text}" if number < 0 else text).encode()
 
-
-_INTEGERS = (Primitive.INT, Primitive.LONG)
 
 # Dates and times: numbers whose unit depends on the column's precision in the source, or text.
 
