@@ -89,6 +89,7 @@ TABLES = {
 BIG = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 300) n)"
 BEFORE = f"""
 CREATE TABLE signals (id text PRIMARY KEY, type text, data text);
+CREATE TABLE emptied (id bigint PRIMARY KEY);
 CREATE TABLE torn {TABLES["whole"].created};
 ALTER TABLE whole REPLICA IDENTITY FULL;
 INSERT INTO mice (id, name, price) SELECT n, 'mouse ' || n, n * 1.5 FROM generate_series(1, 9) n;
@@ -109,6 +110,9 @@ INSERT INTO whole VALUES (1, 1, {BIG}, {BIG}::bytea);
 UPDATE whole SET n = 2;
 INSERT INTO torn VALUES (1, 1, {BIG}, {BIG}::bytea);
 UPDATE torn SET n = 2;
+INSERT INTO emptied VALUES (1);
+TRUNCATE emptied;
+INSERT INTO emptied VALUES (2);
 """
 SNAPSHOT_MEANWHILE = """-- 2
 BEGIN;
@@ -242,6 +246,13 @@ def test_an_update_of_a_row_with_large_values_is_refused_without_full_identity(
     with pytest.raises(RefusedSourceError, match=r"column '(big|bytes)'") as refused:
         newest([lines(folder, form, "public.torn")], TABLES["whole"], tmp_path)
     assert "REPLICA IDENTITY FULL" in refused.value.hint
+
+
+@pytest.mark.parametrize("form", ["described", "plain"])
+def test_a_truncate_is_refused(form: str, folder: Path, tmp_path: Path) -> None:
+    table = Mirrored("", "id: long", ["id"], "")
+    with pytest.raises(RefusedSourceError, match="line 2: .*TRUNCATE"):
+        newest([lines(folder, form, "public.emptied")], table, tmp_path)
 
 
 def test_without_a_schema_part_a_time_of_day_is_refused(folder: Path, tmp_path: Path) -> None:

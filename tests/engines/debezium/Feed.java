@@ -104,6 +104,7 @@ class Feed {
                 "offset.storage", "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
                 "plugin.name", "pgoutput",
                 "publication.name", "changes",
+                "skipped.operations", "none",
                 "signal.data.collection", "public.signals",
                 "provide.transaction.metadata", "true"));
             settings.putAll(Map.of(
