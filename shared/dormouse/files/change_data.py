@@ -90,7 +90,7 @@ class ChangeData:
         self._latest_by = latest_by
         self._filled = {CHANGE, latest_by} if latest_by else {CHANGE}
         fields = [f for f in schema.fields if f.name not in self._filled]
-        self._names = {f.name: _encode(f.name) + b":" for f in fields if f.name not in given}
+        self._names = {f.name: _prefix(f.name) for f in fields if f.name not in given}
         self._keys = [f.name for f in schema.row_keys if f.name not in given]
         self._form: _Form = (
             _Debezium(fields, latest_by) if form == "debezium" else _Dms(fields, latest_by)
@@ -128,8 +128,9 @@ class ChangeData:
         row = self._row(change)
         if not change.before:
             return [row]
-        before = {k: v for k in self._keys if (v := change.before.get(k, NULL)) != NULL}
-        if all(v == change.row[k] for k, v in before.items()):
+        named = {k: change.before[k] for k in self._keys if k in change.before}
+        before = {k: value for k, value in named.items() if bytes(value) != NULL}
+        if all(bytes(value) == bytes(change.row[k]) for k, value in before.items()):
             return [row]
         return [self._tombstone(change, {**change.row, **before}), row]
 
@@ -143,19 +144,22 @@ class ChangeData:
                 "the source has a column of this name too", hint=_NAME_HINT, column=name
             )
         for name in self._keys:
-            if row[name] == NULL:
+            if bytes(row[name]) == NULL:
                 raise UnfitError("there is no value, and it is a row key", column=name)
+        converted = {
+            name: _converted(name, convert, cell)
+            for name, convert in converters.items()
+            if (cell := bytes(row.get(name, NULL))) != NULL
+        }
         cells = self._head(change, change.operation, _READ if change.is_read else _WRITTEN)
-        for name, cell in row.items():
-            if cell != NULL and name in converters:
-                cell = _converted(name, converters[name], cell)
-            cells.append((self._names.get(name) or _encode(name) + b":") + cell)
-        return b"{%b}" % b",".join(cells)
+        for name, value in row.items():
+            cells += self._names.get(name) or _prefix(name), converted.get(name, value)
+        return b"{%b}" % b"".join(cells)
 
     def _tombstone(self, change: _Change, row: Cells) -> bytes:
         cells = self._head(change, "delete", _DELETED_ROW)
         for name in self._keys:
-            cell = row.get(name, NULL)
+            cell = bytes(row.get(name, NULL))
             if cell == NULL:
                 raise UnfitError(
                     "the delete does not say its value, and it is a row key",
@@ -164,16 +168,19 @@ class ChangeData:
                 )
             convert = change.converters.get(name)
             cell = cell if convert is None else _converted(name, convert, cell)
-            cells.append(b"%b:%b" % (_encode(name), cell))
-        return b"{%b}" % b",".join(cells)
+            cells += _prefix(name), cell
+        return b"{%b}" % b"".join(cells)
 
-    def _head(self, change: _Change, operation: str, rank: int) -> list[bytes]:
-        """Return what each row begins with."""
-        head = [b'"%b":"%b"' % (CHANGE.encode(), operation.encode())]
+    def _head(self, change: _Change, operation: str, rank: int) -> list[bytes | msgspec.Raw]:
+        """Return the names and values that each row begins with."""
+        head: list[bytes | msgspec.Raw] = [f'"{CHANGE}":"{operation}"'.encode()]
         if self._latest_by:
-            position = f"{change.position}-{rank}".encode()
-            head.append(b'%b:"%b"' % (_encode(self._latest_by), position))
+            head += _prefix(self._latest_by), f'"{change.position}-{rank}"'.encode()
         return head
+
+
+def _prefix(name: str) -> bytes:
+    return b",%b:" % _encode(name)
 
 
 def _converted(name: str, convert: Convert, cell: bytes) -> bytes:
@@ -185,11 +192,11 @@ def _converted(name: str, convert: Convert, cell: bytes) -> bytes:
         raise UnfitError("the value has another form", column=name) from error
 
 
-def _cells(body: bytes, what: str) -> dict[str, bytes]:
+def _cells(body: bytes, what: str) -> dict[str, msgspec.Raw]:
     """Return the values of a row, by name; `what` names it in the error if there are none."""
     if body in (b"", NULL):
         raise UnfitError(f"the change has no {what}")
-    cells = {name: bytes(value) for name, value in _objects.decode(body).items()}
+    cells = _objects.decode(body)
     # each name has a colon; a name that is there twice leaves one more than the values have
     within = b"".join(cells.values()).count(b":") + "".join(cells).count(":")
     if body.count(b":") != len(cells) + within:
@@ -289,15 +296,15 @@ class _Debezium:
 
     def read(self, line: bytes) -> _Change | None:
         message, converters = _message.decode(line), self._plain
-        if bytes(message.schema) and bytes(message.payload):
+        if message.schema is not _ABSENT and message.payload is not _ABSENT:
             converters = self._described(bytes(message.schema))
             line = bytes(message.payload)
             if line == NULL:
                 return None
             message = _message.decode(line)
-        if bytes(message.deleted):
+        if message.deleted is not _ABSENT:
             return self._flattened(line, converters)
-        if bytes(message.op) and bytes(message.source):
+        if message.op is not _ABSENT and message.source is not _ABSENT:
             return self._envelope(message, converters)
         _check_no_change(_objects.decode(line))
         return None
@@ -334,7 +341,7 @@ class _Debezium:
                 if name in added
             )
         )
-        deleted, op = added["deleted"].strip(b'"'), _text.decode(added.get("op", b'""'))
+        deleted, op = bytes(added["deleted"]).strip(b'"'), _text.decode(added.get("op", b'""'))
         operation = self._operation(op, source)
         if deleted != (b"true" if operation == "delete" else b"false"):
             raise UnfitError(f"{_DELETED} and __op contradict each other")
@@ -370,7 +377,7 @@ def _check_whole(row: Cells, line: bytes) -> None:
     if not may_leave_out(line):
         return
     for name, raw in row.items():
-        if is_left_out(raw):
+        if is_left_out(bytes(raw)):
             raise UnfitError(
                 "the source left the value out, as the update did not change it",
                 hint=FULL_HINT,
@@ -454,9 +461,9 @@ class _Dms:
         position = self._position(row, metadata.operation) if self._latest_by else ""
         return _Change(_DMS_OPERATIONS[metadata.operation], row, before, position, self._converters)
 
-    def _position(self, row: dict[str, bytes], operation: str) -> str:
+    def _position(self, row: dict[str, msgspec.Raw], operation: str) -> str:
         """Take the change sequence out of a row; that of a full load is before all others."""
-        raw = row.pop(self._latest_by, NULL)
+        raw = bytes(row.pop(self._latest_by, NULL))
         text = "" if raw == NULL else _text.decode(raw)
         if operation == "load" and not text:
             return _FIRST

@@ -33,7 +33,7 @@ from dormouse.schema.types import (
 
 Convert = Callable[[bytes], bytes]
 """From a JSON value that is not null to another. Raises ValueError or DecodeError."""
-Cells = Mapping[str, bytes]
+Cells = Mapping[str, msgspec.Raw]
 """JSON values by the names of columns."""
 NULL = b"null"
 SCHEMA_HINT = "write messages with their schema part: value.converter.schemas.enable=true"
@@ -114,10 +114,10 @@ def debezium_converter(field: Field, part: Part | None) -> Convert | None:
 
 
 def _debezium(kind: FieldType, unit: str, part: Part | None) -> Convert | None:
-    is_scaled = part is None or part.name in (_DECIMAL, _VARIABLE)
+    is_scaled = part is not None and part.name in (_DECIMAL, _VARIABLE)
     match kind:
         case DecimalType(scale=scale):
-            return partial(_decimal, scale, part) if is_scaled else None
+            return partial(_decimal, scale, part) if is_scaled or part is None else None
         case Primitive.INT | Primitive.LONG:
             return partial(_integer, part) if is_scaled else None
         case Primitive.FLOAT | Primitive.DOUBLE:
@@ -187,11 +187,7 @@ def _float(part: Part | None, raw: bytes) -> bytes:
 
 def _integer(part: Part | None, raw: bytes) -> bytes:
     number = _scaled_number(raw, part)
-    if number is not None:
-        return _shown(*number, places=0)
-    if part is None and raw[:1] == b'"':
-        raise UnfitError("it is text; only the schema part says its scale", hint=SCHEMA_HINT)
-    return raw
+    return raw if number is None else _shown(*number, places=0)
 
 
 def _decimal(places: int, part: Part | None, raw: bytes) -> bytes:
@@ -214,8 +210,6 @@ def _decimal(places: int, part: Part | None, raw: bytes) -> bytes:
 
 
 def _string(part: Part | None, raw: bytes) -> bytes:
-    if part is None and raw[:1] == b'"':
-        return raw
     number = _scaled_number(raw, part)
     return raw if number is None else b'"%b"' % _shown(*number)
 
