@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ def feed(folder: Path) -> None:
     """
     if shutil.which("javac") is None:
         raise LeftOutError("there is no JDK on this machine")
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise LeftOutError("its PostgreSQL is built for another processor")
     jars = fetched()
     quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command = ["java", *quick, "-cp", f"{jars}/*", str(HERE / "Feed.java"), str(folder)]
