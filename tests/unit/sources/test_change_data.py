@@ -676,7 +676,8 @@ _WIDE = parse_schema(
 def check_any_line(form: str, line: bytes) -> None:
     try:
         for _, row in ChangeData(form, _WIDE, "position").lines([(7, line)]):
-            assert json.loads(row)[CHANGE] in ("insert", "update", "delete")
+            text = row.decode(errors="replace")  # the reader of rows refuses what is no UTF-8
+            assert json.loads(text)[CHANGE] in ("insert", "update", "delete")
     except RefusedSourceError as error:
         assert "line 7" in str(error)
 
