@@ -9,12 +9,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
+from dormouse.client.instance import Instance
 from dormouse.errors import RefusedSourceError
-from dormouse.files.change_data import CHANGE
-from dormouse.files.formats import read_source
 from dormouse.schema.schema import Field, Schema, parse_schema
 from dormouse.schema.types import Primitive
 from tests.engines.debezium_feed import feed
@@ -35,9 +35,9 @@ class Mirrored:
     forms: Sequence[str] = FORMS
 
     def schema(self, *more: str) -> Schema:
-        """Return the schema of the copy, with more columns of text; all values may be null."""
+        """Return the schema of the copy, with more columns of text, which are not null."""
         copied = parse_schema(self.columns, self.keys, [])
-        added = (Field(name, Primitive.STRING, nullable=True) for name in more)
+        added = (Field(name, Primitive.STRING) for name in more)
         return Schema(copied.row_keys, (), (*copied.values, *added))
 
 
@@ -186,25 +186,26 @@ def lines(folder: Path, form: str, *topics: str) -> list[str]:
 def newest(
     files: Sequence[Sequence[str]], table: Mirrored, folder: Path, by: str = POSITION
 ) -> list[dict[str, object]]:
-    """Return the newest row of each key that is not deleted, as a table of newest rows has it."""
-    schema = table.schema(*filter(None, (by, CHANGE)))
-    rows: dict[tuple[object, ...], dict[str, object]] = {}
-    for file in files:
-        path = folder / "file"
-        path.write_text("".join(file))
-        for batch in read_source(path, "t/file.jsonl", schema, changes=("debezium", by)):
-            for row in batch.to_pylist():
-                key = tuple(row[name] for name in table.keys)
-                if not by or key not in rows or str(rows[key][by]) <= str(row[by]):
-                    rows[key] = row
-    live = (row for row in rows.values() if row[CHANGE] != "delete")
-    return [{k: v for k, v in row.items() if k not in (POSITION, CHANGE)} for row in live]
+    """Return the rows of a table into which files of messages were ingested."""
+    rules = {"keep": "latest", "latest_by": by, "change_data": "debezium"}
+    with Instance.open(Path(mkdtemp(dir=folder)) / "mice", background=False) as instance:
+        handle = instance.create_table("t", table.schema(*filter(None, (by,))), rules)
+        for number, file in enumerate(files):
+            path = folder / f"{number}.jsonl"
+            path.write_text("".join(file))
+            handle.ingest(path).wait()
+            if number == 2:
+                instance.compact("t", everything=True)
+                instance.wait()
+        names = [field.name for field in table.schema().fields]
+        return handle.query(columns=names).to_arrow().to_pylist()
 
 
 def expected(folder: Path, name: str) -> list[dict[str, object]]:
-    path = folder / f"{name}.rows.jsonl"
-    batches = read_source(path, path.name, TABLES[name].schema())
-    return [row for batch in batches for row in batch.to_pylist()]
+    with Instance.open(Path(mkdtemp(dir=folder)) / "mice", background=False) as instance:
+        handle = instance.create_table("t", TABLES[name].schema())
+        handle.ingest(folder / f"{name}.rows.jsonl").wait()
+        return handle.query().to_arrow().to_pylist()
 
 
 def in_order(rows: Sequence[dict[str, object]], table: Mirrored) -> list[dict[str, object]]:
@@ -245,7 +246,7 @@ def test_an_update_of_a_row_with_large_values_is_refused_without_full_identity(
 ) -> None:
     with pytest.raises(RefusedSourceError, match=r"column '(big|bytes)'") as refused:
         newest([lines(folder, form, "public.torn")], TABLES["whole"], tmp_path)
-    assert "REPLICA IDENTITY FULL" in refused.value.hint
+    assert "REPLICA IDENTITY FULL" in str(refused.value)
 
 
 @pytest.mark.parametrize("form", ["described", "plain"])

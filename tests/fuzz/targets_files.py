@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
-from dormouse.files.change_data import CHANGE
+from dormouse.files.changes import Changes
 from dormouse.files.formats import read_source
 from dormouse.rows.predicates import parse_predicate
-from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import Primitive
+from dormouse.schema.schema import Schema
 from dormouse.shards.footer import read_footer
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
@@ -109,18 +108,14 @@ _MESSAGES = [
     _CELLS[0] | {"__deleted": "false", "__op": "u", "__source_sequence": '["1","2"]'},
     {"data": _CELLS[0], "metadata": {"record-type": "data", "operation": "update"}},
 ]  # fmt: skip
-_CHANGED = Schema(
-    EVERY_TYPE.row_keys,
-    EVERY_TYPE.sort_keys,
-    (*EVERY_TYPE.values, Field(CHANGE, Primitive.STRING)),
-)
+_CHANGED = Schema(EVERY_TYPE.row_keys, (), EVERY_TYPE.values)
 
 
 def _message(form: str, body: bytes) -> None:
     local = _folder() / "dropped"
     local.write_bytes(body.replace(b"\n", b" "))
     with refusing(RefusedSourceError):
-        for batch in read_source(local, "x.json", _CHANGED, changes=(form, "")):
+        for batch in read_source(local, "x.json", _CHANGED, changes=Changes(_CHANGED, "", form)):
             batch.validate(full=True)
 
 

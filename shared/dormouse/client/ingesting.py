@@ -40,13 +40,13 @@ from dormouse.features.batch_files import (
     remembered_ids,
 )
 from dormouse.files.cells import Row, check_row_names, rows_to_batch, with_fitting_keys
+from dormouse.files.changes import changes_in_files
 from dormouse.files.frames import Frame, how_to_frame, is_frame, read_frame
 from dormouse.files.inferred import folder_prefix
 from dormouse.files.loader import LocalRows
 from dormouse.log.sources import ingested_of
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
-from dormouse.rows.latest import changes_in_files
 from dormouse.schema.schema import Schema
 from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import (

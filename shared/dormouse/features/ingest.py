@@ -22,6 +22,7 @@ from msgspec import structs
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.batch_files import look_up_sources
+from dormouse.files.changes import changes_in_files
 from dormouse.files.loader import (
     Begins,
     Loaded,
@@ -49,7 +50,6 @@ from dormouse.jobs import (
 from dormouse.keys import Key
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
-from dormouse.rows.latest import changes_in_files
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.schema.schema import TOMBSTONE, Schema
 from dormouse.schema.types import Primitive

@@ -34,15 +34,13 @@ from dormouse.files.change_values import (
     is_left_out,
     may_leave_out,
 )
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import CHANGE, Field, Schema
 from dormouse.schema.types import Primitive
 
 _READ, _DELETED_ROW, _WRITTEN = range(3)
 """The order of changes at one position. The first change after a snapshot can have the position of
 that; and delete and create of a key that changed have one, and may be of one key here.
 """
-CHANGE = "_change"
-"""The column that says what a row of a file is: insert, update or delete."""
 FULL_HINT = "ALTER TABLE … REPLICA IDENTITY FULL in the source, and a new snapshot of the row"
 _WHOLE_HINT = (
     "drop columns from the table that the source does not have any more; if it got the column "
@@ -88,7 +86,7 @@ class ChangeData:
     ) -> None:
         """Read messages of a form: ``debezium`` or ``dms``."""
         self._latest_by = latest_by
-        self._filled = {CHANGE, latest_by} if latest_by else {CHANGE}
+        self._filled = {CHANGE.name, latest_by} if latest_by else {CHANGE.name}
         fields = [f for f in schema.fields if f.name not in self._filled]
         self._names = {f.name: _prefix(f.name) for f in fields if f.name not in given}
         self._keys = [f.name for f in schema.row_keys if f.name not in given]
@@ -173,7 +171,7 @@ class ChangeData:
 
     def _head(self, change: _Change, operation: str, rank: int) -> list[bytes | msgspec.Raw]:
         """Return the names and values that each row begins with."""
-        head: list[bytes | msgspec.Raw] = [f'"{CHANGE}":"{operation}"'.encode()]
+        head: list[bytes | msgspec.Raw] = [f'"{CHANGE.name}":"{operation}"'.encode()]
         if self._latest_by:
             head += _prefix(self._latest_by), f'"{change.position}-{rank}"'.encode()
         return head
@@ -422,7 +420,8 @@ def _truncated(position: str) -> UnfitError:
 OPERATION = "Op"
 """The column of files that AWS DMS writes to S3: I, U or D."""
 _SEQUENCE = re.compile(r"[0-9]{35}")
-_FIRST = "0" * 35
+FIRST = "0" * 35
+"""The position of what a full load has."""
 _DMS_OPERATIONS = {"load": "insert", "insert": "insert", "update": "update", "delete": "delete"}
 _SEQUENCE_HINT = (
     "add a column of this name to the task by a transformation rule, with the expression "
@@ -466,7 +465,7 @@ class _Dms:
         raw = bytes(row.pop(self._latest_by, NULL))
         text = "" if raw == NULL else _text.decode(raw)
         if operation == "load" and not text:
-            return _FIRST
+            return FIRST
         if not _SEQUENCE.fullmatch(text):
             raise UnfitError(
                 "it is no change sequence of 35 digits",

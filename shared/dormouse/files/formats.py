@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -30,6 +30,7 @@ from dormouse.errors import InvalidRequestError, RefusedSourceError, is_panic
 from dormouse.files.casting import unreadable
 from dormouse.files.cells import with_fitting_keys
 from dormouse.files.change_data import ChangeData
+from dormouse.files.changes import Changes
 from dormouse.files.inferred import (
     JsonColumns,
     TextColumn,
@@ -182,33 +183,36 @@ def read_source(
     dialect: CsvDialect | None = None,
     arrivals: Arrivals | None = None,
     rejects: Rejects | None = None,
-    convert: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = lambda rows: rows,
-    changes: tuple[str, str] = ("", ""),
+    changes: Changes | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file as ``arrow_schema(schema)``, or as `convert` makes of these; its
-    format is chosen by the suffix of `key`, whose folders may give values of columns
-    (`path_columns`).
+    """Yield the rows of a file as ``arrow_schema(schema)``, or with `changes`, if its table keeps
+    the latest rows, as `Changes.stored`; its format is chosen by the suffix of `key`, whose folders
+    may give values of columns (`path_columns`).
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. With
     `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,
-    records of CSV and JSON that cannot be read or do not fit are left out. `changes` are the form
-    of change data that JSON lines are, and the column for positions (`change_data`, `latest_by`).
+    records of CSV and JSON that cannot be read or do not fit are left out.
 
     Raises:
         RefusedSourceError: the format is unknown, the file is damaged, a column is missing, unknown
             or of the wrong type, a value is invalid or null, or a row key is too large. It is
             raised before the first batch or between batches.
     """
+    if changes is not None:
+        schema = changes.file_schema
     file = LocalFile(local, arrivals)
     values = path_values(key, schema)
     read = without_required(schema, values) if values else schema
-    messages = ChangeData(changes[0], schema, changes[1], values) if changes[0] else None
+    messages = None
+    if changes is not None and changes.form:
+        messages = ChangeData(changes.form, changes.schema, changes.by, values)
     if messages is not None and rejects is not None:
         raise RefusedSourceError("no rows of change data can be left out", hint=_NO_SKIP_HINT)
 
     def finished(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         placed = with_path_values(batches, schema, values) if values else batches
-        return convert(with_fitting_keys(placed, schema))
+        fitting = with_fitting_keys(placed, schema)
+        return fitting if changes is None else changes.stored(fitting)
 
     if rejects is not None and format_of(key)[0] not in _BINARY:
         finish: Finish = lambda batch: next(finished(iter([batch])))  # noqa: E731

@@ -19,11 +19,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
+from dormouse.files.changes import Changes, changes_in_files
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects
 from dormouse.keys import Key
 from dormouse.ports import Arrivals, Sources, Storage
-from dormouse.rows.latest import Changes, changes_in_files
 from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.state.sources import Source, on_error_of
@@ -140,11 +140,7 @@ class SourceLoader:
     def _read(
         self, local: Path, key: str, missing: Arrivals | None, rejects: Rejects | None
     ) -> Iterator[pa.RecordBatch]:
-        changes = self._changes
-        if changes is None:
-            return read_source(local, key, self._schema, self._dialect, missing, rejects)
-        schema, convert = changes.file_schema, changes.stored
-        return read_source(local, key, schema, self._dialect, missing, rejects, convert)
+        return read_source(local, key, self._schema, self._dialect, missing, rejects, self._changes)
 
     def _in_order(self, batches: Iterable[pa.RecordBatch], file: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file; in a table that keeps the latest, with their places."""

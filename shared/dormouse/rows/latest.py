@@ -13,7 +13,6 @@ latest rows of some is the latest of all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -21,97 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.types import Array, Tally, arrow_schema
-from dormouse.errors import RefusedSourceError
-from dormouse.files.rejects import refuse_each
+from dormouse.arrow.types import Array, Tally
 from dormouse.rows.predicates import Predicate
-from dormouse.schema.schema import CHANGE, SEQUENCE, TOMBSTONE, Schema
+from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Schema
 from dormouse.schema.types import DecimalType, FieldType, ListType, MapType, Primitive, StructType
-from dormouse.tables.table import Table
 
-CHANGES = ("insert", "update", "delete")
 _NO_TIME, _SINCE_COMMIT = pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64())
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """How files and frames say what becomes of rows, in a table with this schema; `by` is its
-    column `latest_by`, if it has one.
-    """
-
-    schema: Schema
-    by: str = ""
-
-    @property
-    def file_schema(self) -> Schema:
-        """The columns that files and frames may have: a row that deletes needs no other than the
-        keys and `by`.
-        """
-        values = (f if f.name == self.by else replace(f, nullable=True) for f in self.schema.values)
-        return replace(self.schema, values=(*values, CHANGE))
-
-    def stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file or frame with `TOMBSTONE` in place of `CHANGE`; one of 0 is
-        since the commit of its row.
-
-        Raises:
-            RefusedSourceError: as `checked`.
-        """
-        schema = arrow_schema(self.schema.with_values(TOMBSTONE))
-        for batch in self.checked(batches):
-            deletes = _deletes(batch)
-            rows = batch.drop_columns([CHANGE.name])
-            rows = rows.append_column(TOMBSTONE.name, pa.nulls(batch.num_rows, pa.int64()))
-            columns = entombed(rows, deletes, self.schema, self.by, 0).columns
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of a file or frame as they are.
-
-        Raises:
-            RefusedSourceError: a row does none of `CHANGES`; one that deletes has other values than
-                it needs; or one of another kind lacks some. The message says which row, and why.
-        """
-        before = 0
-        for batch in batches:
-            for name, wrong, reason in self._faults(batch):
-                _refuse(name, wrong, reason, before)
-            before += batch.num_rows
-            yield batch
-
-    def _faults(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Array, str]]:
-        """Yield columns with the rows that are wrong there, and why."""
-        deletes, change = _deletes(batch), batch.column(CHANGE.name)
-        known = pc.or_(pc.is_null(change), pc.is_in(change, pa.array(CHANGES)))
-        yield CHANGE.name, pc.invert(known), f"it is none of {', '.join(CHANGES)}"
-        for field in self.schema.values:
-            cells = batch.column(field.name)
-            if field.name != self.by:
-                filled = pc.and_(deletes, pc.is_valid(cells))
-                yield field.name, filled, "a row that deletes has only the keys and latest_by"
-            if not field.nullable and cells.null_count:
-                missing = pc.and_(pc.invert(deletes), pc.is_null(cells))
-                yield field.name, missing, "there is no value, and the column cannot be null"
-
-
-def changes_in_files(table: Table) -> Changes | None:
-    """Return how files say what becomes of rows of a table; None if it keeps all rows."""
-    properties = table.properties
-    return Changes(table.schema, properties.latest_by) if properties.keep == "latest" else None
-
-
-def _deletes(batch: pa.RecordBatch) -> Array:
-    found = pc.equal(batch.column(CHANGE.name), pa.scalar("delete"))
-    return found.fill_null(False)
-
-
-def _refuse(column: str, wrong: Array, reason: str, before: int) -> None:
-    def check(row: int) -> None:
-        if wrong[row].as_py():
-            raise RefusedSourceError(f"row {before + row + 1}, column {column!r}: {reason}")
-
-    if pc.any(wrong).as_py():
-        refuse_each(range(len(wrong)), check)
 
 
 def with_tombstones(

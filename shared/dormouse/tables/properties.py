@@ -18,7 +18,7 @@ from msgspec import Meta
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.keys import INT64_MAX
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import KEY_TYPES, is_key_type, show_type
+from dormouse.schema.types import KEY_TYPES, Primitive, is_key_type, show_type
 from dormouse.stored.decoding import convert_plain
 
 
@@ -526,8 +526,17 @@ def check_change_data(schema: Schema, properties: Properties) -> None:
             "change_data: no change may be left out, and ingest_on_error is skip",
             hint="set ingest_on_error=refuse",
         )
-    # The place for what `keep` and `latest_by` must be: keep=latest, and latest_by empty or a
-    # column of type string that is no row key.
+    if properties.keep != "latest" or schema.sort_keys:
+        raise InvalidRequestError(
+            "change_data is for tables with keep=latest, whose keys are all row keys",
+            hint="create a table for it; messages that delete say the row keys",
+        )
+    by = properties.latest_by
+    if by and schema.field_named(by).type is not Primitive.STRING:
+        raise InvalidRequestError(
+            f"change_data: the column {by!r} is for positions, and is not of type string",
+            hint="name another one in latest_by, or none: then the order of commits counts",
+        )
 
 
 # The CSV dialect of a table's files: separator, quote, header, and the text of a null.

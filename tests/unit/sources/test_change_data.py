@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.files.change_data import CHANGE, ChangeData, operations
+from dormouse.files.change_data import ChangeData, operations
+from dormouse.files.changes import Changes
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import Rejects
 from dormouse.schema.schema import Field, Schema, parse_schema
@@ -93,11 +94,15 @@ def test_each_operation_becomes_a_row_with_the_position_of_its_change() -> None:
     row = {"id": 1, "n": 9, "name": "Hazel"}
     at = "00000000000024502840-00000000000024502944"
     for op, change, rank in (("c", "insert", 2), ("r", "insert", 0), ("u", "update", 2)):
-        assert flat(event(op, row)) == [{CHANGE: change, "position": f"{at}-{rank}"} | row]
+        assert flat(event(op, row)) == [{"_change": change, "position": f"{at}-{rank}"} | row]
 
 
 def test_a_delete_has_the_key_alone_whatever_the_source_says_of_the_row_before() -> None:
-    deleted = {CHANGE: "delete", "position": "00000000000024502840-00000000000024502944-1", "id": 1}
+    deleted = {
+        "_change": "delete",
+        "position": "00000000000024502840-00000000000024502944-1",
+        "id": 1,
+    }
     for before in ({"id": 1}, NULL_BEFORE_FULL_IDENTITY, {"id": 1, "n": 9, "name": PLACEHOLDER}):
         assert flat(event("d", before=before)) == [deleted]
 
@@ -152,10 +157,10 @@ def test_a_changed_row_key_is_a_delete_of_the_old_one_and_a_row() -> None:
     """Row keys may be other columns than the source's primary key, whose changes are two events."""
     table = parse_schema("owner:string, id:long, position:string", ["owner", "id"], [])
     found = flat(event("u", {"owner": "b", "id": 1}, {"owner": "a", "id": 1}), table=table)
-    assert [(row[CHANGE], row["owner"]) for row in found] == [("delete", "a"), ("update", "b")]
+    assert [(row["_change"], row["owner"]) for row in found] == [("delete", "a"), ("update", "b")]
     assert found[0]["position"] < found[1]["position"]
     same = flat(event("u", {"owner": "b", "id": 1}, {"owner": "b", "id": 1}), table=table)
-    assert [row[CHANGE] for row in same] == ["update"]
+    assert [row["_change"] for row in same] == ["update"]
 
 
 # The order of changes.
@@ -292,7 +297,7 @@ def test_a_change_that_lacks_a_column_is_refused(op: str) -> None:
         event("d", before={"id": None, "n": 1}),
         event("u", {"id": None, "n": 1, "name": ""}),
         event("u", {"id": 1, "n": 1, "name": "", "position": "x"}),
-        event("u", {"id": 1, "n": 1, "name": "", CHANGE: "delete"}),
+        event("u", {"id": 1, "n": 1, "name": "", "_change": "delete"}),
         event("u", [1]),
         FLAT | {"__deleted": "maybe", "__op": "u"},
         FLAT | {"__deleted": "false"},
@@ -515,25 +520,25 @@ def test_messages_of_dms_become_rows() -> None:
     row = {"id": 42, "age": 33, "attributes": '{"foo": "bar"}'}
     with_order = row | {"seq": SEQUENCE}
     at = {"seq": f"{SEQUENCE}-2"}
-    assert of_dms(dms("insert", with_order)) == [{CHANGE: "insert"} | at | row]
+    assert of_dms(dms("insert", with_order)) == [{"_change": "insert"} | at | row]
     image = {"before-image": {}}
-    assert of_dms(dms("update", with_order, **image)) == [{CHANGE: "update"} | at | row]
+    assert of_dms(dms("update", with_order, **image)) == [{"_change": "update"} | at | row]
     gone = {"id": 42, "age": None, "attributes": None, "seq": SEQUENCE}
-    assert of_dms(dms("delete", gone)) == [{CHANGE: "delete", "seq": f"{SEQUENCE}-1", "id": 42}]
+    assert of_dms(dms("delete", gone)) == [{"_change": "delete", "seq": f"{SEQUENCE}-1", "id": 42}]
 
 
 def test_a_full_load_of_dms_is_before_all_changes() -> None:
     for order in ({"seq": ""}, {"seq": None}, {}):
         row = {"id": 42, "age": 1, "attributes": None} | order
         (found,) = of_dms(dms("load", row))
-        assert found[CHANGE] == "insert"
+        assert found["_change"] == "insert"
         assert found["seq"] < f"{SEQUENCE}-0"
 
 
 def test_a_key_that_dms_changed_is_a_delete_of_the_old_one_and_a_row() -> None:
     row = {"id": 45, "age": 31, "attributes": None, "seq": SEQUENCE}
     found = of_dms(dms("update", row, **{"before-image": {"id": 46}}))
-    assert [(r[CHANGE], r["id"], r["seq"][-2:]) for r in found] == [
+    assert [(r["_change"], r["id"], r["seq"][-2:]) for r in found] == [
         ("delete", 46, "-1"),
         ("update", 45, "-2"),
     ]
@@ -605,27 +610,24 @@ def rows_of(
     """Return the rows of a file of messages, with their changes; `table` is without that column."""
     path = folder / "messages"
     path.write_bytes(b"".join(json.dumps(m).encode() + b"\n" for m in messages))
-    nullable = tuple(Field(f.name, f.type, nullable=True, unit=f.unit) for f in table.values)
-    change = Field(CHANGE, Primitive.STRING)
-    schema = Schema(table.row_keys, table.sort_keys, (*nullable, change))
     by = "position" if any(f.name == "position" for f in table.fields) else ""
-    batches = read_source(path, key, schema, changes=("debezium", by), **how)
+    batches = read_source(path, key, table, changes=Changes(table, by, "debezium"), **how)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
 def test_a_file_of_messages_is_read_as_rows(tmp_path: Path) -> None:
     messages = [event("c", {"id": 1, "n": 9, "name": "Hazel"}), None, event("d", before={"id": 1})]
     found = rows_of(messages, TABLE, tmp_path)
-    assert [(row["id"], row["n"], row[CHANGE]) for row in found] == [
-        (1, 9, "insert"),
-        (1, None, "delete"),
+    assert [(row["id"], row["n"], row["_tombstone"]) for row in found] == [
+        (1, 9, None),
+        (1, None, 0),
     ]
 
 
 def test_a_column_in_the_name_of_a_folder_may_be_missing_from_messages(tmp_path: Path) -> None:
     table = parse_schema("id:long, n:long", ["id"], [])
     found = rows_of([event("d", before={"n": 1})], table, tmp_path, "t/id=7/a.jsonl")
-    assert [(row["id"], row[CHANGE]) for row in found] == [(7, "delete")]
+    assert [(row["id"], row["_tombstone"]) for row in found] == [(7, 0)]
 
 
 def test_a_column_that_the_table_does_not_have_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -677,7 +679,7 @@ def check_any_line(form: str, line: bytes) -> None:
     try:
         for _, row in ChangeData(form, _WIDE, "position").lines([(7, line)]):
             text = row.decode(errors="replace")  # the reader of rows refuses what is no UTF-8
-            assert json.loads(text)[CHANGE] in ("insert", "update", "delete")
+            assert json.loads(text)["_change"] in ("insert", "update", "delete")
     except RefusedSourceError as error:
         assert "line 7" in str(error)
 

@@ -391,9 +391,9 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
     Raises:
         RefusedSourceError: they do not fit the table, and why.
     """
+    from dormouse.files.changes import changes_in_files
     from dormouse.files.formats import counted_reading, read_source
     from dormouse.files.rejects import Rejects
-    from dormouse.rows.latest import changes_in_files
 
     rejects = Rejects("the rows")
     skips = table.properties.ingest_on_error == "skip"
@@ -402,10 +402,14 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
         with counted_reading(path):
-            schema = changes.file_schema if (changes := changes_in_files(table)) else table.schema
-            skipped = rejects if skips else None
-            batches = read_source(path, path.name, schema, dialect, rejects=skipped)
-            batches = changes.checked(batches) if changes else batches
+            batches = read_source(
+                path,
+                path.name,
+                table.schema,
+                dialect,
+                rejects=rejects if skips else None,
+                changes=changes_in_files(table),
+            )
             rows = sum(batch.num_rows for batch in batches)
     rejects.check(rows)
     return RowsRead(rows, rejects.rows, tuple(rejects.reasons))

@@ -19,9 +19,7 @@ def rows_of(seed: int) -> list[tuple[int, int, int]]:
     """Return rows of ascending ids, of which some have several, in any order."""
     draw = random.Random(seed)
     found = [(n, n, draw.randrange(1000)) for n in range(2000)]
-    found += [
-        (n, n, draw.randrange(1000)) for n in draw.choices(range(2000), k=200)
-    ]
+    found += [(n, n, draw.randrange(1000)) for n in draw.choices(range(2000), k=200)]
     return sorted(found, key=lambda row: (row[0], draw.random()))
 
 

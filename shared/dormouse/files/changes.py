@@ -1,0 +1,145 @@
+"""What rows of files and frames do to a table that keeps the latest ones: insert, update, delete.
+
+A column `_change` says it, or the form of the file, as that of the messages of `change_data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dormouse.arrow.types import Array, arrow_schema
+from dormouse.errors import RefusedSourceError
+from dormouse.files.change_data import FIRST, OPERATION, operations
+from dormouse.files.rejects import refuse_each
+from dormouse.rows.latest import entombed
+from dormouse.schema.schema import CHANGE, TOMBSTONE, Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.tables.table import Table
+
+CHANGES = ("insert", "update", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How files and frames say what becomes of rows, in a table with this schema; `by` is its
+    column `latest_by`, if it has one, and `form` its property `change_data`.
+    """
+
+    schema: Schema
+    by: str = ""
+    form: str = ""
+
+    @property
+    def file_schema(self) -> Schema:
+        """The columns that files and frames may have: a row that deletes needs no other than the
+        keys and `by`.
+        """
+        is_dms = self.form == "dms"  # of which a full load has no order
+        values = (
+            f if f.name == self.by and not is_dms else replace(f, nullable=True)
+            for f in self.schema.values
+        )
+        operation = (Field(OPERATION, Primitive.STRING, nullable=True),) if is_dms else ()
+        return replace(self.schema, values=(*values, *operation, CHANGE))
+
+    def stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file or frame with `TOMBSTONE` in place of `CHANGE`; one of 0 is
+        since the commit of its row.
+
+        Raises:
+            RefusedSourceError: as `checked`.
+        """
+        schema = arrow_schema(self.schema.with_values(TOMBSTONE))
+        for batch in self.checked(batches):
+            deletes = _deletes(batch)
+            rows = batch.drop_columns([CHANGE.name])
+            rows = rows.append_column(TOMBSTONE.name, pa.nulls(batch.num_rows, pa.int64()))
+            columns = entombed(rows, deletes, self.schema, self.by, 0).columns
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of a file or frame as they are.
+
+        Raises:
+            RefusedSourceError: a row does none of `CHANGES`; one that deletes has other values than
+                it needs; or one of another kind lacks some. The message says which row, and why.
+        """
+        before = 0
+        for batch in batches:
+            if self.form == "dms":
+                batch = self._with_operations(batch, before)  # noqa: PLW2901
+            for name, wrong, reason in self._faults(batch):
+                _refuse(name, wrong, reason, before)
+            before += batch.num_rows
+            yield batch
+
+    def _with_operations(self, batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        """Return rows of AWS DMS with `CHANGE`, and with positions as its messages have them: rows
+        of files say an operation, and of rows that they delete also what they were.
+        """
+        at = batch.schema.get_field_index(OPERATION)
+        if at < 0:
+            return batch
+        operation = batch.column(at)
+        batch = batch.drop_columns([OPERATION])
+        if operation.null_count == batch.num_rows:  # messages, or a full load
+            deletes = _deletes(batch)
+            change = batch.column(CHANGE.name)
+        else:
+            change = operations(operation, lambda row: f"row {before + row + 1}")
+            deletes = pc.equal(change, pa.scalar("delete"))
+        is_message = pc.is_valid(batch.column(CHANGE.name))
+
+        def column(name: str, cells: Any) -> Any:
+            if name == CHANGE.name:
+                return change
+            if name == self.by:
+                rank = pc.if_else(deletes, pa.scalar("-1"), pa.scalar("-2"))
+                placed = pc.binary_join_element_wise(cells.fill_null(FIRST), rank, "")
+                return pc.if_else(is_message, cells, placed)
+            is_key = name in {field.name for field in self.schema.keys}
+            return cells if is_key else pc.if_else(deletes, pa.scalar(None, cells.type), cells)
+
+        columns = [column(*each) for each in zip(batch.schema.names, batch.columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def _faults(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Array, str]]:
+        """Yield columns with the rows that are wrong there, and why."""
+        deletes, change = _deletes(batch), batch.column(CHANGE.name)
+        known = pc.or_(pc.is_null(change), pc.is_in(change, pa.array(CHANGES)))
+        yield CHANGE.name, pc.invert(known), f"it is none of {', '.join(CHANGES)}"
+        for field in self.schema.values:
+            cells = batch.column(field.name)
+            if field.name != self.by:
+                filled = pc.and_(deletes, pc.is_valid(cells))
+                yield field.name, filled, "a row that deletes has only the keys and latest_by"
+            if not field.nullable and cells.null_count:
+                missing = pc.and_(pc.invert(deletes), pc.is_null(cells))
+                yield field.name, missing, "there is no value, and the column cannot be null"
+
+
+def changes_in_files(table: Table) -> Changes | None:
+    """Return how files say what becomes of rows of a table; None if it keeps all rows."""
+    properties = table.properties
+    if properties.keep == "all":
+        return None
+    return Changes(table.schema, properties.latest_by, properties.change_data)
+
+
+def _deletes(batch: pa.RecordBatch) -> Array:
+    found = pc.equal(batch.column(CHANGE.name), pa.scalar("delete"))
+    return found.fill_null(False)
+
+
+def _refuse(column: str, wrong: Array, reason: str, before: int) -> None:
+    def check(row: int) -> None:
+        if wrong[row].as_py():
+            raise RefusedSourceError(f"row {before + row + 1}, column {column!r}: {reason}")
+
+    if pc.any(wrong).as_py():
+        refuse_each(range(len(wrong)), check)
