@@ -176,7 +176,7 @@ def _takes_all(state: TableState, partition: str, inputs: Sequence[str]) -> bool
     """Return whether no other shard than the inputs can have rows of a leaf's keys."""
     above = any(each in state.references for each in state.partitions.ancestors(partition))
     is_leaf = state.partitions.get(partition).is_leaf
-    return is_leaf and not above and len(state.references_in(partition)) == len(inputs)
+    return is_leaf and not above and len(state.references[partition].by_shard) == len(inputs)
 
 
 def _numbered(new: NewShard, number: int) -> NewShard:
