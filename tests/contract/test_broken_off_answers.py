@@ -21,7 +21,7 @@ from dormouse.aws.queues import SqsOutbox
 from dormouse.aws.storage import S3Sources, S3Storage
 from dormouse.aws.uploads import S3IngestBucket
 from dormouse.errors import OutcomeUnknownError, UnavailableError
-from dormouse.items.tracker import ItemTracker, put_record
+from dormouse.items.records import ItemTracker, put_record
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.state.jobs import JobRecord

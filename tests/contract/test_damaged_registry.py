@@ -13,7 +13,7 @@ from dormouse.access import AccessRule
 from dormouse.errors import AlreadyExistsError, CorruptDataError, DamagedEntryError
 from dormouse.items import store
 from dormouse.items.store import Item, Key
-from dormouse.items.table_repair import Repair
+from dormouse.items.tables import Repair
 from dormouse.tables.table import Table, Tombstone
 from tests.contract.mocked_aws import mocked_aws
 from tests.contract.test_tables import STONE, A, DynamoTables, deleting, offline, registry

@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.folder.sqlite import Database, SqliteItems
-from dormouse.items.pins import ItemPins
+from dormouse.items.records import ItemPins
 from dormouse.log.pages import Pins
 from dormouse.state.versions import OwnerKind, Pin, PinOwner
 from tests.contract.folders import database_in

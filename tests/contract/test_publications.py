@@ -12,7 +12,7 @@ from dormouse.aws.items import DynamoItems
 from dormouse.errors import CorruptDataError
 from dormouse.folder.publications import FolderPublications
 from dormouse.folder.sqlite import SqliteItems
-from dormouse.items.publications import ItemPublications
+from dormouse.items.records import ItemPublications
 from dormouse.ports import Publications
 from dormouse.state.versions import Checkpoint, PublicationRecord
 from tests.contract.folders import database_in

@@ -11,7 +11,7 @@ import pytest
 from dormouse.aws.items import DynamoItems, attributes_of, item_of
 from dormouse.errors import CorruptDataError
 from dormouse.folder.sqlite import SqliteItems
-from dormouse.items.tracker import ItemTracker, put_record, record_of
+from dormouse.items.records import ItemTracker, put_record, record_of
 from dormouse.ports import NO_TABLE, Tracker
 from dormouse.state.jobs import (
     DAMAGED,

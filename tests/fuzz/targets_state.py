@@ -13,8 +13,9 @@ from dormouse.aws.items import KEYS, DynamoItems, attributes_of, item_of
 from dormouse.errors import CorruptDataError
 from dormouse.items.blobs import ItemBlobs
 from dormouse.items.pages import page_key, put_head
+from dormouse.items.records import put_record, record_of
 from dormouse.items.store import IDS, MARK, Key, Put, Space, put
-from dormouse.items.table_items import (
+from dormouse.items.tables import (
     INSTANCE,
     id_key,
     settings_body,
@@ -22,7 +23,6 @@ from dormouse.items.table_items import (
     table_body,
     table_of,
 )
-from dormouse.items.tracker import put_record, record_of
 from dormouse.log import deltas as codec_delta
 from dormouse.log import increments as codec_increment
 from dormouse.log import segments as codec_segment

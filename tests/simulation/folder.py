@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 
 from dormouse.folder.sqlite import Database, SqliteItems
+from dormouse.items.records import REQUESTS, ItemTracker
 from dormouse.items.store import Change, Delete, put
-from dormouse.items.table_items import copy_key, id_key, name_key, table_body
-from dormouse.items.tables import ItemTables
-from dormouse.items.tracker import REQUESTS, ItemTracker
+from dormouse.items.tables import ItemTables, copy_key, id_key, name_key, table_body
 from dormouse.state.jobs import JobEvent, JobRecord, Tracked, fold_event
 from dormouse.tables.table import Table, Tombstone
 

@@ -38,7 +38,7 @@ from dormouse.folder.publications import FolderPublications
 from dormouse.folder.sqlite import SqliteItems
 from dormouse.folder.state_store import FolderStateStore
 from dormouse.items.blobs import ItemStateStore
-from dormouse.items.publications import ItemPublications
+from dormouse.items.records import ItemPublications
 from dormouse.log.engine import Options
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode

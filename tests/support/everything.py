@@ -32,8 +32,8 @@ from dormouse.features.purge import (
 from dormouse.features.requests import request_key, request_left_path
 from dormouse.items import blobs as state_store
 from dormouse.items.blobs import ItemStateStore
+from dormouse.items.records import ItemTracker
 from dormouse.items.tables import ItemTables
-from dormouse.items.tracker import ItemTracker
 from dormouse.jobs import set_aside
 from dormouse.log import compaction
 from dormouse.log.compaction import CompactionPolicy

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from dormouse.items.pages import ItemPages
-from dormouse.items.pins import ItemPins
+from dormouse.items.records import ItemPins
 from dormouse.items.store import ItemStore
 from dormouse.log.pages import Head, Page
 from tests.support.memory_items import MemoryItems

@@ -20,7 +20,7 @@ from dormouse.features.export import export_id_of
 from dormouse.features.purge import purge_id_of
 from dormouse.features.seal_sources import seal_sources
 from dormouse.features.sweep import sweep
-from dormouse.items.publications import ItemPublications
+from dormouse.items.records import ItemPublications
 from dormouse.keys import KeyRange
 from dormouse.log.engine import Options
 from dormouse.messages.requests import (

@@ -22,10 +22,9 @@ from dormouse.aws.items import DynamoItems
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues
 from dormouse.aws.reader_access import S3ReaderAccess
 from dormouse.aws.storage import S3Sources, S3Storage
-from dormouse.items.publications import ItemPublications
+from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import Space
 from dormouse.items.tables import ItemTables
-from dormouse.items.tracker import ItemTracker
 from dormouse.ports import Metrics, NoMetrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state.store import CommitReport, StateStore

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dormouse.folder.sqlite import SqliteItems
-from dormouse.items.publications import ItemPublications
+from dormouse.items.records import ItemPublications
 from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import METADATA_SUFFIX, VERSION_HINT, iceberg_metadata_path
 

@@ -26,8 +26,8 @@ from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
 from dormouse.folder.spark import SparkRuns, SparkWorker, Submit
 from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.folder.worker import Background, Schedule, Worker
+from dormouse.items.records import ItemTracker
 from dormouse.items.tables import ItemTables
-from dormouse.items.tracker import ItemTracker
 from dormouse.ports import Services, Sources, Storage
 from dormouse.settings import DEFAULT_MEMORY_BYTES
 from dormouse.state.store import StateStore

@@ -1,9 +1,8 @@
-"""Small items, written conditionally: registry, tracker, pins, publications, logs, blobs of states.
+"""Small items, written conditionally: registry, records, logs, blobs of states.
 
 - `store`: the port `ItemStore`, which DynamoDB and SQLite implement, and the checksums of items.
-- `tables`, `table_items`, `table_repair`, `tombstones`: the registry of tables.
-- `tracker`: the records of jobs.
-- `pages`, `packed_manifest`, `pins`: the log of each table's state, and the pins of its versions.
+- `tables`, `tombstones`: the registry of tables.
+- `records`: the records of jobs, the pins of versions, what is published for readers of Iceberg.
+- `pages`: the log of each table's state.
 - `blobs`: deltas, segments and snapshots, and the state store of items alone.
-- `publications`: what is published for readers of Iceberg.
 """

@@ -1,4 +1,4 @@
-"""The log pages of all tables: `statestore.log.pages.Pages`.
+"""The log pages of all tables: `log.pages.Pages`.
 
 Each method is one write, whose condition decides it. Items:
 
@@ -8,16 +8,23 @@ Each method is one write, whose condition decides it. Items:
   times 16 bytes. The zero is the log's epoch. 64 pages share an owner, so that heat moves on in
   DynamoDB as the log grows.
 
-Beside them are the pins (`pins`).
+The manifest is MessagePack without names, with differences instead of versions. The head is written
+once a page, and by maintenance. DynamoDB charges a write by the kilobyte, so that the head should
+stay below one: packed, an entry takes 25 to 38 bytes, as a map of DynamoDB up to twice as many.
+
+Beside them are the pins (`records`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import msgspec
 
 from dormouse.errors import CorruptDataError
-from dormouse.items.packed_manifest import packed_manifest, unpacked_manifest
-from dormouse.items.pins import ItemPins
+from dormouse.items.records import ItemPins
 from dormouse.items.store import (
     ABSENT,
     IDS,
@@ -33,12 +40,33 @@ from dormouse.items.store import (
     has,
     ids_of,
 )
-from dormouse.log.pages import PAGE_CAPACITY, Head, Manifest, Page
+from dormouse.log.pages import (
+    PAGE_CAPACITY,
+    Head,
+    Increment,
+    IndexPlace,
+    Manifest,
+    Page,
+    Segment,
+    Snapshot,
+)
 from dormouse.state.store import REBUILD
 from dormouse.stored.decoding import raise_corrupt
 
+MANIFEST_FORMAT = 1
 _PAGES_PER_OWNER = 64
 _LAST, _FIRST, _REVISION, _MANIFEST, _CLOSED = "last", "first", "revision", "manifest", "closed"
+_Run = tuple[bytes, int, int, int]
+"""Id, version, time and bytes of a snapshot; or of an increment, which instead says how many
+versions it has: it follows the newest snapshot, or the increment before it."""
+_Segment = tuple[bytes, int, int, tuple[bytes, ...]]
+"""Id, versions and bytes of a segment, which follows the one before it, and what it restores."""
+_Place = tuple[int, int]
+_Packed = tuple[
+    tuple[_Run, ...], tuple[_Run, ...], int, tuple[_Segment, ...], _Place | None, _Place | None
+]
+"""Snapshots, increments, the version that the segments follow, segments; and where the index lies
+of the newest snapshot, and of the newest increment."""
 
 
 class ItemPages:
@@ -176,3 +204,61 @@ def _page(number: int, item: Item) -> Page:
 def _reading(item: Item) -> AbstractContextManager[None]:
     where = f"{item.key.owner}, {item.key.name}"
     return raise_corrupt(f"the item {where} of a table's log is damaged", hint=REBUILD)
+
+
+def packed_manifest(manifest: Manifest) -> bytes:
+    """Return the packed form of all of a manifest but its revision."""
+    packed: _Packed = (
+        tuple((_id(s.id), s.version, s.time_ms, s.size_bytes) for s in manifest.snapshots),
+        tuple(
+            (_id(i.id), i.version - i.after, i.time_ms, i.size_bytes) for i in manifest.increments
+        ),
+        manifest.segments[0].after if manifest.segments else 0,
+        tuple(
+            (_id(s.id), s.version - s.after, s.size_bytes, tuple(map(_id, s.restores)))
+            for s in manifest.segments
+        ),
+        _place(manifest.snapshots[-1:]),
+        _place(manifest.increments[-1:]),
+    )
+    return bytes([MANIFEST_FORMAT]) + msgspec.msgpack.encode(packed)
+
+
+def unpacked_manifest(body: bytes, revision: int) -> Manifest:
+    """Return the manifest of a packed form.
+
+    Raises:
+        CorruptDataError: it is of a later version of Dormouse.
+        ValueError, LookupError: it is not what `packed_manifest` makes.
+    """
+    if body[0] != MANIFEST_FORMAT:
+        raise CorruptDataError(
+            f"the manifest is of format {body[0]}; the one known here is {MANIFEST_FORMAT}",
+            hint="it was written by a later version: upgrade this one",
+        )
+    snapshots, increments, after, segments, *places = msgspec.msgpack.decode(body[1:], type=_Packed)
+    made = [Snapshot(id_.hex(), *numbers) for id_, *numbers in snapshots]
+    follows = made[-1].version if made else 0
+    grown: list[Increment] = []
+    for id_, versions, time_ms, size_bytes in increments:
+        grown.append(Increment(id_.hex(), follows, follows + versions, time_ms, size_bytes))
+        follows += versions
+    cut: list[Segment] = []
+    for id_, versions, size_bytes, restores in segments:
+        end, names = after + versions, tuple(each.hex() for each in restores)
+        cut.append(Segment(id_.hex(), after, end, size_bytes, names))
+        after = end
+    if places[0]:
+        made[-1] = replace(made[-1], index=IndexPlace(*places[0]))
+    if places[1]:
+        grown[-1] = replace(grown[-1], index=IndexPlace(*places[1]))
+    return Manifest(revision, tuple(made), tuple(cut), tuple(grown))
+
+
+def _place(newest: Sequence[Snapshot] | Sequence[Increment]) -> _Place | None:
+    index = newest[0].index if newest else None
+    return (index.size_bytes, index.bytes_after) if index else None
+
+
+def _id(text: str) -> bytes:
+    return bytes.fromhex(text)

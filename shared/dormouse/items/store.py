@@ -218,6 +218,11 @@ def put(key: Key, body: Body, when: If = ANY, *, expires_s: int | None = None) -
     return Put(key, {BODY: body}, when, expires_s)
 
 
+def put_json(key: Key, value: object, when: If = ANY, *, expires_s: int | None = None) -> Put:
+    """Return the change that puts an item of one part, a value as JSON."""
+    return put(key, msgspec.json.encode(value).decode(), when, expires_s=expires_s)
+
+
 class ItemStore(Protocol):
     """Items of many spaces, each call atomic, and each read strongly consistent.
 

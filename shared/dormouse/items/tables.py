@@ -1,8 +1,8 @@
-"""The registry of tables: `ports.Tables`.
+"""The registry of tables: `ports.Tables`, whose errors are described there.
 
 Items for each table, written and deleted together: ``name#<name>`` with the id, so that a name
 belongs to one table; ``id#<id>`` with all the rest; and ``copy#id#<id>``, the same once more, from
-which `table_repair` brings back what is damaged. The item ``instance``, and its copy, hold the
+which `Repair` brings back what is damaged. The item ``instance``, and its copy, hold the
 properties that tables have unless their own say otherwise; ``access``, and its copy, the access
 rules.
 
@@ -12,12 +12,15 @@ deletion: each is put in a transaction that checks for the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from typing import TypeVar
 
-from dormouse.access import AccessRules, dump_rules
+import msgspec
+
+from dormouse.access import AccessRules, dump_rules, load_rules
 from dormouse.errors import (
     AlreadyExistsError,
     ContendedError,
@@ -33,35 +36,25 @@ from dormouse.items.store import (
     Item,
     ItemStore,
     Key,
+    has,
     put,
     unchanged,
 )
-from dormouse.items.table_items import (
-    ACCESS,
-    COPY,
-    ID,
-    INSTANCE,
-    NAME,
-    Settings,
-    copy_key,
-    id_key,
-    id_named,
-    lost,
-    name_key,
-    rules_of,
-    settings_body,
-    settings_of,
-    table_body,
-    table_of,
-)
-from dormouse.items.table_repair import Repair
 from dormouse.items.tombstones import ItemTombstones
-from dormouse.tables.table import Table, Tombstone, can_be_name, with_applied_request
+from dormouse.schema.schema import Schema
+from dormouse.stored.decoding import decode_json, raise_corrupt
+from dormouse.tables.properties import parse_settings
+from dormouse.tables.table import Origin, Table, Tombstone, can_be_name, with_applied_request
 
 _Held = TypeVar("_Held")
 
 ATTEMPTS = 8
 """How often a change starts over because another process changed the same table."""
+NAME, ID, COPY = "name#", "id#", "copy#"
+"""What the owners of names, entries and copies begin with."""
+INSTANCE, ACCESS = Key("tables", "instance"), Key("tables", "access")
+Settings = dict[str, int | str]
+_OF_INSTANCE = {INSTANCE: "the instance's properties", ACCESS: "the access rules"}
 
 
 class ItemTables:
@@ -101,34 +94,51 @@ class ItemTables:
 
     def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
         """Return all readable tables by name, and the damaged entries."""
-        items = self._items.scan("tables", ID, NAME)
+        items = {item.key.owner: item for item in self._items.scan("tables", ID, NAME)}
         defaults, wrong = self._settings(self._get(INSTANCE))
-        survey = _Survey()
-        survey.add(items, defaults)
+        damaged: list[DamagedEntryError] = []
+
+        def readable(read: Callable[..., _Held], *of: object) -> _Held | None:
+            try:
+                return read(*of)
+            except DamagedEntryError as error:
+                damaged.append(error)
+                return None
+
+        ids = {
+            owner.removeprefix(NAME): readable(id_named, item)
+            for owner, item in items.items()
+            if owner.startswith(NAME)
+        }
+        called = {table_id: name for name, table_id in ids.items()}
+        tables = [
+            readable(table_of, item, defaults, called.get(owner.removeprefix(ID), ""))
+            for owner, item in items.items()
+            if owner.startswith(ID)
+        ]
         # A table created or deleted during the listing may seem to lack an item: read it again.
-        for name in survey.without_entry:
-            survey.look(partial(self.named, name))
-        for table in survey.without_name:
-            survey.look(partial(self._found, table))
-        tables = sorted(survey.by_id.values(), key=lambda table: table.name)
-        return tables, [*survey.damaged, *([wrong] if wrong else [])]
+        damaged_names = {error.name for error in damaged}
+        by_id = {table.id: table for table in tables if table}
+        again = [
+            readable(self.named, name)
+            for name, table_id in ids.items()
+            if table_id and ID + table_id not in items
+        ] + [
+            readable(self._found, table)
+            for table in by_id.values()
+            if ids.get(table.name) != table.id and table.name not in damaged_names
+        ]
+        by_id |= {table.id: table for table in again if table}
+        in_order = sorted(by_id.values(), key=lambda table: table.name)
+        return in_order, [*damaged, *([wrong] if wrong else [])]
 
     def repair(self, which: str = "") -> list[str]:
-        """Restore damaged items of one table, or of all; return a description of each.
-
-        Raises:
-            CorruptDataError: some cannot be brought back; all else was.
-        """
+        """Restore damaged items of one table, or of all; return a description of each."""
         items = self._items.scan("tables", ID, NAME, INSTANCE.owner, ACCESS.owner, COPY)
         return Repair(self._items, self._tombstones).repair(items, which)
 
     def create(self, table: Table) -> None:
-        """Add a table; that it was added before, by the same id and name, is no error.
-
-        Raises:
-            AlreadyExistsError: the name is taken by another id, the id by another name, or the id
-                has a tombstone.
-        """
+        """Add a table; that it was added before, by the same id and name, is no error."""
         self._begin_defaults()
         is_new = self._items.write(
             put(name_key(table.name), table.id, ABSENT),
@@ -143,15 +153,7 @@ class ItemTables:
     def change(
         self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
     ) -> Table:
-        """Replace what is kept of a table by what `change` makes of the newest; return that.
-
-        A change for a request whose change was made before is not made again.
-
-        Raises:
-            NotFoundError: there is no such table, or its deletion has begun, which nothing undoes.
-            AlreadyExistsError: it is to have the name of another table.
-            ContendedError: others kept changing the same table; nothing was changed.
-        """
+        """Replace what is kept of a table by what `change` makes of the newest; return that."""
         for _ in range(ATTEMPTS):
             item, instance = self._items.get(id_key(table_id), INSTANCE)
             if item is None:
@@ -172,10 +174,7 @@ class ItemTables:
         raise ContendedError(f"others keep changing table {table_id!r}; try again")
 
     def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
-        """Keep for ever that an id is no table's; return the tombstone it has, the first one put.
-
-        Return None, with nothing done, if the id is registered and not in deletion.
-        """
+        """Keep for ever that an id is no table's; return its tombstone, the first one put."""
         key = id_key(tombstone.table_id)
         for _ in range(ATTEMPTS):
             item = self._get(key)
@@ -196,10 +195,7 @@ class ItemTables:
         return self._tombstones.get(table_id)
 
     def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
-        """Return the tombstones whose deletion began at a time or later, the oldest first.
-
-        Besides, what is wrong with those that are damaged.
-        """
+        """Return the tombstones of deletions since a time, in order, and the damaged ones."""
         return self._tombstones.since(since_ms)
 
     def delete(self, table: Table) -> None:
@@ -215,20 +211,11 @@ class ItemTables:
         raise ContendedError(f"others keep changing table {table.id!r}; try again")
 
     def defaults(self) -> Settings:
-        """Return the properties set for the instance, of their copy where they are damaged.
-
-        Raises:
-            CorruptDataError: both are damaged.
-        """
+        """Return the properties set for the instance, of their copy where they are damaged."""
         return dict(self._settings(self._get(INSTANCE))[0])
 
     def change_defaults(self, change: Callable[[Settings], Settings]) -> Settings:
-        """Replace the properties set for the instance by what `change` makes of them; return that.
-
-        Raises:
-            ContendedError: others kept changing them; nothing was changed.
-            CorruptDataError: what is set is damaged or lost; nothing was changed.
-        """
+        """Replace the properties set for the instance by what `change` makes of them."""
 
         def read(item: Item | None) -> Settings:
             return dict(settings_of(item)) if item else {}
@@ -236,20 +223,11 @@ class ItemTables:
         return self._change(INSTANCE, read, lambda kept: change(kept.copy()), settings_body)
 
     def access_rules(self) -> AccessRules:
-        """Return the access rules of the instance; None if access is by instance.
-
-        Raises:
-            CorruptDataError: they are damaged or lost, so nobody may be let in.
-        """
+        """Return the access rules of the instance; None if access is by instance."""
         return rules_of(self._whole(ACCESS))
 
     def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
-        """Replace the access rules by what `change` makes of them; return that.
-
-        Raises:
-            ContendedError: others kept changing them; nothing was changed.
-            CorruptDataError: they are damaged or lost; nothing was changed.
-        """
+        """Replace the access rules by what `change` makes of them; return that."""
         return self._change(ACCESS, rules_of, change, dump_rules)
 
     def _change(
@@ -359,55 +337,6 @@ class ItemTables:
         return item
 
 
-@dataclass
-class _Survey:
-    """The readable tables, the damaged entries, and names and entries that lack the other."""
-
-    by_id: dict[str, Table] = field(default_factory=dict)
-    damaged: list[DamagedEntryError] = field(default_factory=list)
-    without_entry: list[str] = field(default_factory=list)
-    without_name: list[Table] = field(default_factory=list)
-
-    def add(self, items: Iterable[Item], defaults: Mapping[str, int | str]) -> None:
-        """Survey all names and entries, in whatever order they were listed."""
-        names: list[Item] = []
-        entries: dict[str, Item] = {}
-        for item in items:
-            if item.key.owner.startswith(ID):
-                entries[item.key.owner.removeprefix(ID)] = item
-            else:
-                names.append(item)
-        ids: dict[str, str] = {}
-        for item in names:
-            try:
-                ids[item.key.owner.removeprefix(NAME)] = id_named(item)
-            except DamagedEntryError as error:
-                self.damaged.append(error)
-        called = {table_id: name for name, table_id in ids.items()}
-        for table_id, item in entries.items():
-            try:
-                self.by_id[table_id] = table_of(item, defaults, called.get(table_id, ""))
-            except DamagedEntryError as error:
-                self.damaged.append(error)
-        self.without_entry = [name for name, table_id in ids.items() if table_id not in entries]
-        damaged = {error.name for error in self.damaged}
-        self.without_name = [
-            table
-            for table in self.by_id.values()
-            if ids.get(table.name) != table.id and table.name not in damaged
-        ]
-
-    def look(self, newest: Callable[[], Table | None]) -> None:
-        """Add what a second read of a table returns."""
-        try:
-            found = newest()
-        except DamagedEntryError as error:
-            self.damaged.append(error)
-            return
-        if found is not None:
-            self.by_id[found.id] = found
-
-
 def _with_copy(key: Key, body: str, seen: Item | None) -> tuple[Change, Change]:
     """Return the changes that put an item in the place of the one seen, or of none, and its copy.
 
@@ -415,3 +344,285 @@ def _with_copy(key: Key, body: str, seen: Item | None) -> tuple[Change, Change]:
     """
     copy = put(copy_key(key), body, ABSENT) if seen is None else put(copy_key(key), body)
     return put(key, body, unchanged(seen)), copy
+
+
+class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A table but for its id, which is its place."""
+
+    name: str
+    schema: msgspec.Raw
+    properties: dict[str, int | str]
+    online: bool
+    created_ms: int
+    deleting: bool = False
+    log: str = ""
+    logs: tuple[str, ...] = ()
+    generation: int = 0
+    schema_generation: int = 0
+    reset_ms: int = 0
+    tree: str = ""
+    renamed_ms: int = 0
+    applied_requests: tuple[str, ...] = ()
+    origins: tuple[tuple[str, str], ...] = ()
+    restored: str = ""
+    purged_version: int = 0
+
+
+_STORED_AS_THEY_ARE = set(StoredTable.__struct_fields__) - {"schema", "properties", "origins"}
+
+
+def name_key(name: str) -> Key:
+    """Return the key of the item that holds the id of the table of this name."""
+    return Key("tables", NAME + name)
+
+
+def id_key(table_id: str) -> Key:
+    """Return the key of the item that holds all of a table."""
+    return Key("tables", ID + table_id)
+
+
+def copy_key(key: Key) -> Key:
+    """Return the key of the copy of an item."""
+    return Key("tables", COPY + key.owner)
+
+
+def table_body(table: Table) -> str:
+    """Return the stored form of a table."""
+    stored = StoredTable(
+        schema=_schema_body(table.schema),
+        properties=table.settings,
+        origins=tuple((origin.bucket, origin.table_name) for origin in table.origins),
+        **{name: getattr(table, name) for name in _STORED_AS_THEY_ARE},
+    )
+    return msgspec.json.encode(stored).decode()
+
+
+def settings_body(settings: Mapping[str, int | str]) -> str:
+    """Return the stored form of the instance's properties."""
+    return msgspec.json.encode(settings).decode()
+
+
+@lru_cache(maxsize=64)
+def id_named(item: Item) -> str:
+    """Return the id of the table that the item of a name holds.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item.key.owner, name=item.key.owner.removeprefix(NAME)):
+        return item.text()
+
+
+@lru_cache(maxsize=8)
+def settings_of(item: Item) -> Mapping[str, int | str]:
+    """Return the properties an item sets.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item.key.owner):
+        return parse_settings(decode_json(item.text(), dict[str, object]))
+
+
+def rules_of(item: Item | None) -> AccessRules:
+    """Return the access rules that an item holds; None without one.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    if item is None:
+        return None
+    with _read(item.key.owner):
+        return load_rules(item.text())
+
+
+def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> Table:
+    """Return the table an item holds, over the instance's properties.
+
+    `name` is what the table is known to be called, if the item does not say.
+
+    Raises:
+        DamagedEntryError: the item is damaged.
+    """
+    with _read(item.key.owner, name=name, table_id=_table_id(item)):
+        return _table(item, tuple(defaults.items()))
+
+
+def lost(key: Key, *, name: str = "", table_id: str = "") -> DamagedEntryError:
+    """Return the error for a missing item that others depend on."""
+    return DamagedEntryError(
+        f"the registry's item {key.owner!r} is missing",
+        name=name,
+        table_id=table_id,
+        hint=_hint(name or table_id),
+    )
+
+
+@lru_cache(maxsize=64)
+def _table(item: Item, defaults: tuple[tuple[str, int | str], ...]) -> Table:
+    """Return the table of an item: it is read for each request, and rarely changes."""
+    stored = decode_json(item.text(), StoredTable)
+    table = Table(
+        id=_table_id(item),
+        schema=_schema(bytes(stored.schema)),
+        origins=tuple(Origin(*origin) for origin in stored.origins),
+        **{name: getattr(stored, name) for name in _STORED_AS_THEY_ARE},
+    )
+    return table.with_settings(parse_settings(stored.properties), dict(defaults))
+
+
+@lru_cache(maxsize=64)
+def _schema(body: bytes) -> Schema:
+    return Schema.loads(body.decode())
+
+
+@lru_cache(maxsize=64)
+def _schema_body(schema: Schema) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(schema.to_json()))
+
+
+def _table_id(item: Item) -> str:
+    return item.key.owner.removeprefix(COPY).removeprefix(ID)
+
+
+@contextmanager
+def _read(owner: str, *, name: str = "", table_id: str = "") -> Iterator[None]:
+    """Raise what is wrong with an item as DamagedEntryError, with how to bring it back."""
+    try:
+        with raise_corrupt(f"the registry's item {owner!r} cannot be read"):
+            yield
+    except CorruptDataError as error:
+        hint = error.hint or _hint(name or table_id)
+        raise DamagedEntryError(str(error), name=name, table_id=table_id, hint=hint) from error
+
+
+def _hint(which: str) -> str:
+    command = f"dormouse rebuild {which}".rstrip()
+    return f"`{command}` brings it back from the registry's copy"
+
+
+@dataclass
+class Repair:
+    """One repair of the registry: what is damaged becomes what it was, from the copy beside it.
+
+    An entry and its copy are written at once, so either is what the other was. A name is made again
+    of the entry that has it. Each item is put only over the very item that was looked at, and only
+    while its copy is the one that was looked at: any number may do this at once, beside all others,
+    and a table that is deleted meanwhile stays deleted.
+    """
+
+    items: ItemStore
+    tombstones: ItemTombstones
+    repaired: list[str] = field(default_factory=list)
+    hopeless: list[str] = field(default_factory=list)
+    unread: bool = False
+    """Whether neither some entry nor its copy can be read: then its name is unknown."""
+
+    def repair(self, items: Iterable[Item], which: str) -> list[str]:
+        """Mend what of these items is damaged, of the table of this name or id, if one is given.
+
+        Raises:
+            CorruptDataError: some cannot be repaired; all else was.
+        """
+        there = {item.key.owner: item for item in items}
+        entries = {owner.removeprefix(COPY) for owner in there if not owner.startswith(NAME)}
+        tables: dict[str, tuple[Table, str]] = {}
+        for owner in sorted(entries):
+            key = Key("tables", owner)
+            body = self._whole_entry(key, there.get(owner), there.get(COPY + owner), which)
+            if body is not None and owner.startswith(ID):
+                table = _table_in(key, body)
+                tables[table.name] = table, body
+        names = {owner.removeprefix(NAME) for owner in there if owner.startswith(NAME)}
+        for name in sorted({*tables, *names}):
+            found = tables.get(name)
+            if which in ("", name, found[0].id if found else name):
+                self._mend_name(name, found, there.get(NAME + name))
+        if not which:
+            repaired, hopeless = self.tombstones.repair()
+            self.repaired += repaired
+            self.hopeless += hopeless
+        if self.hopeless:
+            raise CorruptDataError(
+                f"of {', '.join(self.hopeless)} the copy is damaged or missing too",
+                hint="restore them from a backup: a folder's dormouse.sqlite; on AWS the table of "
+                "tables in DynamoDB, or that of logs, from a point in time",
+            )
+        return self.repaired
+
+    def _whole_entry(
+        self, key: Key, item: Item | None, copy: Item | None, which: str
+    ) -> str | None:
+        """Return an entry as it should be, and put it, or its copy, where it is damaged."""
+        good_item, good_copy = _is_whole(item), _is_whole(copy)
+        good = item if good_item else copy if good_copy else None
+        body = good.text() if good else None
+        if good_item and good_copy:
+            return body
+        self.unread |= body is None
+        table = _table_in(key, body) if body is not None and key.owner.startswith(ID) else None
+        names = (table.id, table.name) if table else (key.owner.removeprefix(ID),)
+        if which and which not in names:
+            return body
+        if body is None:
+            self.hopeless.append(repr(key.owner))
+        elif good_item:
+            what = f"the copy of {_described(key, table)}"
+            self._write(what, put(copy_key(key), body, unchanged(copy)), Check(key, has(key, body)))
+        else:
+            checks = [Check(copy_key(key), unchanged(copy))]
+            if table is not None and not table.deleting:
+                checks.append(self.tombstones.none_of(table.id))
+            self._write(_described(key, table), put(key, body, unchanged(item)), *checks)
+        return body
+
+    def _mend_name(self, name: str, found: tuple[Table, str] | None, item: Item | None) -> None:
+        """Let a name lead to the table that has it, or nowhere."""
+        key, leads_to = name_key(name), _leads_to(item)
+        if found is not None:
+            table, body = found
+            if leads_to != table.id:
+                entry = id_key(table.id)
+                change = put(key, table.id, unchanged(item))
+                self._write(f"the name {name!r}", change, Check(entry, has(entry, body)))
+        elif item and not leads_to and self.unread:
+            self.hopeless.append(repr(key.owner))
+        elif item and not leads_to:
+            free = Delete(key, unchanged(item))
+            self._write(f"the name {name!r}, which no table has", free)
+
+    def _write(self, what: str, *changes: Change) -> None:
+        if self.items.write(*changes):  # else others changed it just now, which mends it too
+            self.repaired.append(what)
+
+
+def _leads_to(item: Item | None) -> str:
+    try:
+        return id_named(item) if item else ""
+    except CorruptDataError:
+        return ""
+
+
+def _table_in(key: Key, body: str) -> Table:
+    """Return the table of a body that was verified."""
+    return table_of(put(key, body, ABSENT).item(), {})
+
+
+def _is_whole(item: Item | None) -> bool:
+    if item is None:
+        return False
+    owner = item.key.owner.removeprefix(COPY)
+    try:
+        if owner.startswith(ID):
+            table_of(item, {})
+        else:
+            rules_of(item) if owner == ACCESS.owner else settings_of(item)
+    except CorruptDataError:
+        return False
+    return True
+
+
+def _described(key: Key, table: Table | None) -> str:
+    if table is not None:
+        return f"the entry of table {table.name!r}"
+    return _OF_INSTANCE.get(key, f"the item {key.owner!r}")

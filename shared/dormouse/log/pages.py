@@ -24,20 +24,11 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import Protocol
 
-from dormouse.errors import CorruptDataError
 from dormouse.state.versions import Pin, PinOwner
 
 # The stored pins of a table's versions, by owner: a port of `log.pinning`.
 #
-# They are implemented beside the pages of logs, by `items.pins`.
-
-
-def damaged_pin(owner: str, table_id: str) -> CorruptDataError:
-    """Return the error of a stored pin that cannot be read."""
-    return CorruptDataError(
-        f"the pin {owner} of table {table_id} is damaged, so no shard of it can be deleted",
-        hint="remove a tag by `dormouse untag NAME TAG`, and tag the version again",
-    )
+# They are implemented beside the pages of logs, by `items.records`.
 
 
 class Pins(Protocol):

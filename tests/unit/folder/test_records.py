@@ -11,8 +11,8 @@ from dormouse.access import AccessRule
 from dormouse.errors import CorruptDataError, DamagedEntryError
 from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.items.pages import ItemPages
+from dormouse.items.records import ItemTracker
 from dormouse.items.tables import ItemTables
-from dormouse.items.tracker import ItemTracker
 from dormouse.log.pages import LOWEST_ID, Head
 from dormouse.state.jobs import DAMAGED
 from tests.contract.test_tables import STONE, A, deleting

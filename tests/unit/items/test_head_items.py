@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.items import packed_manifest
+from dormouse.items import pages
 from dormouse.items.pages import ItemPages, put_head
 from dormouse.items.store import Put
 from dormouse.log.pages import Head, Increment, IndexPlace, Manifest, Segment, Snapshot
@@ -81,7 +81,7 @@ def test_a_manifest_of_a_later_format_is_left_to_the_later_release(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(packed_manifest, "FORMAT", packed_manifest.FORMAT + 1)
+        patched.setattr(pages, "MANIFEST_FORMAT", pages.MANIFEST_FORMAT + 1)
         later = put_head("t", HEAD)
     with pytest.raises(CorruptDataError, match="format 2") as raised:
         read(later)

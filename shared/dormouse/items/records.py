@@ -1,0 +1,224 @@
+"""Small records, each an item with JSON: jobs, pins of versions, publications.
+
+- `ItemTracker`: an item for each job, by its table and its id; what they keep, and for how long,
+  says `jobs`. The tables that requests are about are items of the owner ``(requests)``.
+- `ItemPins`: an owner of pins has one item, ``<table>#P`` and the key of the owner, so that one
+  query finds the pins of a table.
+- `ItemPublications`: a table has one item, ``<table>#I``. They lie beside the logs and not in the
+  registry, which is listed each minute.
+
+Errors are those of the ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+from dormouse.errors import ContendedError, CorruptDataError
+from dormouse.items.store import (
+    ABSENT,
+    BODY,
+    PRESENT,
+    Delete,
+    If,
+    Item,
+    ItemStore,
+    Key,
+    Put,
+    has,
+    put,
+    put_json,
+    unchanged,
+)
+from dormouse.jobs import BOUND_KEPT_SECONDS, seconds_kept
+from dormouse.ports import LOST_PUBLICATION
+from dormouse.state.jobs import DAMAGED, JobEvent, JobRecord, Tracked, fold_event
+from dormouse.state.versions import Pin, PinOwner, PublicationRecord
+from dormouse.stored.decoding import decode_json, raise_corrupt
+
+ATTEMPTS = 8
+"""How often a write starts over because another process recorded the same job."""
+REQUESTS = "(requests)"
+MAX_KEY_BYTES = 1024
+_DAY_SECONDS = 24 * 60 * 60
+_ALWAYS = ("table_id", "job_id", "kind", "state")
+
+
+class ItemTracker:
+    """`ports.Tracker` as items. A write reads an item and replaces it as a whole."""
+
+    def __init__(self, items: ItemStore) -> None:
+        """Keep them in `items`."""
+        self._items = items
+
+    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
+        """Record what happened to a job. A damaged record is treated as absent, and replaced."""
+
+        def newest(item: Item | None) -> Put | None:
+            record = fold_event(record_of(item) if item else None, job, event, at_ms)
+            return None if record is None else put_record(record, item)
+
+        self._change(Key("jobs", job.table_id, job.id), newest)
+
+    def get(self, table_id: str, job_id: str) -> JobRecord | None:
+        """Return the newest record of a job; None if there is none, or it is damaged."""
+        if not _can_be_keys(table_id, job_id):  # dead letters may say anything
+            return None
+        (item,) = self._items.get(Key("jobs", table_id, job_id))
+        record = record_of(item) if item else None
+        return record if record is not None and record.state != DAMAGED else None
+
+    def records(self, table_id: str) -> Iterator[JobRecord]:
+        """Yield a table's records, in job id order; all of them."""
+        yield from map(record_of, self._items.query("jobs", table_id))
+
+    def bind(self, request: str, table_id: str, now_ms: int) -> str:
+        """Return the table which a request is about: `table_id`, unless a call gave another before.
+
+        Raises:
+            CorruptDataError: which it is cannot be read any more.
+        """
+        kept_s = now_ms // 1000 + BOUND_KEPT_SECONDS
+        about = table_id
+
+        def bound(item: Item | None) -> Put | None:
+            nonlocal about
+            about = _bound_to(item) if item else table_id
+            if item and (item.expires_s or 0) >= kept_s:
+                return None
+            # a day longer, so that not each call is a write
+            return put(key, about, unchanged(item), expires_s=kept_s + _DAY_SECONDS)
+
+        key = Key("jobs", REQUESTS, request)
+        self._change(key, bound)
+        return about
+
+    def _change(self, key: Key, change: Callable[[Item | None], Put | None]) -> None:
+        """Replace an item by the result of `change`, unless that is None."""
+        for _ in range(ATTEMPTS):
+            (item,) = self._items.get(key)
+            result = change(item)
+            if result is None or self._items.write(result):
+                return
+        raise ContendedError(f"others keep writing of job {key.name!r}; try again")
+
+
+def put_record(record: JobRecord, seen: Item | None) -> Put:
+    """Return the change that puts a record in the place of what was seen; it expires."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    body = {name: value for name, value in values.items() if value or name in _ALWAYS}
+    key = Key("jobs", record.table_id, record.job_id)
+    expires_s = record.updated_ms // 1000 + seconds_kept(record)
+    return put_json(key, body, unchanged(seen), expires_s=expires_s)
+
+
+def record_of(item: Item) -> JobRecord:
+    """Return the record that an item holds; where it is damaged, one that says just that."""
+    table_id, job_id = item.key.owner, item.key.name
+    try:
+        problem = f"the record of job {job_id!r} is damaged"
+        hint = "the job's next record takes its place; without one it is gone in days"
+        with raise_corrupt(problem, hint=hint):
+            return JobRecord(**decode_json(item.text(), dict[str, Any]))
+    except CorruptDataError as error:
+        return JobRecord(table_id, job_id, "", DAMAGED, reason=error.explanation)
+
+
+def _bound_to(item: Item) -> str:
+    problem = f"what is kept of request {item.key.name!r} is damaged"
+    with raise_corrupt(problem, hint="ask again under another request_id"):
+        return item.text()
+
+
+def _can_be_keys(*texts: str) -> bool:
+    try:
+        return {0 < len(text.encode()) <= MAX_KEY_BYTES for text in texts} == {True}
+    except UnicodeEncodeError:
+        return False
+
+
+class ItemPins:
+    """`log.pages.Pins` as items."""
+
+    def __init__(self, items: ItemStore) -> None:
+        """Keep them in `items`."""
+        self._items = items
+
+    def all(self, table_id: str) -> list[Pin]:
+        """Return all pins of a table, by owner."""
+        return [_pin(table_id, item) for item in self._items.query("state", f"{table_id}#P")]
+
+    def put(self, table_id: str, pin: Pin) -> Pin:
+        """Put a pin unless its owner has one; return the one that the owner then has."""
+        key = _pin_key(table_id, pin.owner)
+        while not self._items.write(put_json(key, pin, ABSENT)):
+            (item,) = self._items.get(key)
+            if item:  # else it was deleted just now
+                return _pin(table_id, item)
+        return pin
+
+    def replace(self, table_id: str, old: Pin, new: Pin) -> bool:
+        """Put a pin in the place of one of the same owner; False unless that is there unchanged."""
+        return _replace(self._items, _pin_key(table_id, new.owner), old, new)
+
+    def delete(self, table_id: str, owner: PinOwner, *, only: Pin | None = None) -> bool:
+        """Delete the pin of an owner, or `only` this one; return whether there was one."""
+        key = _pin_key(table_id, owner)
+        return self._items.write(Delete(key, _is(key, only) if only else PRESENT))
+
+    def clear(self, table_id: str) -> None:
+        """Delete all pins of a table."""
+        names = [*self._items.names("state", f"{table_id}#P")]
+        self._items.delete(Key("state", f"{table_id}#P", name) for name in names)
+
+
+def _pin_key(table_id: str, owner: PinOwner) -> Key:
+    return Key("state", f"{table_id}#P", owner.key)
+
+
+def _pin(table_id: str, item: Item) -> Pin:
+    problem = (
+        f"the pin {item.key.name} of table {table_id} is damaged, so no shard of it can be deleted"
+    )
+    hint = "remove a tag by `dormouse untag NAME TAG`, and tag the version again"
+    with raise_corrupt(problem, hint=hint):
+        return decode_json(item.text(), Pin)
+
+
+class ItemPublications:
+    """`ports.Publications` as items."""
+
+    def __init__(self, items: ItemStore) -> None:
+        """Keep them in `items`."""
+        self._items = items
+
+    def get(self, table_id: str) -> PublicationRecord | None:
+        """Return the record of a table; None if there is none."""
+        (item,) = self._items.get(_publication_key(table_id))
+        if item is None:
+            return None
+        problem = f"the record of what is published of table {table_id} is damaged"
+        with raise_corrupt(problem, hint=LOST_PUBLICATION):
+            return decode_json(item.text(), PublicationRecord)
+
+    def replace(self, table_id: str, old: PublicationRecord | None, new: PublicationRecord) -> bool:
+        """Put a record in the place of another, or of none; False if that is not there."""
+        return _replace(self._items, _publication_key(table_id), old, new)
+
+    def delete(self, table_id: str) -> None:
+        """Delete the record of a table, damaged or not; none is no error."""
+        self._items.write(Delete(_publication_key(table_id)))
+
+
+def _publication_key(table_id: str) -> Key:
+    return Key("state", f"{table_id}#I")
+
+
+def _replace(items: ItemStore, key: Key, old: object, new: object) -> bool:
+    return items.write(put_json(key, new, _is(key, old) if old else ABSENT))
+
+
+def _is(key: Key, record: object) -> If:
+    return has(key, put_json(key, record).parts[BODY])
