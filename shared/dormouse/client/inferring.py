@@ -20,8 +20,8 @@ from dormouse.files.inferred import infer_path_columns
 from dormouse.files.rejects import Rejects
 from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse.keys import Key
-from dormouse.schema.schema import FoundColumn, Schema, choose_schema, parse_schema
-from dormouse.schema.types import FieldType, check_name_list, show_type
+from dormouse.schema.schema import FoundColumn, Schema, check_name_list, choose_schema, parse_schema
+from dormouse.schema.types import FieldType, show_type
 from dormouse.tables.properties import (
     Properties,
     csv_dialect,

@@ -17,8 +17,7 @@ from dormouse.features.versions import read_as_of
 from dormouse.key_codec import KeyCodec, KeyLike, Ranges
 from dormouse.messages.stages import SelectionMessage
 from dormouse.ports import Services
-from dormouse.schema.schema import Schema
-from dormouse.schema.types import check_name_list
+from dormouse.schema.schema import Schema, check_name_list
 from dormouse.showing import Listing
 from dormouse.state.versions import AsOf, checked_as_of, parse_as_of
 from dormouse.tables.table import Table, table_not_found

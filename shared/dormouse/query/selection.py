@@ -14,8 +14,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, KeyRange
 from dormouse.messages.stages import SelectionMessage
-from dormouse.schema.schema import Schema
-from dormouse.schema.types import check_name_list
+from dormouse.schema.schema import Schema, check_name_list
 from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.state.partitions import Shard

@@ -535,6 +535,18 @@ class FoundColumn:
     remark: str = ""
 
 
+def check_name_list(what: str, names: object) -> None:
+    """Refuse a text in place of a list of names: its characters would be the names.
+
+    Raises:
+        InvalidRequestError: it is a text.
+    """
+    if isinstance(names, str):
+        raise InvalidRequestError(
+            f"{what} is a list of names, not a text", hint=f"write {what}=[{names!r}]"
+        )
+
+
 def parse_schema(text: str, row_keys: Sequence[str] = (), sort_keys: Sequence[str] = ()) -> Schema:
     """Return the schema that a text describes: as JSON, or as ``id:long, name:string?``.
 

@@ -225,18 +225,6 @@ def nullable_members(kind: FieldType) -> FieldType:
     return kind
 
 
-def check_name_list(what: str, names: object) -> None:
-    """Refuse a text in place of a list of names: its characters would be the names.
-
-    Raises:
-        InvalidRequestError: it is a text.
-    """
-    if isinstance(names, str):
-        raise InvalidRequestError(
-            f"{what} is a list of names, not a text", hint=f"write {what}=[{names!r}]"
-        )
-
-
 def check_column_name(name: str) -> str:
     """Return `name` if a column can have it. Raises InvalidRequestError if not."""
     if not _NAME.fullmatch(name):
