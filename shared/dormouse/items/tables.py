@@ -444,8 +444,10 @@ def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> T
     Raises:
         DamagedEntryError: the item is damaged.
     """
-    with _read(item.key.owner, name=name, table_id=_table_id(item)):
+    try:  # not within `_read`, whose calls would be most of those of a table that is cached
         return _table(item, tuple(defaults.items()))
+    except CorruptDataError as error:
+        raise _damaged(error, name, _table_id(item)) from error
 
 
 def lost(key: Key, *, name: str = "", table_id: str = "") -> DamagedEntryError:
@@ -461,14 +463,15 @@ def lost(key: Key, *, name: str = "", table_id: str = "") -> DamagedEntryError:
 @lru_cache(maxsize=64)
 def _table(item: Item, defaults: tuple[tuple[str, int | str], ...]) -> Table:
     """Return the table of an item: it is read for each request, and rarely changes."""
-    stored = decode_json(item.text(), StoredTable)
-    table = Table(
-        id=_table_id(item),
-        schema=_schema(bytes(stored.schema)),
-        origins=tuple(Origin(*origin) for origin in stored.origins),
-        **{name: getattr(stored, name) for name in _STORED_AS_THEY_ARE},
-    )
-    return table.with_settings(parse_settings(stored.properties), dict(defaults))
+    with raise_corrupt(f"the registry's item {item.key.owner!r} cannot be read"):
+        stored = decode_json(item.text(), StoredTable)
+        table = Table(
+            id=_table_id(item),
+            schema=_schema(bytes(stored.schema)),
+            origins=tuple(Origin(*origin) for origin in stored.origins),
+            **{name: getattr(stored, name) for name in _STORED_AS_THEY_ARE},
+        )
+        return table.with_settings(parse_settings(stored.properties), dict(defaults))
 
 
 @lru_cache(maxsize=64)
@@ -486,14 +489,18 @@ def _table_id(item: Item) -> str:
 
 
 @contextmanager
-def _read(owner: str, *, name: str = "", table_id: str = "") -> Iterator[None]:
+def _read(owner: str, *, name: str = "") -> Iterator[None]:
     """Raise what is wrong with an item as DamagedEntryError, with how to bring it back."""
     try:
         with raise_corrupt(f"the registry's item {owner!r} cannot be read"):
             yield
     except CorruptDataError as error:
-        hint = error.hint or _hint(name or table_id)
-        raise DamagedEntryError(str(error), name=name, table_id=table_id, hint=hint) from error
+        raise _damaged(error, name) from error
+
+
+def _damaged(error: CorruptDataError, name: str, table_id: str = "") -> DamagedEntryError:
+    hint = error.hint or _hint(name or table_id)
+    return DamagedEntryError(str(error), name=name, table_id=table_id, hint=hint)
 
 
 def _hint(which: str) -> str:
