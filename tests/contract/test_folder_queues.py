@@ -70,7 +70,6 @@ def test_a_delayed_message_is_seen_when_its_time_has_come(
 ) -> None:
     queues.send(changes(1, delay_seconds=900))
     assert queues.counts([CHANGES])[CHANGES] == QueueCounts(0, 0, 1)
-    assert queues.next_due_ms() == clock.now_ms() + 900_000
     clock.advance(seconds=899)
     assert received(queues) == []
     clock.advance(seconds=1)

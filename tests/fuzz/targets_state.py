@@ -27,7 +27,6 @@ from dormouse.log import deltas as codec_delta
 from dormouse.log import increments as codec_increment
 from dormouse.log import segments as codec_segment
 from dormouse.log import snapshot as codec_snapshot
-from dormouse.log.deltas import decode_delta
 from dormouse.log.increments import decode_increment
 from dormouse.log.pages import Head, Manifest, Snapshot
 from dormouse.log.segments import decode_segment
@@ -40,6 +39,7 @@ from tests.contract.state_pages import DynamoPages
 from tests.fuzz.mutations import mangled, odd_tree
 from tests.fuzz.samples import COUNTS
 from tests.fuzz.targets import Target, refusing
+from tests.support.deltas import decode_delta
 from tests.unit.statestore.samples import DELTA, golden_files
 
 _GOLDEN = golden_files()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dormouse.errors import CorruptDataError, DormouseError, InvariantError
 from dormouse.features.purge import REQUEST
 from dormouse.ports import Services
-from dormouse.stored.paths import parse_purge_path, shard_id_of
+from dormouse.stored.paths import shard_id_of
 from dormouse.tables.table import Table
 from tests.simulation.backpressure import Turn
 from tests.simulation.event_log import Violation
@@ -127,7 +127,8 @@ class Watch:
         """Check what was put and deleted by the last step."""
         changes, self.instance.storage.changes = self.instance.storage.changes, []
         for change, path in changes:
-            purge_id, is_request = parse_purge_path(path) if "/purges/" in path else ("", False)
+            _, _, rest = path.partition("/purges/")  # the request's, or that of a step's result
+            purge_id, is_request = rest.removesuffix(".json"), rest != "" and "/" not in rest
             if is_request and change == "put":
                 self.begun.add(purge_id)
             table = self._living(path.partition("/")[0])

@@ -128,17 +128,6 @@ def folder_of(resource: str) -> str | None:
     return found[1] if found else None
 
 
-def put_and_deleted(grants: Iterable[Grant]) -> set[str]:
-    """Return the folders of tables below which somebody with these grants may put and delete."""
-    may: dict[str, set[str]] = {}
-    for grant in grants:
-        if folder := folder_of(grant.resource):
-            may.setdefault(folder, set()).add(grant.action)
-    return {
-        folder for folder, actions in may.items() if {"s3:PutObject", "s3:DeleteObject"} <= actions
-    }
-
-
 def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> str:
     """Return the document about what each role is granted in an instance of these names."""
     actions_on: dict[str, dict[str, set[str]]] = {}

@@ -333,16 +333,6 @@ class SqliteQueues:
             ).fetchall()
         return {queue: (now_ms - sent_ms) / 1000 for queue, sent_ms in rows if queue in queues}
 
-    def next_due_ms(self) -> int | None:
-        """Return when the next message can be seen; None if there is no message."""
-        with self._database.reading() as connection:
-            (due_ms,) = connection.execute(
-                "SELECT min(visible_ms) FROM messages WHERE queue IN"
-                f" ({', '.join('?' * len(QUEUES))})",
-                QUEUES,
-            ).fetchone()
-        return None if due_ms is None else int(due_ms)
-
     @contextmanager
     def _ending(self, messages: Sequence[Received]) -> Iterator[sqlite3.Connection]:
         """Run the block as a transaction that ends the work on messages, whether or not it can."""

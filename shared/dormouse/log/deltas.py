@@ -133,11 +133,6 @@ def open_delta(body: bytes, identity: str, where: str) -> StoredDelta:
         return StoredDelta(stored.entries, carried, where)
 
 
-def decode_delta(body: bytes, identity: str, where: str) -> tuple[Entry, ...]:
-    """Return the entries of a delta. Raises CorruptDataError as `open_delta`."""
-    return open_delta(body, identity, where).entries
-
-
 def _decompressed(packed: bytes) -> bytes:
     try:
         return zlib.decompress(packed)

@@ -295,15 +295,6 @@ def purge_matches_path(table_id: str, purge_id: str, unique: str) -> str:
     return f"{purge_matches_prefix(table_id, purge_id)}{unique}.json"
 
 
-def parse_purge_path(path: str) -> tuple[str, bool]:
-    """Return the purge id in a path below a purge prefix, and whether the path is that of the
-    request.
-    """
-    _, _, rest = path.partition("/purges/")
-    purge_id, slash, _ = rest.partition("/")
-    return (purge_id, False) if slash else (rest.removesuffix(".json"), True)
-
-
 def split_job_id(partition: str) -> str:
     """Return the id of the job that splits a partition."""
     return f"split-{partition}"

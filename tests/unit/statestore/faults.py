@@ -18,7 +18,7 @@ from dormouse.log import compaction, engine, pages
 from dormouse.log import compaction as collection
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
 from dormouse.log.compaction import CompactionPolicy
-from dormouse.log.deltas import decode_delta, identity_of
+from dormouse.log.deltas import identity_of
 from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, fold_delta
 from dormouse.log.pages import Head, Page
@@ -26,6 +26,7 @@ from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.state.state import Entry, RestoreVersion, TableState, without_expired
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
+from tests.support.deltas import decode_delta
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_storage import MemoryStorage

@@ -15,7 +15,6 @@ from dormouse.log import deltas as codec
 from dormouse.log.deltas import (
     FORMAT,
     Delta,
-    decode_delta,
     encode_delta,
     identity_of,
     open_delta,
@@ -25,6 +24,7 @@ from dormouse.log.engine import LogStateStore
 from dormouse.log.log import MOST_BYTES, carried_before, carriers, packed
 from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.state.state import Entry
+from tests.support.deltas import decode_delta
 from tests.unit.statestore.faults import Rig
 from tests.unit.statestore.histories import ONE_LEAF, addition, initialise
 from tests.unit.statestore.samples import DELTA, ENTRIES, GOLDEN, golden_files

@@ -18,7 +18,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.keys import encode_key
 from dormouse.log import deltas as codec
 from dormouse.log.columns import OWNER, write_file
-from dormouse.log.deltas import FORMAT, decode_delta, encode_delta, identity_of
+from dormouse.log.deltas import FORMAT, encode_delta, identity_of
 from dormouse.log.deltas import Delta as StoredDelta
 from dormouse.log.segments import FORMAT as SEGMENT_FORMAT
 from dormouse.log.segments import KIND, decode_segment, encode_segment
@@ -49,6 +49,7 @@ from dormouse.state.state import (
     transaction_id,
 )
 from tests.support.batches import KEY_TYPES
+from tests.support.deltas import decode_delta
 from tests.support.strategies import int64, keys_of_one_table, text
 from tests.unit.statestore.histories import Delta, fold_all, histories
 from tests.unit.statestore.samples import (
