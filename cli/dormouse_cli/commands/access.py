@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.access import VERBS, AccessRule, Permission
+from dormouse.access import VERBS, AccessRule
 from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import confirm, note
@@ -101,7 +101,8 @@ def revoke(ctx: typer.Context, principal: Principal, tables: Tables) -> None:
     note(f"the access rule of {principal} for {tables} is removed")
     permitted = instance.permission(principal, tables)
     if permitted.verbs and "*" not in f"{principal}{tables}":
-        note(f"by other rules, {principal} may still {_verbs(permitted)} {tables}")
+        verbs = ", ".join(verb for verb in VERBS if verb in permitted.verbs)
+        note(f"by other rules, {principal} may still {verbs} {tables}")
     if not left:
         note(_NONE_LEFT)
 
@@ -142,10 +143,6 @@ def _row(rule: AccessRule, form: ListFormat) -> dict[str, object]:
     text = {name: ", ".join(values) for name, values in lists.items()}
     shown = lists if form is ListFormat.json else text
     return {"principal": rule.principal, "tables": rule.tables, **shown}
-
-
-def _verbs(permitted: Permission) -> str:
-    return ", ".join(verb for verb in VERBS if verb in permitted.verbs)
 
 
 def _unknown_columns(ctx: typer.Context, table: str, columns: list[str] | tuple[()]) -> list[str]:

@@ -24,7 +24,7 @@ from dormouse.features.administration import (
     refuse_malformed,
 )
 from dormouse.messages.requests import AdminRequest, Reply, decode_admin, refusal
-from dormouse.messages.stages import Message, OutboundMessage, RequestStep
+from dormouse.messages.stages import OutboundMessage, RequestStep
 from dormouse.ports import Services
 from dormouse.stored.paths import REPLIES
 
@@ -107,7 +107,8 @@ def _send(messages: Sequence[OutboundMessage]) -> bool:
     process().outbox.send(work)
     _reply(replies)
     logger.info("done", sent=len(work), replies=len(replies))
-    return any(_is_last(outgoing.message) for outgoing in replies)
+    answers = [reply.message for reply in replies]
+    return any(isinstance(each, Reply) and each.outcome != "accepted" for each in answers)
 
 
 def _reply(replies: Sequence[OutboundMessage]) -> None:
@@ -122,7 +123,3 @@ def _reply(replies: Sequence[OutboundMessage]) -> None:
     except DormouseError:
         logger.error("no reply could be sent", queue=REPLIES)
         raise
-
-
-def _is_last(message: Message) -> bool:
-    return isinstance(message, Reply) and message.outcome != "accepted"

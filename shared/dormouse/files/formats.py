@@ -98,11 +98,8 @@ def _opened(file: BinaryIO, compression: str) -> BinaryIO:
         case ".bz2":
             return cast(BinaryIO, bz2.BZ2File(file))
         case _:
-            return cast(BinaryIO, pa.CompressedInputStream(_native(file), "zstd"))
-
-
-def _native(file: BinaryIO) -> pa.NativeFile:
-    return pa.PythonFile(cast(io.IOBase, file))
+            native = pa.PythonFile(cast(io.IOBase, file))
+            return cast(BinaryIO, pa.CompressedInputStream(native, "zstd"))
 
 
 class _Unpacked(io.RawIOBase):

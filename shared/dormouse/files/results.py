@@ -361,7 +361,9 @@ class CsvRows:
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         """Write into `sink`."""
-        self._schema = pa.schema([_csv_field(field) for field in schema])
+        self._schema = pa.schema(
+            [each if _csv_has(each.type) else pa.field(each.name, pa.string()) for each in schema]
+        )
         self._writer = csv.CSVWriter(sink, self._schema)
         self.rows = 0
 
@@ -407,10 +409,6 @@ def _bounded_columns(schema: pa.Schema) -> list[str]:
     columns = [leaves.column(i) for i in range(len(leaves))]
     floats = {each.path for each in columns if each.physical_type in ("FLOAT", "DOUBLE")}
     return [each.path for each in columns if each.path not in floats]
-
-
-def _csv_field(field: pa.Field[Any]) -> pa.Field[Any]:
-    return field if _csv_has(field.type) else pa.field(field.name, pa.string())
 
 
 def _csv_has(kind: pa.DataType) -> bool:

@@ -304,7 +304,7 @@ class Worker:
         self._look()
         for queue in queues:
             if queue == INGEST_QUEUE and self.reader is not None:
-                self.reader.keep(partial(self._waits, queue))
+                self.reader.keep(lambda: bool(self.queues.depths((INGEST_QUEUE,))[INGEST_QUEUE]))
                 continue
             most = FILES_AT_ONCE if queue == "files" else CHANGES_AT_ONCE if queue in NEWS else 1
             received = self.queues.receive(queue, most, VISIBILITY_SECONDS)
@@ -312,9 +312,6 @@ class Worker:
                 self._handle(queue, received)
                 return True
         return queues == QUEUES and self.spark is not None and self.spark.step()
-
-    def _waits(self, queue: str) -> bool:
-        return bool(self.queues.depths((queue,))[queue])
 
     def _look(self) -> None:
         """Look from time to time for files, work of dead processes, and what the schedule says."""

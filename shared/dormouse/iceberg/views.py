@@ -438,18 +438,14 @@ def _kept(dialect: Trino, schema: Schema, aggregation: Aggregation, source: str)
     """
     columns = ", ".join(dialect.quoted(field.name) for field in schema.fields)
     group = ", ".join(dialect.quoted(field.name) for field in aggregation.group_keys(schema))
-    ranked = [*schema.sort_keys, *(field for field in schema.values if _has_order(field))]
+    have_order = [each for each in schema.values if isinstance(each.type, Primitive | DecimalType)]
     order = ", ".join(
         dialect.ordered(Column(field.name, field.type), descending=aggregation.kept == "last")
-        for field in ranked
+        for field in (*schema.sort_keys, *have_order)
     )
     rank = dialect.quoted(_unused_name(schema.fields))
     ranks = f"row_number() OVER (PARTITION BY {group} ORDER BY {order}) AS {rank}"
     return f"SELECT {columns} FROM (SELECT {columns}, {ranks} {source}) WHERE {rank} = 1"
-
-
-def _has_order(field: Field) -> bool:
-    return isinstance(field.type, Primitive | DecimalType)
 
 
 def _unused_name(fields: Sequence[Field]) -> str:

@@ -501,7 +501,7 @@ class _Merge:
             self.names = before
             return
         changed = pc.is_in(before, piece(above, name))
-        self._added = _present(above)
+        self._added = above.filter(pc.invert(above[GONE]))
         del above
         fresh, self._added = piece(self._added, name), self._added.drop_columns([name])
         gone = before.filter(changed)
@@ -543,10 +543,6 @@ def _with_added(before: Column, is_kept: Column, added: Column) -> tuple[Column,
 def _taken(before: Column, added: pa.Table, name: str, places: Column) -> Column:
     """Return the values at places in a column with that of the rows added after it."""
     return in_one(pa.chunked_array([before, piece(added, name)], before.type).take(places))
-
-
-def _present(rows: pa.Table) -> pa.Table:
-    return rows.filter(pc.invert(rows[GONE]))
 
 
 def _remembered(lower: ColumnOf, item: str, above: pa.Table) -> pa.Table:
