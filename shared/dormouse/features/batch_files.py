@@ -113,8 +113,8 @@ def seconds_to_wait(since_ms: int, now_ms: int, max_age_seconds: int) -> int:
 
     They wait until the next tick, or until they reach the maximal age if that is earlier.
     """
-    left = max_age_seconds - (now_ms - since_ms) // 1000
-    return max(0, min(left, BATCH_TICK_SECONDS - now_ms // 1000 % BATCH_TICK_SECONDS))
+    wait_seconds = max_age_seconds - (now_ms - since_ms) // 1000
+    return max(0, min(wait_seconds, BATCH_TICK_SECONDS - now_ms // 1000 % BATCH_TICK_SECONDS))
 
 
 def _message_bytes(source: Source) -> int:
@@ -131,8 +131,8 @@ def balanced_batches(
     3 and 1 bytes in two batches: 7 | 5, then 4 joins the 5, 3 the 7, and 1 the 9 → 10 | 10.
     """
     size_bytes = sum(source.size_bytes for source in sources)
-    wanted = max(1, min_batches, -(-size_bytes // max_bytes))
-    batches: list[list[Source]] = [[] for _ in range(min(wanted, len(sources)))]
+    count = max(1, min_batches, -(-size_bytes // max_bytes))
+    batches: list[list[Source]] = [[] for _ in range(min(count, len(sources)))]
     smallest = [(0, number) for number in range(len(batches))]
     for source in sorted(sources, key=lambda s: (-s.size_bytes, s.id)):
         filled_bytes, number = heappop(smallest)
@@ -197,18 +197,18 @@ def batch_files(
     are ignored.
     """
     now_ms = services.clock.now_ms()
-    found: dict[tuple[str, int], _PendingFiles] = {}
+    by_key: dict[tuple[str, int], _PendingFiles] = {}
     files = [source for source in sources if is_file(source.key)]
     for table, source in _with_tables(services, files):
         key = table.id, table.generation
-        found.setdefault(key, _PendingFiles(table, table.generation, now_ms)).add([source], now_ms)
+        by_key.setdefault(key, _PendingFiles(table, table.generation, now_ms)).add([source], now_ms)
     for message in waiting:
-        known = services.table(message.table_id)
-        if known is not None:  # else the files belong to no table any more
-            key = known.id, message.generation
-            pending = found.setdefault(key, _PendingFiles(known, message.generation, now_ms))
+        newest = services.table(message.table_id)
+        if newest is not None:  # else the files belong to no table any more
+            key = newest.id, message.generation
+            pending = by_key.setdefault(key, _PendingFiles(newest, message.generation, now_ms))
             pending.add(message.sources, message.since_ms)
-    return [message for each in found.values() for message in _messages(each, now_ms, at_once)]
+    return [message for each in by_key.values() for message in _messages(each, now_ms, at_once)]
 
 
 def batch_waiting_files(services: Services, waiting: FilesWaiting) -> list[OutboundMessage]:
@@ -223,11 +223,11 @@ def _messages(pending: _PendingFiles, now_ms: int, at_once: bool) -> Iterator[Ou
     if at_once or not seconds:
         yield from pending.jobs(batches(sources, table.properties))
         return
-    jobs, left = due_batches(sources, table.properties)
+    jobs, rest = due_batches(sources, table.properties)
     yield from pending.jobs(jobs)
-    if left:
+    if rest:
         since_ms = pending.since_ms
-        message = FilesWaiting(table.id, pending.generation, since_ms, left)
+        message = FilesWaiting(table.id, pending.generation, since_ms, rest)
         yield OutboundMessage("files", message, seconds)
 
 
@@ -248,11 +248,11 @@ def _with_tables(services: Services, sources: Sequence[Source]) -> Iterator[tupl
             yield table, source
 
 
-def _table_of(services: Services, source: Source, seen: dict[str, Table | None]) -> Table:
+def _table_of(services: Services, source: Source, tables: dict[str, Table | None]) -> Table:
     name = table_name_of(source.key)
-    if name not in seen:
-        seen[name] = services.tables.named(name)
-    table = seen[name]
+    if name not in tables:
+        tables[name] = services.tables.named(name)
+    table = tables[name]
     if table is None or table.deleting:
         raise RefusedSourceError(
             f"there is no table {name!r}", hint="create the table, then drop the file again"
@@ -304,11 +304,11 @@ class SourceLookup:
         """Return those of `sources` that were not ingested; of several with one idempotency key,
         the first.
         """
-        left: dict[str, Source] = {}
+        by_id: dict[str, Source] = {}
         for source in sources:
             if source.id not in self.ids:
-                left.setdefault(source.remembered_id, source)
-        return list(left.values())
+                by_id.setdefault(source.remembered_id, source)
+        return list(by_id.values())
 
 
 def look_up_sources(services: Services, table: Table, sources: Iterable[Source]) -> SourceLookup:
@@ -320,9 +320,9 @@ def look_up_sources(services: Services, table: Table, sources: Iterable[Source])
     Raises:
         CorruptDataError: the segments of sealed sources are damaged or lost.
     """
-    named = remembered_ids(table, sources)
-    found = look_up_source_ids(services, table, list(named))
-    return SourceLookup(found.state, ids_of(named, found.ids))
+    owners = remembered_ids(table, sources)
+    lookup = look_up_source_ids(services, table, list(owners))
+    return SourceLookup(lookup.state, ids_of(owners, lookup.ids))
 
 
 def remembered_ids(table: Table, sources: Iterable[Source]) -> dict[str, set[str]]:
@@ -330,11 +330,11 @@ def remembered_ids(table: Table, sources: Iterable[Source]) -> dict[str, set[str
 
     Sources with one idempotency key are remembered under one id.
     """
-    named: dict[str, set[str]] = {}
+    owners: dict[str, set[str]] = {}
     for source in sources:
         for each in (source.remembered_id, *ids_at_origins(source, table)):
-            named.setdefault(each, set()).add(source.id)
-    return named
+            owners.setdefault(each, set()).add(source.id)
+    return owners
 
 
 def ids_of(named: dict[str, set[str]], found: Iterable[str]) -> frozenset[str]:
@@ -387,12 +387,12 @@ def refusal_of(
     the audit tries it once more.
     """
     for table_id in table_ids:
-        known = services.tracker.get(table_id, source.id)
-        if known is not None and known.kind == "ingest" and known.state == "refused":
-            since_ms = known.updated_ms if in_doubt else _next_second_ms(known.updated_ms)
+        record = services.tracker.get(table_id, source.id)
+        if record is not None and record.kind == "ingest" and record.state == "refused":
+            since_ms = record.updated_ms if in_doubt else _next_second_ms(record.updated_ms)
             later = services.sources.list(source.key, since_ms=since_ms)
             if all((each.key, each.etag) != (source.key, source.etag) for each in later):
-                return known
+                return record
     return None
 
 
@@ -432,50 +432,52 @@ class IngestWork(StoredWork, frozen=True, tag="ingest"):
     def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the progress of each job, and of each of its files that is not ingested."""
         sources = [source for job in self.jobs_sent for source in job.sources]
-        known = look_up_sources(check.services, check.table, sources)
-        left = {job.job_id: known.fresh(job.sources) for job in self.jobs_sent}
-        for job in sorted(self.jobs_sent, key=lambda job: not left[job.job_id]):
-            yield from _outcomes(check, job, left[job.job_id], known.state.generation)
+        lookup = look_up_sources(check.services, check.table, sources)
+        fresh = {job.job_id: lookup.fresh(job.sources) for job in self.jobs_sent}
+        for job in sorted(self.jobs_sent, key=lambda job: not fresh[job.job_id]):
+            yield from _outcomes(check, job, fresh[job.job_id], lookup.state.generation)
 
 
 def _outcomes(
-    check: JobCheck, job: IngestJob, left: list[Source], generation: int
+    check: JobCheck, job: IngestJob, fresh: list[Source], generation: int
 ) -> Iterator[JobOutcome]:
     """Yield the progress of a job, and of each of its files that is not ingested."""
-    known = check.record_since_request(job.job_id)
-    if left and job.generation < generation:
+    record = check.record_since_request(job.job_id)
+    if fresh and job.generation < generation:
         yield from (
-            JobOutcome("file", s.key, "refused", TABLE_RESET, counts=_REFUSED) for s in left
+            JobOutcome("file", s.key, "refused", TABLE_RESET, counts=_REFUSED) for s in fresh
         )
-    elif left and (known is None or known.state != "finished"):
-        yield check.unfinished("ingest", job.job_id, known)
+    elif fresh and (record is None or record.state != "finished"):
+        yield check.unfinished("ingest", job.job_id, record)
         return
     else:
-        found = [_file(check, job, source) for source in left]
-        yield from found
-        if any(end.state == "unfinished" for end in found):
+        ends = [_file(check, job, source) for source in fresh]
+        yield from ends
+        if any(end.state == "unfinished" for end in ends):
             return
-    if not left and check.may_record(known):
-        yield check.unrecorded("ingest", job.job_id, known)
+    if not fresh and check.may_record(record):
+        yield check.unrecorded("ingest", job.job_id, record)
         return
-    yield JobOutcome("ingest", job.job_id, counts=Counts(finished=1, rows=_rows(check, job, known)))
+    yield JobOutcome(
+        "ingest", job.job_id, counts=Counts(finished=1, rows=_rows(check, job, record))
+    )
 
 
 def _file(check: JobCheck, job: IngestJob, source: Source) -> JobOutcome:
     """Return the outcome or progress of a file that its job did not ingest."""
-    known = check.record_since_request(source.id)
-    if known is not None and known.state == "refused":
-        return JobOutcome("file", source.key, "refused", known.reason, counts=_REFUSED)
+    record = check.record_since_request(source.id)
+    if record is not None and record.state == "refused":
+        return JobOutcome("file", source.key, "refused", record.reason, counts=_REFUSED)
     alone = job_id_of((source,), job.generation)
     return check.unfinished("ingest", alone, check.record_since_request(alone))
 
 
-def _rows(check: JobCheck, job: IngestJob, known: JobRecord | None) -> int:
+def _rows(check: JobCheck, job: IngestJob, record: JobRecord | None) -> int:
     """Return how many rows a job wrote; if it was split, how many the jobs of its files wrote."""
-    if known is None or known.state != "finished" or known.reason == ALREADY_INGESTED:
+    if record is None or record.state != "finished" or record.reason == ALREADY_INGESTED:
         return 0
-    if not is_isolated(known):
-        return known.rows
+    if not is_isolated(record):
+        return record.rows
     alone = (check.record_since_request(job_id_of((s,), job.generation)) for s in job.sources)
     return sum(each.rows for each in alone if each is not None and each.state == "finished")
 
@@ -488,18 +490,18 @@ def ingest_files(services: Services, table: Table, request: IngestFiles) -> Requ
             deleted. Then nothing is ingested.
         InvalidRequestError: no key is given, or there are too many files.
     """
-    found = _found(services, request.keys)
+    files = _found(services, request.keys)
     repeat_request = request.request_id if request.again else ""
-    sources = [replace(source, repeat_request=repeat_request) for source in found.values()]
+    sources = [replace(source, repeat_request=repeat_request) for source in files.values()]
     fresh = look_up_sources(services, table, sources).fresh(sources)
-    asked = request.spark or None
-    jobs = largest_batches(fresh) if asked else batches(fresh, table.properties)
-    messages = [ingest_message(table, table.generation, sources, asked) for sources in jobs]
+    spark = request.spark or None
+    jobs = largest_batches(fresh) if spark else batches(fresh, table.properties)
+    messages = [ingest_message(table, table.generation, sources, spark) for sources in jobs]
     counts = Counts(files=len(sources), known=len(sources) - len(fresh))
     if not messages:
         return RequestResult(counts=counts)
-    sent = (message.message for message in messages)
-    work = IngestWork(tuple(job for job in sent if isinstance(job, IngestJob)))
+    bodies = (message.message for message in messages)
+    work = IngestWork(tuple(job for job in bodies if isinstance(job, IngestJob)))
     return RequestResult(messages, work, counts)
 
 
@@ -509,29 +511,29 @@ def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:
         raise InvalidRequestError(
             "the request names no files", hint="name objects or folders of the ingest bucket"
         )
-    found: dict[str, Source] = {}
-    missing = []
+    sources: dict[str, Source] = {}
+    misses = []
     for key in dict.fromkeys(keys):
-        before = len(found)
+        before = len(sources)
         anything = False
         for source in _under(services, key):
             anything = True
-            found[source.id] = source
-            if len(found) > MAX_FILES:
+            sources[source.id] = source
+            if len(sources) > MAX_FILES:
                 raise InvalidRequestError(
                     f"there are more than {MAX_FILES:,} files under the keys, {before:,} of them "
                     f"before {key!r}",
                     hint="ask for smaller folders, each in a request of its own",
                 )
         if not anything:
-            missing.append(key)
-    if missing:
-        more = f" and {len(missing) - MAX_NAMED_KEYS} more" if len(missing) > MAX_NAMED_KEYS else ""
+            misses.append(key)
+    if misses:
+        more = f" and {len(misses) - MAX_NAMED_KEYS} more" if len(misses) > MAX_NAMED_KEYS else ""
         raise NotFoundError(
-            f"the ingest bucket has no {', '.join(map(repr, missing[:MAX_NAMED_KEYS]))}{more}",
+            f"the ingest bucket has no {', '.join(map(repr, misses[:MAX_NAMED_KEYS]))}{more}",
             hint=f"give keys of objects, or of folders, from the top of the bucket; {NO_FILES}",
         )
-    return found
+    return sources
 
 
 def _under(services: Services, key: str) -> Iterator[Source]:

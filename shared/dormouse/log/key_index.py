@@ -135,14 +135,14 @@ def blocks_of_snapshot(
     tree = partitions.take(places)
     numbers = pa.array(range(len(partitions)), pa.int32())
     ranks = pc.index_in(numbers, places.cast(pa.int32())).take(references["partition_row"])
-    held = pa.table({"rank": ranks, "shard": references["shard_row"], "rows": references["rows"]})
-    held = held.sort_by([("rank", "ascending"), ("shard", "ascending")]).combine_chunks()
-    ends = _ends(held["rank"], len(tree))
+    links = pa.table({"rank": ranks, "shard": references["shard_row"], "rows": references["rows"]})
+    links = links.sort_by([("rank", "ascending"), ("shard", "ascending")]).combine_chunks()
+    ends = _ends(links["rank"], len(tree))
     sizes = [1 + end - start for start, end in zip([0, *ends], ends, strict=False)]
 
     def rows_between(first: int, end: int) -> pa.Table:
         start = ends[first - 1] if first else 0
-        own = held.slice(start, ends[end - 1] - start)
+        own = links.slice(start, ends[end - 1] - start)
         of = tree.take(own["rank"])
         at = shards.take(own["shard"])
         facts = {name: at[name] for name in ("size_bytes", "sequence", "min_key", "max_key")}
@@ -177,8 +177,8 @@ def changed_rows(earlier: TableState, later: TableState) -> pa.Table:
 
 def joined_rows(lower: pa.Table, upper: pa.Table) -> pa.Table:
     """Return the changes of an increment and of the one that follows it as one."""
-    kept = lower.filter(pc.invert(pc.is_in(_names(lower), _names(upper))))
-    return pa.concat_tables([kept, upper]).combine_chunks()
+    rest = lower.filter(pc.invert(pc.is_in(_names(lower), _names(upper))))
+    return pa.concat_tables([rest, upper]).combine_chunks()
 
 
 def distinct_rows(rows: pa.Table) -> pa.Table:
@@ -220,11 +220,11 @@ def _partition_row(partition: Partition, is_leaf: bool) -> _Row:
 
 def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row]:
     for name, change in later.references.changes.items():
-        held = PartitionReferences() if change is TOMBSTONE else change
+        references = PartitionReferences() if change is TOMBSTONE else change
         before = {r.shard: r for r in earlier.references.get(name, PartitionReferences())}
         place = later.partitions if name in later.partitions else earlier.partitions
         ends = _ends_of(place.get(name).range)
-        for reference in held:
+        for reference in references:
             was = before.pop(reference.shard, None)
             is_kept = was is not None and was.rows == reference.rows
             if not is_kept or earlier.shards[reference.shard] != later.shards[reference.shard]:
@@ -251,8 +251,8 @@ def _partitions(tree: pa.Table) -> pa.Table:
 def _table(columns: dict[str, Any]) -> pa.Table:
     """Return rows with these columns, of which none is gone; what they lack is null."""
     size = len(columns["low"])
-    given = {"gone": pa.repeat(pa.scalar(False), size), **columns}
-    cells = [given.get(f.name, pa.nulls(size, f.type)) for f in SCHEMA]
+    cells_by_name = {"gone": pa.repeat(pa.scalar(False), size), **columns}
+    cells = [cells_by_name.get(f.name, pa.nulls(size, f.type)) for f in SCHEMA]
     return pa.table(dict(zip(SCHEMA.names, cells, strict=True)), schema=SCHEMA)
 
 
@@ -280,10 +280,10 @@ def _blocks(
     the third. With more such rows than `MOST_REACHING`, the first block lacks [a, z), and a shared
     block has it.
     """
-    fence, first, held = b"", 0, 0
+    fence, first, rows = b"", 0, 0
     reaching, shared = SCHEMA.empty_table(), [SCHEMA.empty_table()]
     for place, low in enumerate(lows):
-        if held >= most and low != lows[place - 1]:
+        if rows >= most and low != lows[place - 1]:
             block = pa.concat_tables([rows_between(first, place), reaching]).combine_chunks()
             goes_on: Any = pc.fill_null(pc.greater(block["high"], pa.scalar(low)), True)  # type: ignore[type-var]  # the stubs lose the type
             reaching = block.filter(goes_on)
@@ -291,8 +291,8 @@ def _blocks(
                 shared.append(reaching)
                 block, reaching = block.filter(pc.invert(goes_on)), SCHEMA.empty_table()
             yield Block(fence, block)
-            fence, first, held = low, place, 0
-        held += sizes[place]
+            fence, first, rows = low, place, 0
+        rows += sizes[place]
     if lows:
         block = pa.concat_tables([rows_between(first, len(lows)), reaching])
         yield Block(fence, block.combine_chunks())
@@ -384,11 +384,11 @@ class KeyIndex:
     @property
     def earlier(self) -> dict[str, KeyIndex]:
         """The indexes of the increments before this one, by their ids."""
-        found = {}
+        indexes = {}
         for each in self._stored.before:
             facts = msgspec.structs.replace(self.facts, after=each.after, version=each.version)
-            found[each.id] = KeyIndex(_Stored(facts, each.places, each.shared), each.end)
-        return found
+            indexes[each.id] = KeyIndex(_Stored(facts, each.places, each.shared), each.end)
+        return indexes
 
     def as_earlier(self, increment_id: str) -> _Earlier:
         """Return this index as that of a later increment has it."""
@@ -403,18 +403,18 @@ class KeyIndex:
 
     def blocks(self, wanted: Iterable[KeyRange]) -> list[int]:
         """Return the numbers of the blocks that have all rows of the keys in some ranges."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for span in wanted:
             low, high = span.low, span.high
             first = max(bisect_right(self._fences, low) - 1, 0)
             last = len(self) if high is None else bisect_left(self._fences, high)
-            found.update(range(first, min(max(last, first + 1), len(self))))
+            numbers.update(range(first, min(max(last, first + 1), len(self))))
             for number, place in enumerate(self._shared, len(self)):
                 if (high is None or place.low <= high) and (
                     place.high is None or low <= place.high
                 ):
-                    found.add(number)
-        return sorted(found)
+                    numbers.add(number)
+        return sorted(numbers)
 
     def place(self, number: int) -> tuple[int, int]:
         """Return where a block begins and ends in its object."""
@@ -463,8 +463,8 @@ def encode_key_index(
             places.append(_Place(block.fence, *of_body))
     bodies += shared_bodies
     earlier = tuple(index.as_earlier(name) for name, index in (before or {}).items())
-    stored = _Stored(facts, tuple(places), tuple(shared), earlier)
-    index = zlib.compress(msgspec.json.encode(stored))
+    form = _Stored(facts, tuple(places), tuple(shared), earlier)
+    index = zlib.compress(msgspec.json.encode(form))
     sizes = _SIZES.pack(sum(map(len, bodies)) + len(index) + _TRAILER, len(index))
     return b"".join([*bodies, index, sizes, _index_sum(index, sizes, table_id), _MARK])
 
@@ -516,11 +516,11 @@ def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
     index = decode_key_index(table_id, alone, len(alone), where)
     if index is None:
         return None
-    found = [SCHEMA.empty_table()]
+    tables = [SCHEMA.empty_table()]
     for number in index.numbers:
         start, end = index.place(number)
-        found.append(index.rows(number, body[start:end], where))
-    return distinct_rows(pa.concat_tables(found).combine_chunks())
+        tables.append(index.rows(number, body[start:end], where))
+    return distinct_rows(pa.concat_tables(tables).combine_chunks())
 
 
 def tail_bytes(size_bytes: int, before_bytes: int = 0) -> int:
@@ -583,10 +583,10 @@ def decode_key_index(table_id: str, tail: bytes, end: int, where: str) -> KeyInd
         raise CorruptDataError(f"the key index of {where} is damaged, or of another table")
     with raise_corrupt(f"the key index of {where} cannot be read"):
         try:
-            stored = decode_json(zlib.decompress(index), _Stored)
+            form = decode_json(zlib.decompress(index), _Stored)
         except zlib.error as error:
             raise ValueError(str(error)) from error
-    return KeyIndex(stored, end - _TRAILER - size)
+    return KeyIndex(form, end - _TRAILER - size)
 
 
 def _footer_bytes(body: bytes) -> int:
@@ -645,8 +645,8 @@ class KnownPart:
         # Those above a leaf lie within one another: the nearest begins last and ends first.
         above.sort(key=lambda h: (h.span.high is None, h.span.high or b""))
         above.sort(key=lambda h: h.span.low, reverse=True)
-        found = (*own, *above)
-        return Piece(span, tuple(h.shard for h in found), tuple(h.rows for h in found))
+        holdings = (*own, *above)
+        return Piece(span, tuple(h.shard for h in holdings), tuple(h.rows for h in holdings))
 
 
 def known_part(runs: Iterable[Sequence[pa.Table]], wanted: Sequence[KeyRange]) -> KnownPart:
@@ -659,7 +659,7 @@ def known_part(runs: Iterable[Sequence[pa.Table]], wanted: Sequence[KeyRange]) -
         ValueError, TypeError: the rows are not what this release writes.
     """
     is_leaf: dict[str, tuple[bool, KeyRange]] = {}
-    held: dict[tuple[str, str], _Held | None] = {}
+    holdings: dict[tuple[str, str], _Held | None] = {}
     partitions: set[str] = set()
     for run in runs:
         for rows in run:
@@ -672,12 +672,12 @@ def known_part(runs: Iterable[Sequence[pa.Table]], wanted: Sequence[KeyRange]) -
                 if row["shard"] is None:
                     is_leaf[name] = row["is_leaf"], span
                 elif row["gone"]:
-                    held[name, row["shard"]] = None
+                    holdings[name, row["shard"]] = None
                 else:
-                    held[name, row["shard"]] = _Held(name, span, _shard(row), row["rows"])
+                    holdings[name, row["shard"]] = _Held(name, span, _shard(row), row["rows"])
     leaves = [(name, span) for name, (leaf, span) in is_leaf.items() if leaf]
     leaves.sort(key=lambda leaf: leaf[1].low)
-    there = tuple(each for each in held.values() if each is not None)
+    there = tuple(each for each in holdings.values() if each is not None)
     return KnownPart(tuple(wanted), frozenset(partitions), tuple(leaves), there)
 
 
@@ -692,15 +692,15 @@ def _shard(row: dict[str, object]) -> Shard:
 def _overlapping(rows: pa.Table, wanted: Sequence[KeyRange]) -> pa.Array[Any]:
     """Return which rows may overlap ranges, by the bytes of keys, which are in their order."""
     low, high = rows["low"].combine_chunks(), rows["high"].combine_chunks()
-    found: pa.Array[Any] = pa.repeat(pa.scalar(False), len(rows))
+    is_in: pa.Array[Any] = pa.repeat(pa.scalar(False), len(rows))
     for span in wanted:
         ends: Any = pc.greater_equal(high, pa.scalar(span.low))
         overlaps = pc.fill_null(ends, pa.scalar(True))
         if span.high is not None:
             begins = pc.less_equal(low, pa.scalar(span.high))
             overlaps = pc.and_(overlaps, begins)
-        found = pc.or_(found, overlaps)
-    return found
+        is_in = pc.or_(is_in, overlaps)
+    return is_in
 
 
 class Concern:

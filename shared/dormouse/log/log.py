@@ -108,14 +108,14 @@ class Log:
             if failures:
                 self.retry_policy.pause(failures)
             try:
-                found = self.pages.append(self.table_id, page, delta_id)
-                if found and delta_id in found.ids:
-                    self._prepare_next(found)
-                    return Placement(attempt, found, found.version_of(delta_id))
-                doubtful = doubtful and found is None
-                if found and _never_takes(found, delta_id):
-                    return Placement(attempt, low_water_mark=found.low_water_mark)
-                page = self._writable_page(page, found, doubtful)
+                page_now = self.pages.append(self.table_id, page, delta_id)
+                if page_now and delta_id in page_now.ids:
+                    self._prepare_next(page_now)
+                    return Placement(attempt, page_now, page_now.version_of(delta_id))
+                doubtful = doubtful and page_now is None
+                if page_now and _never_takes(page_now, delta_id):
+                    return Placement(attempt, low_water_mark=page_now.low_water_mark)
+                page = self._writable_page(page, page_now, doubtful)
                 failures = 0
             except OutcomeUnknownError as error:
                 if isinstance(error, _LostSightError):
@@ -125,8 +125,8 @@ class Log:
                 failure, failures = error, failures + 1
                 if isinstance(error, ServiceRefusedError):
                     break
-        seen = self._finalise(delta_id, page, doubtful, failure)
-        return Placement(attempt, seen, seen.version_of(delta_id))
+        page_at_end = self._finalise(delta_id, page, doubtful, failure)
+        return Placement(attempt, page_at_end, page_at_end.version_of(delta_id))
 
     def ids_after(self, version: int) -> list[str]:
         """Return the ids that follow a version: at least those appended before the call.
@@ -213,7 +213,7 @@ class Log:
             f"it; or {REBUILD}",
         )
 
-    def _writable_page(self, number: int, found: Page | None, doubtful: bool) -> int:
+    def _writable_page(self, number: int, page: Page | None, doubtful: bool) -> int:
         """Return the page to try after `number` was full, or not there; make it if need be.
 
         A page that is not there is tried again itself: an append to it may still be on its way, and
@@ -221,19 +221,19 @@ class Log:
         only if no append to it went unanswered.
         """
         head = self.head() or Head(-1)
-        wanted = number if found is None else max(number + 1, head.last_page)
-        if wanted > head.last_page:
+        target = number if page is None else max(number + 1, head.last_page)
+        if target > head.last_page:
             self.pages.open_page(
-                self.table_id, wanted, head.low_water_mark
+                self.table_id, target, head.low_water_mark
             )  # False: another was quicker
-        elif found is None and number < head.manifest.covered_pages:
+        elif page is None and number < head.manifest.covered_pages:
             if doubtful:
                 raise _LostSightError(
                     f"a commit to {self.title} was not answered; its page is gone",
                     hint="commit the same again to find out; delete nothing it may need",
                 )
             return head.last_page
-        return wanted
+        return target
 
     def _prepare_next(self, page: Page) -> None:
         """Open the next page if this id filled its page: that spares the next writer an attempt."""
@@ -316,19 +316,19 @@ def carriers(ids: Sequence[str], version: int, known: Collection[str]) -> list[s
     Those that are `known` need not be; what a delta should carry that was put at its place is left
     out.
     """
-    found, place = [], len(ids)
+    carrier_ids, place = [], len(ids)
     while place > 0:
         place -= 1
         if ids[place] not in known:
-            found.append(ids[place])
+            carrier_ids.append(ids[place])
             place -= carried_before(version + place + 1)
-    return found
+    return carrier_ids
 
 
 def packed(deltas: Iterable[Delta]) -> list[tuple[str, bytes]]:
     """Return deltas as another one carries them, without those that are large."""
-    found = [(delta.id, packed_entries(delta.entries)) for delta in deltas]
-    return [(delta_id, rows) for delta_id, rows in found if len(rows) <= MOST_BYTES]
+    bodies = [(delta.id, packed_entries(delta.entries)) for delta in deltas]
+    return [(delta_id, rows) for delta_id, rows in bodies if len(rows) <= MOST_BYTES]
 
 
 # Reads what a table's log leads to: snapshots, and deltas from segments or one by one.
@@ -408,9 +408,9 @@ class Reader:
             body = self._without_key_index(snapshot)
         except MissingBlobError as error:
             manifest = self.manifest()
-            known = {each.id for each in manifest.snapshots}
-            known |= {each.id for each in manifest.increments}
-            raise self._gone(error, error.blob_id in known) from error
+            ids = {each.id for each in manifest.snapshots}
+            ids |= {each.id for each in manifest.increments}
+            raise self._gone(error, error.blob_id in ids) from error
         state = self._decoded(snapshot.id, body, changed)
         if (state.version if changed is None else changed.after) != snapshot.version:
             raise self._of_another_version("snapshot", snapshot)
@@ -436,8 +436,8 @@ class Reader:
         try:
             changes = self._changes([increment], by_key=True)
         except MissingBlobError as error:
-            known = {known.id for known in self.manifest().increments}
-            raise self._gone(error, increment.id in known) from error
+            ids = {each.id for each in self.manifest().increments}
+            raise self._gone(error, increment.id in ids) from error
         assert changes is not None
         return changes
 
@@ -452,15 +452,15 @@ class Reader:
         for increment, body in zip(increments, bodies, strict=True):
             with self.damage_reported():
                 name = f"increment {increment.id}"
-                found = decode_increment(self.log.table_id, body, name, by_key=by_key)
-            if (found.after, found.version) != (increment.after, increment.version):
+                change = decode_increment(self.log.table_id, body, name, by_key=by_key)
+            if (change.after, change.version) != (increment.after, increment.version):
                 raise self._of_another_version("increment", increment)
-            changes = found if changes is None else joined(changes, found)
+            changes = change if changes is None else joined(changes, change)
         return changes
 
-    def _of_another_version(self, kind: str, named: Snapshot | Increment) -> CorruptDataError:
+    def _of_another_version(self, kind: str, blob: Snapshot | Increment) -> CorruptDataError:
         return CorruptDataError(
-            f"{kind} {named.id} of {self.log.title} is not of version {named.version}",
+            f"{kind} {blob.id} of {self.log.title} is not of version {blob.version}",
             hint=REBUILD,
         )
 
@@ -545,40 +545,40 @@ class Reader:
         all in one round: for deltas of writers that did not know of one another. The first are then
         yielded, and folded, while others are on their way.
         """
-        found = {delta_id: known[delta_id] for delta_id in ids if delta_id in known}
+        entries = {delta_id: known[delta_id] for delta_id in ids if delta_id in known}
         if self.carries and not at_once:
-            for _ in self._fetch(carriers(ids, version, found), ids, version, found):
+            for _ in self._fetch(carriers(ids, version, entries), ids, version, entries):
                 pass
-        rest = self._fetch([each for each in ids if each not in found], ids, version, found)
+        rest = self._fetch([each for each in ids if each not in entries], ids, version, entries)
         for delta_id in ids:
-            while delta_id not in found:
+            while delta_id not in entries:
                 next(rest)
-            yield Delta(delta_id, found[delta_id])
+            yield Delta(delta_id, entries[delta_id])
 
     def _fetch(
         self,
-        wanted: Sequence[str],
+        fetch_ids: Sequence[str],
         ids: Sequence[str],
         version: int,
-        found: dict[str, tuple[Entry, ...]],
+        entries: dict[str, tuple[Entry, ...]],
     ) -> Iterator[None]:
         """Add deltas to those that were found, with those of `ids` that they carry, one a step."""
-        bodies = self.deltas.stream(wanted)
-        for delta_id in wanted:
+        bodies = self.deltas.stream(fetch_ids)
+        for delta_id in fetch_ids:
             try:
                 body = next(bodies, None)
                 if body is None:
                     raise MissingBlobError(delta_id, f"delta {delta_id}")
             except MissingBlobError as error:
                 place = version + ids.index(error.blob_id)
-                needed = place_after(place)[0] >= self.manifest().covered_pages
-                raise self._gone(error, needed) from error
+                is_needed = place_after(place)[0] >= self.manifest().covered_pages
+                raise self._gone(error, is_needed) from error
             with self.damage_reported():
                 identity = identity_of(self.log.table_id, delta_id)
-                stored = open_delta(body, identity, f"delta {delta_id}")
-                found[delta_id] = stored.entries
-                for carried in stored.carried.keys() & set(ids) - found.keys():
-                    found[carried] = stored.entries_of(carried)
+                delta = open_delta(body, identity, f"delta {delta_id}")
+                entries[delta_id] = delta.entries
+                for carried in delta.carried.keys() & set(ids) - entries.keys():
+                    entries[carried] = delta.entries_of(carried)
             yield
 
     def _segment_bodies(self, segments: Sequence[Segment]) -> list[bytes]:
@@ -587,8 +587,8 @@ class Reader:
             # Of a known size: that spares DynamoDB a round.
             return self.ranges(self.segments, whole)
         except MissingBlobError as error:
-            known = {segment.id for segment in self.manifest().segments}
-            raise self._gone(error, error.blob_id in known) from error
+            ids = {segment.id for segment in self.manifest().segments}
+            raise self._gone(error, error.blob_id in ids) from error
 
     def ranges(self, blobs: BlobStore, wanted: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of this table's blobs. Raises as `BlobStore.get_ranges`, with a hint."""

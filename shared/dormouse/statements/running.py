@@ -396,9 +396,9 @@ def _joined(of_shard: Sequence[Slice]) -> Slice | None:
     return whole if whole.is_whole else None
 
 
-def _has_names(groups: Blocks, fields: tuple[Field, ...]) -> bool:
+def _has_names(blocks: Blocks, fields: tuple[Field, ...]) -> bool:
     """Return whether a shard has all columns under the names that they have now."""
-    names = stored_names(groups.index.names, fields)
+    names = stored_names(blocks.index.names, fields)
     return all(names.get(f.name) == f.name for f in fields)
 
 
@@ -433,12 +433,12 @@ def reading(tables: Tables, name: str, scan: Scan) -> dict[str, object]:
     storage = CountedObjects(tables.resources.storage, ReadCounters())
     cache, condition = tables.resources.cache, selection.condition
     found = needed_blocks(storage, cache, table, slices, condition, footers=True)
-    found = [groups for groups in found if groups.numbers]
+    found = [blocks for blocks in found if blocks.numbers]
     columns = [f for f in table.schema.fields if f.name in scan.columns]
     requests = list(_requests(found, table, columns))
     return row | {
         "partitions": len(parts),
-        "shards": len({groups.slice.shard.id for groups in found}),
+        "shards": len({blocks.slice.shard.id for blocks in found}),
         "row_groups": len({(g.slice.shard.id, n) for g in found for n in g.numbers}),
         "requests": len(requests),
         "bytes": sum(requests),
@@ -450,10 +450,10 @@ def _requests(found: Iterable[Blocks], table: Table, fields: Sequence[Field]) ->
     keys = table.schema.row_keys
     read = [*keys, *(field for field in fields if field not in keys)]
     numbers: dict[str, tuple[Blocks, set[int]]] = {}
-    for groups in found:
-        numbers.setdefault(groups.slice.shard.id, (groups, set()))[1].update(groups.numbers)
-    for groups, each in numbers.values():
-        for together in coalesce(groups.index.sections(sorted(each), read), MAX_GET_BYTES):
+    for blocks in found:
+        numbers.setdefault(blocks.slice.shard.id, (blocks, set()))[1].update(blocks.numbers)
+    for blocks, each in numbers.values():
+        for together in coalesce(blocks.index.sections(sorted(each), read), MAX_GET_BYTES):
             yield together[-1].end - together[0].start
 
 
