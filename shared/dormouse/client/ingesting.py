@@ -80,9 +80,9 @@ def paths_of(what: object) -> list[str | Path]:
         return [what]
     if hint := how_to_frame(what):
         raise InvalidRequestError(f"{type(what).__name__} is no frame", hint=hint)
-    given = what if isinstance(what, Iterable) and not isinstance(what, Mapping) else [what]
+    items = what if isinstance(what, Iterable) and not isinstance(what, Mapping) else [what]
     paths: list[str | Path] = []
-    for path in given:
+    for path in items:
         if not isinstance(path, str | Path):
             raise InvalidRequestError(
                 f"values of type {type(path).__name__} cannot be ingested",
@@ -151,19 +151,19 @@ def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[st
         InvalidRequestError: two files have the same name, and were given by the same path.
         RefusedSourceError: a name is refused as a key, or its ending is no known format.
     """
-    given = [Path(path) for path in paths]
-    found = [(name, file) for path in given for name, file in _files(path)]
-    if given and not found:
-        named = ", ".join(repr(str(path)) for path in given[:MAX_NAMED])
-        raise NotFoundError(f"there is no file to ingest among {named}", hint=NO_FILES)
-    shared = _repeated(name for name, _ in found)
-    found = [(_given(file) if name in shared else name, file) for name, file in found]
-    if twice := _repeated(name for name, _ in found):
+    folders = [Path(path) for path in paths]
+    files = [(name, file) for path in folders for name, file in _files(path)]
+    if folders and not files:
+        names = ", ".join(repr(str(path)) for path in folders[:MAX_NAMED])
+        raise NotFoundError(f"there is no file to ingest among {names}", hint=NO_FILES)
+    shared = _repeated(name for name, _ in files)
+    files = [(_given(file) if name in shared else name, file) for name, file in files]
+    if twice := _repeated(name for name, _ in files):
         raise InvalidRequestError(
             f"several files are called {', '.join(sorted(twice))}",
             hint="ingest them one after the other, or under different names",
         )
-    return [(ingest_key(table_name, name), path) for name, path in found]
+    return [(ingest_key(table_name, name), path) for name, path in files]
 
 
 def _repeated(names: Iterable[str]) -> set[str]:
@@ -199,9 +199,9 @@ def _files(path: Path) -> list[tuple[str, Path]]:
 
 def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
     own = folder_prefix(folder)
-    named = sorted((path.relative_to(folder), path) for path in paths if path.is_file())
-    found = [(own + name.as_posix(), path) for name, path in named]
-    return [(name, path) for name, path in found if is_file(name)]
+    pairs = sorted((path.relative_to(folder), path) for path in paths if path.is_file())
+    files = [(own + name.as_posix(), path) for name, path in pairs]
+    return [(name, path) for name, path in files if is_file(name)]
 
 
 def ingest_key(table_name: str, name: str) -> str:
@@ -229,9 +229,9 @@ def check_on_error(on_error: str | None, keys: Sequence[str]) -> None:
         raise InvalidRequestError(f"on_error is refuse or skip, not {on_error!r}")
     others = [key for key in keys if format_of(key)[0] not in TEXT_ENDINGS]
     if on_error == "skip" and (others or not keys):
-        named = repr(others[0].partition("/")[2]) if others else "a frame"
+        what = repr(others[0].partition("/")[2]) if others else "a frame"
         raise InvalidRequestError(
-            f"rows of {named} cannot be skipped",
+            f"rows of {what} cannot be skipped",
             hint="rows of CSV and JSON files can; in other files, values have types",
         )
 
@@ -270,12 +270,12 @@ def _ingested_before(
     """Return the ids of dropped sources which the table had ingested at an earlier state of it."""
     if not len(before.sources) and not before.all_source_segments:
         return frozenset()
-    named = remembered_ids(table, sources)
+    owners = remembered_ids(table, sources)
     try:
-        found = ingested_of(services.storage, table.id, before, named)
+        ids = ingested_of(services.storage, table.id, before, owners)
     except NotFoundError:  # segments were merged since; few files are ingested that quickly
         return look_up_sources(services, table, sources).ids
-    return ids_of(named, found)
+    return ids_of(owners, ids)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -321,9 +321,9 @@ class Ingested:
             table = self.handle.current()
             left[:] = look_up_sources(services, table, left).fresh(left)
             refusals = ((s.id, refusal_of(services, s, *_deciding(table, s))) for s in left)
-            found = {source: record for source, record in refusals if record is not None}
-            left[:] = [s for s in left if s.id not in found]
-            refused.update(found)
+            records = {source: record for source, record in refusals if record is not None}
+            left[:] = [s for s in left if s.id not in records]
+            refused.update(records)
             return len(left)
 
         polling = self.handle.polling
@@ -446,19 +446,19 @@ def _ingested_at_once(handle: TableHandle, key: str, local: LocalRows) -> Ingest
         size_bytes = sum(batch.nbytes for batch in local)
     source = Source(handle.bucket.name, key, etag, size_bytes, dropped_ms=dropped_ms)
     _, waits = due_batches([source], table.properties)
-    sent = ingest_message(table, table.generation, (source,))
-    if waits or sent.queue != "ingest-jobs" or not isinstance(sent.message, IngestJob):
+    job = ingest_message(table, table.generation, (source,))
+    if waits or job.queue != "ingest-jobs" or not isinstance(job.message, IngestJob):
         return None
     try:
-        written = ingest_at_once(services, table, sent.message, local)
-        if written is not None:
+        result = ingest_at_once(services, table, job.message, local)
+        if result is not None:
             handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
     except (ContendedError, UnavailableError, OutcomeUnknownError, OutOfSpaceError):
         return None  # as a file, it is the same source: it adds nothing if it landed
-    if written is None:
+    if result is None:
         return None
-    known = frozenset([source.id]) if written.known else frozenset[str]()
-    return Ingested(handle, (source,), known, done=bool(known or written.accepted))
+    known = frozenset([source.id]) if result.known else frozenset[str]()
+    return Ingested(handle, (source,), known, done=bool(known or result.accepted))
 
 
 def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:

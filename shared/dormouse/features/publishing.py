@@ -110,14 +110,14 @@ def published_files(services: Services, table: Table) -> Iterator[PublishedFile]
 
     Raises: as `published_metadata`.
     """
-    found = published_metadata(services, table)
-    shown = found.summary.root.removeprefix(FILE_SCHEME)
-    listed = services.storage.get(_newest_list(services, found))
-    for manifest in manifests_of(listed, found.summary.root):
-        for path in files_of(services.storage.get(manifest.path), found.summary.root):
+    metadata = published_metadata(services, table)
+    root = metadata.summary.root.removeprefix(FILE_SCHEME)
+    body = services.storage.get(_newest_list(services, metadata))
+    for manifest in manifests_of(body, metadata.summary.root):
+        for path in files_of(services.storage.get(manifest.path), metadata.summary.root):
             shard = None if manifest.is_deletes else shard_id_of(path)
             is_quick = shard is not None and not is_plain(shard)
-            yield PublishedFile(f"{shown}/{path}", manifest.is_deletes, is_quick)
+            yield PublishedFile(f"{root}/{path}", manifest.is_deletes, is_quick)
 
 
 def problems(services: Services, table: Table) -> Iterator[str]:
@@ -129,34 +129,34 @@ def problems(services: Services, table: Table) -> Iterator[str]:
 
     Raises: as `published_metadata`.
     """
-    found = published_metadata(services, table)
-    fetch, root = intact(services.storage.get), found.summary.root
+    metadata = published_metadata(services, table)
+    fetch, root = intact(services.storage.get), metadata.summary.root
     if root != (here := root_uri(services.storage)):
-        yield f"{found.path} is of a data root at {root}, which is at {here} now"
+        yield f"{metadata.path} is of a data root at {root}, which is at {here} now"
         return
-    named: set[str] = set()
-    newest = _newest_list(services, found)
-    for path in sorted({newest, *manifest_lists_of(fetch(found.path), found.path)}):
+    names: set[str] = set()
+    newest = _newest_list(services, metadata)
+    for path in sorted({newest, *manifest_lists_of(fetch(metadata.path), metadata.path)}):
         try:
             manifests = set(manifests_of(fetch(path), root))
             for manifest in manifests:
-                named.add(manifest.path)
+                names.add(manifest.path)
                 if manifest.is_deletes or path == newest:
                     files = set(files_of(fetch(manifest.path), root))
                     for each in files:
-                        check_own(each, found.path)
-                    named |= files
+                        check_own(each, metadata.path)
+                    names |= files
         except DormouseError as error:
             yield f"{path}, or what it names: {error.explanation}"
     prefixes = (data_prefix(table.id), iceberg_prefix(table.id))
     there = {stored.path for prefix in prefixes for stored in services.storage.list(prefix)}
-    yield from (f"{path}: there is no such object" for path in sorted(named - there))
+    yield from (f"{path}: there is no such object" for path in sorted(names - there))
 
 
-def _newest_list(services: Services, found: PublishedMetadata) -> str:
+def _newest_list(services: Services, metadata: PublishedMetadata) -> str:
     """Return the path of the manifest list of the newest version."""
-    body = parse_metadata(services.storage.get(found.path))
-    return relative(current_snapshot(body)["manifest-list"], found.summary.root)
+    body = parse_metadata(services.storage.get(metadata.path))
+    return relative(current_snapshot(body)["manifest-list"], metadata.summary.root)
 
 
 # Delete what was published of a table and no metadata reaches that readers may have.
@@ -185,30 +185,30 @@ def collect_iceberg(services: Services, table: Table, *, at_once: bool = False) 
         CorruptDataError: metadata that the record names is damaged; nothing was deleted.
         NotFoundError: something is lost that this metadata names; nothing was deleted.
     """
-    listed = list(services.storage.list(iceberg_prefix(table.id)))
-    record = services.publications.get(table.id) if listed else None
+    objects = list(services.storage.list(iceberg_prefix(table.id)))
+    record = services.publications.get(table.id) if objects else None
     if record is None:  # it may be lost, and then what readers find is not known
         return
     kept_ms = table.properties.gc_delay_seconds * 1000 + READERS_MS
     oldest_ms = services.clock.now_ms() - kept_ms
-    metadata = [o for o in listed if o.path.endswith(METADATA_SUFFIX)]
-    named = {each.metadata for each in record.since(oldest_ms) if each.metadata}
-    aged = [o for o in metadata if o.path not in named and o.modified_ms <= oldest_ms]
+    metadata = [o for o in objects if o.path.endswith(METADATA_SUFFIX)]
+    newest = {each.metadata for each in record.since(oldest_ms) if each.metadata}
+    aged = [o for o in metadata if o.path not in newest and o.modified_ms <= oldest_ms]
     if not at_once and all(o.modified_ms > oldest_ms - kept_ms // CHECKS_PER_KEPT for o in aged):
         return
-    needed = reachable(services.storage.get, named)
+    in_use = reachable(services.storage.get, newest)
     for each in metadata:
-        if each.modified_ms > oldest_ms or _is_between(each.path, named):
+        if each.modified_ms > oldest_ms or _is_between(each.path, newest):
             # What a slow publisher put in vain may name what is deleted by now.
             with suppress(CorruptDataError, NotFoundError):
-                needed = reachable(services.storage.get, [each.path], needed)
-    old = [o.path for o in listed if o.modified_ms <= oldest_ms and o.path not in needed]
+                in_use = reachable(services.storage.get, [each.path], in_use)
+    old = [o.path for o in objects if o.modified_ms <= oldest_ms and o.path not in in_use]
     services.storage.delete([path for path in old if _is_over(path, record.sequence)])
 
 
-def _is_between(path: str, named: Collection[str]) -> bool:
-    """Return whether metadata may have been current after the first of `named`, before the last."""
-    first, last = (choose(map(_number, named), default=0) for choose in (min, max))
+def _is_between(path: str, names: Collection[str]) -> bool:
+    """Return whether metadata may have been current after the first of `names`, before the last."""
+    first, last = (choose(map(_number, names), default=0) for choose in (min, max))
     return first < _number(path) < last
 
 
@@ -229,28 +229,28 @@ def list_replaced(services: Services, table: Table) -> list[str]:
     Raises:
         CorruptDataError, NotFoundError: what is published now is damaged or lost.
     """
-    listed = [o.path for o in services.storage.list(iceberg_prefix(table.id))]
-    record = services.publications.get(table.id) if listed else None
+    paths = [o.path for o in services.storage.list(iceberg_prefix(table.id))]
+    record = services.publications.get(table.id) if paths else None
     newest = [record.metadata] if record and record.metadata and record.again != "purged" else []
-    needed = reachable(services.storage.get, newest)
-    return [path for path in listed if path not in needed and not path.endswith(VERSION_HINT)]
+    in_use = reachable(services.storage.get, newest)
+    return [path for path in paths if path not in in_use and not path.endswith(VERSION_HINT)]
 
 
 def reachable(
     fetch: Callable[[str], bytes], metadata: Iterable[str], known: Collection[str] = ()
 ) -> set[str]:
     """Return the paths of metadata and of what it names, but for the shards, and those `known`."""
-    fetch, found = intact(fetch), {*known, *metadata}
-    for path in sorted(found.difference(known)):
+    fetch, paths = intact(fetch), {*known, *metadata}
+    for path in sorted(paths.difference(known)):
         body = fetch(path)
         root = show_metadata(body, path).root
-        for listed in set(manifest_lists_of(body, path)) - found:
-            found.add(listed)
-            for manifest in manifests_of(fetch(listed), root):
-                if manifest.is_deletes and manifest.path not in found:
-                    found.update(files_of(fetch(manifest.path), root))
-                found.add(manifest.path)
-    return found
+        for list_path in set(manifest_lists_of(body, path)) - paths:
+            paths.add(list_path)
+            for manifest in manifests_of(fetch(list_path), root):
+                if manifest.is_deletes and manifest.path not in paths:
+                    paths.update(files_of(fetch(manifest.path), root))
+                paths.add(manifest.path)
+    return paths
 
 
 # publish_iceberg: publish a table again, from its state, on request.
@@ -298,7 +298,7 @@ def publish_again(services: Services, table_id: str, what: Literal["all", "purge
             return False
         if record is None or not record.metadata:
             return False
-        wanted = "purged" if "purged" in (what, record.again) else what
-        if services.publications.replace(table_id, record, replace(record, again=wanted)):
+        what_now = "purged" if "purged" in (what, record.again) else what
+        if services.publications.replace(table_id, record, replace(record, again=what_now)):
             return True
     raise ContendedError(f"publishers keep changing the record of table {table_id}; try again")

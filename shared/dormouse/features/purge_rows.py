@@ -209,7 +209,7 @@ def _check_shards(
         except CorruptDataError as error:
             return error
 
-    found: dict[str, bool] = {}
+    matching_by_id: dict[str, bool] = {}
     damaged: CorruptDataError | None = None
     with ThreadPoolExecutor(CONCURRENT_READS) as threads:
         for start in range(0, len(shards), CONCURRENT_READS):
@@ -220,9 +220,9 @@ def _check_shards(
                 if isinstance(matching, CorruptDataError):
                     damaged = matching
                 elif matching is not None:
-                    found[shard.id] = matching
-    hold = frozenset(shard for shard, is_match in found.items() if is_match)
-    return ShardMatches(hold, frozenset(found.keys() - hold)), damaged
+                    matching_by_id[shard.id] = matching
+    hold = frozenset(shard for shard, is_match in matching_by_id.items() if is_match)
+    return ShardMatches(hold, frozenset(matching_by_id.keys() - hold)), damaged
 
 
 def _assign(
@@ -308,18 +308,18 @@ class PublishedProof:
         return self._check(item, self.services.storage, _PUBLISHED, item.modified_ms + kept_ms)
 
     def _check(
-        self, stored: StoredObject, storage: Storage, reason: str, until_ms: int | None
+        self, item: StoredObject, storage: Storage, reason: str, until_ms: int | None
     ) -> RemainingObject | None:
-        if not stored.path.endswith(MANIFEST_SUFFIX):
+        if not item.path.endswith(MANIFEST_SUFFIX):
             return None
         try:
-            entries = avro.read_container(storage.get(stored.path))[1]
+            entries = avro.read_container(storage.get(item.path))[1]
             if any(self._names_removed(file) for file in _files_of_rows(entries)):
-                return RemainingObject(stored.path, 0, reason, until_ms)
+                return RemainingObject(item.path, 0, reason, until_ms)
         except NotFoundError:  # collected since it was listed
             pass
         except CorruptDataError as error:
-            return RemainingObject(stored.path, None, f"it cannot be read: {error.explanation}")
+            return RemainingObject(item.path, None, f"it cannot be read: {error.explanation}")
         return None
 
     def _names_removed(self, file: Entry) -> bool:
@@ -408,11 +408,11 @@ def prove_purge(
     remains = [_unfinished(table, upload) for upload in uploads]
     checked = [*objects, *earlier]
     with ThreadPoolExecutor(PROOF_READS) as threads:
-        for done, found in enumerate(threads.map(check, checked), start=1):
+        for count, found in enumerate(threads.map(check, checked), start=1):
             if found is not None:
                 remains.append(found)
             if watch is not None:
-                watch(done, len(checked))
+                watch(count, len(checked))
     found_in = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
     referenced = {shard for shard in found_in if state.reference_counts.get(shard, 0)}
     rows = _rows_of_table(services, table, state, matcher, referenced)
@@ -434,24 +434,24 @@ def _with_pins(
     tag, a query or an export, also one that a killed process has not confirmed.
     """
     pinned: list[tuple[Pin, TableState]] | None = None
-    for found in remains:
-        if found.reason == _REPLACED and pinned is None:
+    for item in remains:
+        if item.reason == _REPLACED and pinned is None:
             pinned = list(services.store(table).pins.held())
-        shard = shard_id_of(found.path) or ""
+        shard = shard_id_of(item.path) or ""
         holding = [pin for pin, state in pinned or () if state.reference_counts.get(shard, 0)]
-        if found.reason != _REPLACED or not holding:
-            yield found
+        if item.reason != _REPLACED or not holding:
+            yield item
             continue
         pin = max(holding, key=lambda each: (each.expires_ms is None, each.expires_ms or 0))
         reason = f"it was replaced, and version {pin.version} needs it, which {pin.owner.key} pins"
-        ends_ms = None if pin.expires_ms is None else max(pin.expires_ms, found.until_ms or 0)
-        yield replace(found, reason=reason, until_ms=ends_ms)
+        ends_ms = None if pin.expires_ms is None else max(pin.expires_ms, item.until_ms or 0)
+        yield replace(item, reason=reason, until_ms=ends_ms)
 
 
 def _still_there(services: Services, table: Table, checked: Sequence[StoredObject]) -> set[str]:
     """Return the shards that were checked: those whose objects were not deleted meanwhile."""
-    there = {stored.path for stored in services.storage.list(data_prefix(table.id))}
-    paths = (stored.path for stored in checked if stored.path in there)
+    there = {item.path for item in services.storage.list(data_prefix(table.id))}
+    paths = (item.path for item in checked if item.path in there)
     return {shard for path in paths if (shard := shard_id_of(path))}
 
 
@@ -465,23 +465,23 @@ def _check_object(
     table: Table,
     state: TableState,
     matcher: RowMatcher,
-    stored: StoredObject,
+    item: StoredObject,
 ) -> RemainingObject | None:
     try:
-        shard = _shard(services, table, state, stored)
+        shard = _shard(services, table, state, item)
         if shard is None:
-            return RemainingObject(stored.path, None, EARLIER_SCHEMA, _audited_ms(table, stored))
+            return RemainingObject(item.path, None, EARLIER_SCHEMA, _audited_ms(table, item))
         rows = 0
         if matcher.request.can_match(shard):
             rows = _count(services, table, matcher, Slice(shard, KeyRange()))
     except NotFoundError:  # collected since it was listed
         return None
     except CorruptDataError as error:
-        return RemainingObject(stored.path, None, f"it cannot be read: {error.explanation}")
+        return RemainingObject(item.path, None, f"it cannot be read: {error.explanation}")
     if not rows:
         return None
-    reason, until_ms = _why(table, state, shard.id, stored)
-    return RemainingObject(stored.path, rows, reason, until_ms)
+    reason, until_ms = _why(table, state, shard.id, item)
+    return RemainingObject(item.path, rows, reason, until_ms)
 
 
 def _check_noncurrent(
@@ -489,30 +489,28 @@ def _check_noncurrent(
 ) -> RemainingObject | None:
     """Check a noncurrent version of a deleted object."""
     there = replace(services, storage=earlier.storage)
-    found = _check_object(there, table, TableState(), matcher, earlier.stored)
-    if found is None:
+    remaining = _check_object(there, table, TableState(), matcher, earlier.stored)
+    if remaining is None:
         return None
-    reason = _SHARD_KEPT if found.rows is not None else f"{_SHARD_KEPT}; {found.reason}"
-    return RemainingObject(found.path, found.rows, reason, earlier.until_ms)
+    reason = _SHARD_KEPT if remaining.rows is not None else f"{_SHARD_KEPT}; {remaining.reason}"
+    return RemainingObject(remaining.path, remaining.rows, reason, earlier.until_ms)
 
 
-def _shard(
-    services: Services, table: Table, state: TableState, stored: StoredObject
-) -> Shard | None:
+def _shard(services: Services, table: Table, state: TableState, item: StoredObject) -> Shard | None:
     """Return the shard in an object, from the state or else from its footer.
 
     None if its rows are of an earlier schema.
     """
-    shard_id = shard_id_of(stored.path)
-    known = state.shards.get(shard_id) if shard_id is not None else None
-    if known is not None:
-        return known
-    footer = read_footer(services.storage, stored.path, stored.size_bytes)
-    if stored.path != shard_path(table.id, footer.shard_id):
+    shard_id = shard_id_of(item.path)
+    shard = state.shards.get(shard_id) if shard_id is not None else None
+    if shard is not None:
+        return shard
+    footer = read_footer(services.storage, item.path, item.size_bytes)
+    if item.path != shard_path(table.id, footer.shard_id):
         raise CorruptDataError(f"its footer has the id of shard {footer.shard_id!r}")
     if footer.provenance.generation < table.schema_generation:
         return None
-    return Shard.of(footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key)
+    return Shard.of(footer.shard_id, footer.rows, item.size_bytes, footer.min_key, footer.max_key)
 
 
 def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) -> int:
@@ -522,9 +520,7 @@ def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) 
     )
 
 
-def _why(
-    table: Table, state: TableState, shard: str, stored: StoredObject
-) -> tuple[str, int | None]:
+def _why(table: Table, state: TableState, shard: str, item: StoredObject) -> tuple[str, int | None]:
     """Return why an object exists, and from when on it can be deleted."""
     if state.reference_counts.get(shard, 0):
         return "it is part of the table", None
@@ -536,7 +532,7 @@ def _why(
         return _REPLACED, until_ms
     if run_of_shard(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
-    return "no commit refers to it; the daily audit deletes it", _audited_ms(table, stored)
+    return "no commit refers to it; the daily audit deletes it", _audited_ms(table, item)
 
 
 def _kept_to_ms(rejected: StoredObject) -> int:
@@ -544,9 +540,9 @@ def _kept_to_ms(rejected: StoredObject) -> int:
     return rejected.modified_ms + REFUSALS_KEPT_SECONDS * 1000
 
 
-def _audited_ms(table: Table, stored: StoredObject) -> int:
+def _audited_ms(table: Table, item: StoredObject) -> int:
     """Return from when on the daily audit deletes an unreferenced object."""
-    return stored.modified_ms + table.properties.orphan_age_seconds * 1000
+    return item.modified_ms + table.properties.orphan_age_seconds * 1000
 
 
 def _rows_of_table(

@@ -73,7 +73,7 @@ def choose_runs(shards: Mapping[str, Provenance], known: frozenset[str] = frozen
     """
     merged = _merged_runs(shards.values()) | known
     ingested, compacted = _group_by_run(shards)
-    runs = [_ingest_run(run, found, run in merged) for run, found in ingested]
+    runs = [_ingest_run(run, parts, run in merged) for run, parts in ingested]
     committed = [run for run in runs if run.is_committed]
     counted, left_out = _choose_compactions(compacted, merged, shards)
     open_runs: list[_IngestRun] = []
@@ -126,19 +126,19 @@ def _group_by_run(shards: Mapping[str, Provenance]) -> tuple[list[_Run], list[_R
     for shard, provenance in shards.items():
         runs = compacted if provenance.lineage.inputs else ingested
         runs.setdefault(run_of_shard(shard)[0], []).append(provenance)
-    for found in (*ingested.values(), *compacted.values()):
-        found.sort(key=lambda provenance: (provenance.last, provenance.number))
+    for parts in (*ingested.values(), *compacted.values()):
+        parts.sort(key=lambda provenance: (provenance.last, provenance.number))
     return sorted(ingested.items()), sorted(compacted.items())
 
 
-def _ingest_run(run: str, found: Sequence[Provenance], is_merged: bool) -> _IngestRun:
+def _ingest_run(run: str, parts: Sequence[Provenance], is_merged: bool) -> _IngestRun:
     """Return what the shards of a run, of which the last comes last, show of it.
 
     The shards of an uncommitted run are deleted last shard first. So a run that has its last shard
     but lacks another was committed, and the missing shard was merged and deleted since.
     """
-    last = found[-1]
-    lacks_shards = last.last and len(found) <= last.number
+    last = parts[-1]
+    lacks_shards = last.last and len(parts) <= last.number
     sources = frozenset(last.lineage.sources)
     return _IngestRun(run, sources, last.last, is_merged or lacks_shards)
 
@@ -154,15 +154,15 @@ def _choose_compactions(
     But if k was merged from r-0 in the same range as well, r-0 was deleted after the commit of k:
     a rebuild had forgotten j, and its inputs were planned again as k. Then j does not count.
     """
-    known = {run: found[-1] for run, found in compacted}
-    counted = {run for run, last in known.items() if last.last or run in merged}
+    newest = {run: found[-1] for run, found in compacted}
+    counted = {run for run, last in newest.items() if last.last or run in merged}
     merged_ranges: dict[str, list[KeyRange]] = {}
     for run in counted:
-        for shard in (*known[run].lineage.inputs, *known[run].lineage.superseded):
-            merged_ranges.setdefault(shard, []).append(known[run].range)
+        for shard in (*newest[run].lineage.inputs, *newest[run].lineage.superseded):
+            merged_ranges.setdefault(shard, []).append(newest[run].range)
     left_out = {}
-    for run in known.keys() - counted:
-        last = known[run]
+    for run in newest.keys() - counted:
+        last = newest[run]
         deleted = [shard for shard in last.lineage.inputs if shard not in shards]
         others = [span for shard in deleted for span in merged_ranges.get(shard, ())]
         # Parts that were committed have a run marker, as long as any of them exists.

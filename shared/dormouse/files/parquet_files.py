@@ -66,14 +66,14 @@ def declared_schema(file: pq.ParquetFile, finer: Collection[str] = ()) -> pa.Sch
     Impala have no others, and write no more than the number.
     """
     columns = iter([file.schema.column(at) for at in range(len(file.schema))])
-    stored = _stored_schema(file.metadata)
-    found = []
+    arrow = _stored_schema(file.metadata)
+    fields = []
     for field in file.schema_arrow:
-        at = stored.get_field_index(field.name) if stored else -1
-        zone = None if stored and at >= 0 and "tz=" not in str(stored.field(at).type) else "UTC"
+        at = arrow.get_field_index(field.name) if arrow else -1
+        zone = None if arrow and at >= 0 and "tz=" not in str(arrow.field(at).type) else "UTC"
         old: Any = pa.timestamp("ns" if field.name in finer else "us", zone)
-        found.append(field.with_type(_declared(field.type, columns, old)))
-    return pa.schema(found)
+        fields.append(field.with_type(_declared(field.type, columns, old)))
+    return pa.schema(fields)
 
 
 def remarks_on(file: pq.ParquetFile) -> dict[str, str]:
@@ -178,8 +178,8 @@ def _joined(leaf: Array, finer: Array, in_nanoseconds: bool) -> Array:
     seconds, count = leaf.cast(pa.int64()), finer.cast(pa.int64())
     last = _NANOSECONDS_HOLD - 1 if in_nanoseconds else LAST_SECOND
     first = -_NANOSECONDS_HOLD if in_nanoseconds else FIRST_SECOND
-    found: Any = pc.min_max(seconds).as_py()
-    if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
+    limits: Any = pc.min_max(seconds).as_py()
+    if limits["min"] is not None and not first <= limits["min"] <= limits["max"] <= last:
         raise ValueError(
             "nanoseconds hold the years 1677 to 2262"
             if in_nanoseconds
@@ -414,15 +414,15 @@ def _most_rows(file: pq.ParquetFile) -> int:
     """Return the largest batch length allowed by the footer, and by the size of the first rows."""
     groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
     groups = [group for group in groups if group.num_rows > 0]
-    wanted = [BATCH_ROWS]
+    limits = [BATCH_ROWS]
     for group in groups:
-        wanted += [_checked(group.column(i), group.num_rows) for i in range(group.num_columns)]
+        limits += [_checked(group.column(i), group.num_rows) for i in range(group.num_columns)]
     widest = max((group.total_byte_size / group.num_rows for group in groups), default=0.0)
     for probe in file.iter_batches(PROBE_ROWS, use_threads=False):
         widest = max(widest, probe.nbytes / max(1, probe.num_rows))
         break
-    wanted.append(int(BATCH_BYTES / max(widest, 1)))
-    return min(wanted)
+    limits.append(int(BATCH_BYTES / max(widest, 1)))
+    return min(limits)
 
 
 def _runs(metadata: pq.FileMetaData) -> Iterator[list[int]]:
@@ -457,10 +457,10 @@ def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
             f"at most {MAX_ELEMENTS:,} are possible",
             hint="write the file with smaller row groups",
         )
-    unpacked, stored = column.total_uncompressed_size, column.total_compressed_size
-    if unpacked > MAX_UNPACKED_BYTES and unpacked > MAX_UNPACK_RATIO * stored:
+    unpacked, stored_bytes = column.total_uncompressed_size, column.total_compressed_size
+    if unpacked > MAX_UNPACKED_BYTES and unpacked > MAX_UNPACK_RATIO * stored_bytes:
         raise RefusedSourceError(
-            f"a column of a row group takes {stored:,} bytes and unpacks to {unpacked:,}",
+            f"a column of a row group takes {stored_bytes:,} bytes and unpacks to {unpacked:,}",
             hint="write the file with smaller row groups",
         )
     return BATCH_ELEMENTS * rows // max(1, column.num_values)
@@ -470,21 +470,21 @@ def _longest_repeated(local: LocalFile, metadata: pq.FileMetaData, groups: list[
     """Return the length of the longest value in a dictionary of some row groups;
     reading any row reads the dictionary.
     """
-    wanted = {}
+    paths_by_group = {}
     for number in groups:
         group = metadata.row_group(number)
         columns = (group.column(i) for i in range(group.num_columns))
         if paths := [column.path_in_schema for column in columns if _may_repeat(column)]:
-            wanted[number] = paths
-    if not wanted:
+            paths_by_group[number] = paths
+    if not paths_by_group:
         return 0
     longest = 0
-    every = sorted({path for paths in wanted.values() for path in paths})
+    every = sorted({path for paths in paths_by_group.values() for path in paths})
     with open_parquet(local, every, metadata) as file:
-        for number, paths in wanted.items():
+        for number, paths in paths_by_group.items():
             for batch in file.iter_batches(1, [number], paths, use_threads=False):
-                found = (_dictionaries(column) for column in batch.columns)
-                longest = max(longest, *(_length(d) for texts in found for d in texts), 0)
+                dictionaries = (_dictionaries(column) for column in batch.columns)
+                longest = max(longest, *(_length(d) for texts in dictionaries for d in texts), 0)
                 break
     return longest
 
@@ -497,25 +497,25 @@ def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
     """
     if column.physical_type != "BYTE_ARRAY" or not column.has_dictionary_page:
         return False
-    stored = column.data_page_offset - (column.dictionary_page_offset or 0)
+    stored_bytes = column.data_page_offset - (column.dictionary_page_offset or 0)
     mostly_in_it = column.total_uncompressed_size <= INDEX_BYTES * column.num_values
     may_be_long = column.total_uncompressed_size > REPEATED_BYTES // BATCH_ROWS
-    return may_be_long and (mostly_in_it or stored <= SMALL_DICTIONARY_BYTES)
+    return may_be_long and (mostly_in_it or stored_bytes <= SMALL_DICTIONARY_BYTES)
 
 
 def _dictionaries(column: Array) -> Iterator[Array]:
     """Yield the dictionaries in a column, at any depth."""
-    found: Any = column
-    if isinstance(found, pa.DictionaryArray):
-        yield found.dictionary
-    elif isinstance(found, pa.StructArray):
-        for child in found.flatten():
+    array: Any = column
+    if isinstance(array, pa.DictionaryArray):
+        yield array.dictionary
+    elif isinstance(array, pa.StructArray):
+        for child in array.flatten():
             yield from _dictionaries(child)
-    elif isinstance(found, pa.MapArray):
-        yield from _dictionaries(found.keys)
-        yield from _dictionaries(found.items)
-    elif isinstance(found, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-        yield from _dictionaries(found.values)
+    elif isinstance(array, pa.MapArray):
+        yield from _dictionaries(array.keys)
+        yield from _dictionaries(array.items)
+    elif isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        yield from _dictionaries(array.values)
 
 
 def _length(texts: Array) -> int:
@@ -587,16 +587,16 @@ def _misfit(field: Field, kind: pa.DataType, of: str) -> RefusedSourceError:
     )
 
 
-def _hint(found: pa.DataType, wanted: FieldType) -> str:
-    if isinstance(found, pa.StructType) and is_variant(found):
+def _hint(arrow: pa.DataType, kind: FieldType) -> str:
+    if isinstance(arrow, pa.StructType) and is_variant(arrow):
         return f"that is a VARIANT: {VARIANT_AS_TEXT}"
-    if pa.types.is_floating(found) and wanted in (Primitive.INT, Primitive.LONG):
+    if pa.types.is_floating(arrow) and kind in (Primitive.INT, Primitive.LONG):
         return (
             "pandas makes floats of whole numbers beside nulls: convert_dtypes() makes Int64 of "
             "them again; beyond 2^53, read the column as Int64"
         )
-    units = [unit for unit, counts in UNITS.items() if wanted in counts]
-    if not units or not pa.types.is_integer(found):
+    units = [unit for unit, counts in UNITS.items() if kind in counts]
+    if not units or not pa.types.is_integer(arrow):
         return ""
     return f'numbers need a unit: set the column\'s "unit" in the schema ({", ".join(units)})'
 
@@ -609,11 +609,11 @@ def read_parquet(local: LocalFile, schema: Schema) -> Iterator[pa.RecordBatch]:
     """
     try:
         with open_parquet(local) as file:
-            found, declared = file.schema_arrow, declared_schema(file)
-            check_file_columns(found.names, schema)
-            converter = arrow_converter(found, schema, of="the file", declared=declared)
+            arrow, declared = file.schema_arrow, declared_schema(file)
+            check_file_columns(arrow.names, schema)
+            converter = arrow_converter(arrow, schema, of="the file", declared=declared)
             converter = _of_times(
-                converter, set(old_times(found)), is_legacy=is_legacy(file.metadata)
+                converter, set(old_times(arrow)), is_legacy=is_legacy(file.metadata)
             )
             place, row = _Rows(file.metadata), 0
             for batch in read_batches(local, file):
@@ -637,10 +637,10 @@ def _of_times(converter: Converter, old: set[str], *, is_legacy: bool) -> Conver
         def build_times(column: Array) -> Array:
             if field.name in old:
                 column = exact_times(column, in_nanoseconds=in_nanoseconds)
-            found = build(column)
+            times = build(column)
             if is_legacy:
-                check_calendar(found)
-            return found
+                check_calendar(times)
+            return times
 
         return build_times
 
@@ -677,9 +677,9 @@ def read_arrow(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
     Raises:
         RefusedSourceError: the file is damaged, or its columns or values do not fit the table.
     """
-    with opened_arrow(local) as (found, batches):
-        check_file_columns(found.names, schema)
-        converter = arrow_converter(found, schema, of="the file")
+    with opened_arrow(local) as (arrow, batches):
+        check_file_columns(arrow.names, schema)
+        converter = arrow_converter(arrow, schema, of="the file")
         first = 1
         for batch in batches:
             for start in range(0, batch.num_rows, CONVERTED_ROWS):

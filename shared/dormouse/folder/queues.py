@@ -94,12 +94,12 @@ def _held_by_others(
 ) -> list[tuple[int, str]]:
     names = connection.execute("SELECT DISTINCT process FROM messages WHERE process != ''")
     dead = [name for (name,) in names.fetchall() if name != this and not is_alive(name)]
-    return [found for name in dead for found in _of(connection, name)]
+    return [message for name in dead for message in _of(connection, name)]
 
 
 def _unheld(connection: sqlite3.Connection, this: str, held: Set[str]) -> list[tuple[int, str]]:
     """Return what this process has by name, and no thread of it: its end could not be written."""
-    return [found for found in _of(connection, this) if found[1] not in held] if this else []
+    return [message for message in _of(connection, this) if message[1] not in held] if this else []
 
 
 def _of(connection: sqlite3.Connection, process: str) -> list[tuple[int, str]]:
@@ -210,15 +210,15 @@ class SqliteQueues:
         until_ms = HELD_MS if self._process else now_ms + visibility_seconds * 1000
         with self._lock:  # so that `release_unheld` never sees one that nobody seems to hold
             with self._database.writing() as connection:
-                taken = self._taken(connection, queue, most, now_ms, until_ms)
-            self._held.update(message.receipt for message in taken)
-        return taken
+                messages = self._taken(connection, queue, most, now_ms, until_ms)
+            self._held.update(message.receipt for message in messages)
+        return messages
 
     def _taken(
         self, connection: sqlite3.Connection, queue: str, most: int, now_ms: int, until_ms: int
     ) -> list[Received]:
-        taken: list[Received] = []
-        while not taken:
+        messages: list[Received] = []
+        while not messages:
             rows = connection.execute(_SEEN, (queue, now_ms, most)).fetchall()
             if not rows:
                 break
@@ -235,8 +235,8 @@ class SqliteQueues:
                     " receipt = ?, process = ? WHERE number = ?",
                     (until_ms, now_ms, receipt, self._process, number),
                 )
-                taken.append(Received(str(number), queue, body, receives + 1, receipt))
-        return taken
+                messages.append(Received(str(number), queue, body, receives + 1, receipt))
+        return messages
 
     def delete(self, messages: Sequence[Received]) -> None:
         """Delete messages that are done; one that came again since stays with its new receiver."""
@@ -278,12 +278,12 @@ class SqliteQueues:
         if not (held and self._process):
             return
         with self._database.writing() as connection:
-            left = connection.execute(
+            messages = connection.execute(
                 "UPDATE messages SET visible_ms = sent_ms, receives = receives - 1, receipt = '',"
                 " process = '' WHERE process = ?",
                 (self._process,),
             )
-            if left.rowcount > 0:
+            if messages.rowcount > 0:
                 sweep_soon(connection)
 
     def bury(self, message: Received, reason: str) -> None:
@@ -309,7 +309,7 @@ class SqliteQueues:
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """Return how many messages of each queue are waiting or in flight, without delayed ones."""
         counts = self.counts(queues)
-        return {queue: found.waiting + found.in_flight for queue, found in counts.items()}
+        return {queue: count.waiting + count.in_flight for queue, count in counts.items()}
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
         """Return how many messages of each queue are waiting, in flight and delayed."""
@@ -320,8 +320,8 @@ class SqliteQueues:
                 " sum(visible_ms > ?1 AND receipt = '') FROM messages GROUP BY queue",
                 (now_ms,),
             ).fetchall()
-        found = {queue: QueueCounts(*counts) for queue, *counts in rows}
-        return {queue: found.get(check(queue), QueueCounts(0, 0, 0)) for queue in queues}
+        by_queue = {queue: QueueCounts(*counts) for queue, *counts in rows}
+        return {queue: by_queue.get(check(queue), QueueCounts(0, 0, 0)) for queue in queues}
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
         """Return the age in seconds of the oldest message of each queue that has any."""
@@ -389,8 +389,8 @@ def check(queue: str) -> str:
         NotFoundError: there is no such queue.
     """
     if queue not in _KNOWN:
-        known = f"there are {', '.join(QUEUES)}"
-        raise NotFoundError(f"there is no queue {queue!r}", hint=did_you_mean(queue, QUEUES, known))
+        hint = f"there are {', '.join(QUEUES)}"
+        raise NotFoundError(f"there is no queue {queue!r}", hint=did_you_mean(queue, QUEUES, hint))
     return queue
 
 

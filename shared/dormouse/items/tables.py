@@ -146,8 +146,8 @@ class ItemTables:
             self._tombstones.none_of(table.id),
         )
         if not is_new:
-            kept = self.get(table.id)
-            if kept is None or kept.name != table.name:
+            before = self.get(table.id)
+            if before is None or before.name != table.name:
                 raise AlreadyExistsError(f"there is a table {table.name!r} already")
 
     def change(
@@ -159,18 +159,18 @@ class ItemTables:
             if item is None:
                 self._check_gone(table_id)
                 raise NotFoundError(f"there is no table {table_id!r} any more")
-            kept = table_of(item, self._settings(instance)[0])
-            if request_id and request_id in kept.applied_requests:
-                return kept
-            wanted = with_applied_request(change(kept), request_id)
-            if kept.deleting and not wanted.deleting:
-                raise NotFoundError(f"table {kept.name!r} is being deleted")
-            if wanted == kept:
-                return wanted
-            renaming = self._renaming(kept, wanted) if wanted.name != kept.name else []
-            body = table_body(wanted)
+            before = table_of(item, self._settings(instance)[0])
+            if request_id and request_id in before.applied_requests:
+                return before
+            after = with_applied_request(change(before), request_id)
+            if before.deleting and not after.deleting:
+                raise NotFoundError(f"table {before.name!r} is being deleted")
+            if after == before:
+                return after
+            renaming = self._renaming(before, after) if after.name != before.name else []
+            body = table_body(after)
             if self._items.write(*_with_copy(id_key(table_id), body, item), *renaming):
-                return wanted
+                return after
         raise ContendedError(f"others keep changing table {table_id!r}; try again")
 
     def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
@@ -186,8 +186,8 @@ class ItemTables:
             no_table = Check(key, unchanged(item))
             if self._items.write(no_table, *copies, *self._tombstones.puts(tombstone)):
                 return tombstone
-            if found := self.tombstone(tombstone.table_id):
-                return found
+            if earlier := self.tombstone(tombstone.table_id):
+                return earlier
         raise ContendedError(f"others keep changing table {tombstone.table_id!r}; try again")
 
     def tombstone(self, table_id: str) -> Tombstone | None:
@@ -203,9 +203,9 @@ class ItemTables:
         key = id_key(table.id)
         for _ in range(ATTEMPTS):
             item = self._get(key)
-            named = table_of(item, {}) if item else table
-            name = self._get(name_key(named.name))
-            freed = self._freed(named, name, is_registered=item is not None)
+            newest = table_of(item, {}) if item else table
+            name = self._get(name_key(newest.name))
+            freed = self._freed(newest, name, is_registered=item is not None)
             if self._items.write(Delete(key, unchanged(item)), Delete(copy_key(key)), *freed):
                 return
         raise ContendedError(f"others keep changing table {table.id!r}; try again")
@@ -240,10 +240,10 @@ class ItemTables:
         """Replace what an item of the instance, and its copy, hold; return what they hold then."""
         for _ in range(ATTEMPTS):
             item = self._whole(key)
-            kept = read(item)
-            wanted = change(kept)
-            if wanted == kept or self._items.write(*_with_copy(key, body(wanted), item)):
-                return wanted
+            before = read(item)
+            after = change(before)
+            if after == before or self._items.write(*_with_copy(key, body(after), item)):
+                return after
         raise ContendedError("others keep changing the instance; try again")
 
     def _whole(self, key: Key) -> Item | None:
@@ -311,16 +311,16 @@ class ItemTables:
             raise lost(name_key(newest.name), name=newest.name, table_id=newest.id)
         return newest
 
-    def _renaming(self, kept: Table, wanted: Table) -> list[Change]:
+    def _renaming(self, before: Table, after: Table) -> list[Change]:
         """Return the changes that give a table another name.
 
         Raises:
             AlreadyExistsError: another table has it.
         """
-        new, old = self._items.get(name_key(wanted.name), name_key(kept.name))
-        if new and id_named(new) != kept.id:
-            raise AlreadyExistsError(f"there is a table {wanted.name!r} already")
-        return [put(name_key(wanted.name), wanted.id, unchanged(new)), *self._freed(kept, old)]
+        new, old = self._items.get(name_key(after.name), name_key(before.name))
+        if new and id_named(new) != before.id:
+            raise AlreadyExistsError(f"there is a table {after.name!r} already")
+        return [put(name_key(after.name), after.id, unchanged(new)), *self._freed(before, old)]
 
     def _freed(
         self, table: Table, name: Item | None, *, is_registered: bool = True
@@ -388,13 +388,13 @@ def copy_key(key: Key) -> Key:
 
 def table_body(table: Table) -> str:
     """Return the stored form of a table."""
-    stored = StoredTable(
+    form = StoredTable(
         schema=_schema_body(table.schema),
         properties=table.settings,
         origins=tuple((origin.bucket, origin.table_name) for origin in table.origins),
         **{name: getattr(table, name) for name in _STORED_AS_THEY_ARE},
     )
-    return msgspec.json.encode(stored).decode()
+    return msgspec.json.encode(form).decode()
 
 
 def settings_body(settings: Mapping[str, int | str]) -> str:
@@ -464,14 +464,14 @@ def lost(key: Key, *, name: str = "", table_id: str = "") -> DamagedEntryError:
 def _table(item: Item, defaults: tuple[tuple[str, int | str], ...]) -> Table:
     """Return the table of an item: it is read for each request, and rarely changes."""
     with raise_corrupt(f"the registry's item {item.key.owner!r} cannot be read"):
-        stored = decode_json(item.text(), StoredTable)
+        form = decode_json(item.text(), StoredTable)
         table = Table(
             id=_table_id(item),
-            schema=_schema(bytes(stored.schema)),
-            origins=tuple(Origin(*origin) for origin in stored.origins),
-            **{name: getattr(stored, name) for name in _STORED_AS_THEY_ARE},
+            schema=_schema(bytes(form.schema)),
+            origins=tuple(Origin(*origin) for origin in form.origins),
+            **{name: getattr(form, name) for name in _STORED_AS_THEY_ARE},
         )
-        return table.with_settings(parse_settings(stored.properties), dict(defaults))
+        return table.with_settings(parse_settings(form.properties), dict(defaults))
 
 
 @lru_cache(maxsize=64)
@@ -542,9 +542,9 @@ class Repair:
                 tables[table.name] = table, body
         names = {owner.removeprefix(NAME) for owner in there if owner.startswith(NAME)}
         for name in sorted({*tables, *names}):
-            found = tables.get(name)
-            if which in ("", name, found[0].id if found else name):
-                self._mend_name(name, found, there.get(NAME + name))
+            entry = tables.get(name)
+            if which in ("", name, entry[0].id if entry else name):
+                self._mend_name(name, entry, there.get(NAME + name))
         if not which:
             repaired, hopeless = self.tombstones.repair()
             self.repaired += repaired
@@ -583,11 +583,11 @@ class Repair:
             self._write(_described(key, table), put(key, body, unchanged(item)), *checks)
         return body
 
-    def _mend_name(self, name: str, found: tuple[Table, str] | None, item: Item | None) -> None:
+    def _mend_name(self, name: str, owner: tuple[Table, str] | None, item: Item | None) -> None:
         """Let a name lead to the table that has it, or nowhere."""
         key, leads_to = name_key(name), _leads_to(item)
-        if found is not None:
-            table, body = found
+        if owner is not None:
+            table, body = owner
             if leads_to != table.id:
                 entry = id_key(table.id)
                 change = put(key, table.id, unchanged(item))

@@ -133,7 +133,7 @@ def parse(text: str, schema: Schema, now_ms: int | None) -> Expression:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, at, kind = [], 0, ""
+    tokens, at, kind = [], 0, ""
     while kind != "end":
         match = _TOKEN.match(text, at)
         if match is None:  # \Z matches at the latest
@@ -143,8 +143,8 @@ def _tokens(text: str) -> list[_Token]:
         if kind in ("name", "text"):
             quote = text[start - 1]
             start, said = start - 1, said.replace(2 * quote, quote)
-        found.append(_Token(kind, said.upper() if kind == "word" else said, start, at))
-    return found
+        tokens.append(_Token(kind, said.upper() if kind == "word" else said, start, at))
+    return tokens
 
 
 def _negated(test: Expression, negate: bool) -> Expression:
@@ -161,10 +161,10 @@ class _Parser:
 
     def whole(self) -> Expression:
         """Return the tree of all of the text."""
-        found = self._either()
+        condition = self._either()
         if self._next.kind != "end":
             raise self._unexpected()
-        return self._made(0, _truth, found)
+        return self._made(0, _truth, condition)
 
     # tokens
 
@@ -179,9 +179,9 @@ class _Parser:
 
     def _take(self, *said: str) -> bool:
         """Take these words and marks, if they come next; return whether they did."""
-        found = self._is(*said)
-        self._at += len(said) if found else 0
-        return found
+        is_next = self._is(*said)
+        self._at += len(said) if is_next else 0
+        return is_next
 
     def _one_of(self, *said: str) -> str:
         """Take one of these words or marks, and return it; empty if none comes next."""
@@ -202,10 +202,10 @@ class _Parser:
         token = self._next
         if token.kind == "end":
             return self._placed(InvalidRequestError(f"the condition ends too early{more}"), token)
-        shown = self._text[token.start : token.end][:_SHOWN]
-        problem = f"{shown} is not allowed there in a condition{more}"
-        if shown in ("'", '"'):
-            problem = f"the quote {shown} is not closed"
+        excerpt = self._text[token.start : token.end][:_SHOWN]
+        problem = f"{excerpt} is not allowed there in a condition{more}"
+        if excerpt in ("'", '"'):
+            problem = f"the quote {excerpt} is not closed"
         return self._placed(InvalidRequestError(problem, hint=_ALLOWED), token)
 
     def _placed(self, error: InvalidRequestError, token: _Token) -> InvalidRequestError:
@@ -221,20 +221,20 @@ class _Parser:
             InvalidRequestError: something is wrong with them; the message says where they are.
         """
         try:
-            found = make(*arguments)
-            if depth_of(found) > MAX_CONDITION_DEPTH:
+            expression = make(*arguments)
+            if depth_of(expression) > MAX_CONDITION_DEPTH:
                 raise self._too_deep()
         except _PlacedError:
             raise
         except InvalidRequestError as error:
             first, last = self._tokens[start], self._tokens[self._at - 1]
-            shown = " ".join(self._text[first.start : last.end].split())
-            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+            excerpt = " ".join(self._text[first.start : last.end].split())
+            excerpt = excerpt if len(excerpt) <= _SHOWN else f"{excerpt[: _SHOWN - 1]}…"
             is_said_of_it = str(error).startswith("it ")
-            said = f"{shown} {str(error)[3:]}" if is_said_of_it else f"{shown}: {error}"
-            named = InvalidRequestError(said, hint=error.hint)
-            raise self._placed(named, first) from error
-        return found
+            said = f"{excerpt} {str(error)[3:]}" if is_said_of_it else f"{excerpt}: {error}"
+            problem = InvalidRequestError(said, hint=error.hint)
+            raise self._placed(problem, first) from error
+        return expression
 
     def _too_deep(self) -> InvalidRequestError:
         return _PlacedError(f"the condition is nested deeper than {MAX_CONDITION_DEPTH}")
@@ -285,36 +285,36 @@ class _Parser:
 
     def _test(self) -> Expression:
         """Return a value, or a test of it by IN, BETWEEN or a pattern."""
-        start, found = self._at, self._joined()
+        start, value = self._at, self._joined()
         while True:
             at, negate = self._at, self._take("NOT")
             if self._take("BETWEEN"):
                 low = self._joined()
                 self._expect("AND")
-                test = self._made(start, _between, found, low, self._joined())
+                test = self._made(start, _between, value, low, self._joined())
             elif self._take("IN"):
                 self._expect("(")
                 if self._is(")") or self._is("SELECT"):
                     raise self._unexpected("; IN needs a list of values")
-                test = self._made(start, _in, found, self._list(")"))
+                test = self._made(start, _in, value, self._list(")"))
             elif word := self._one_of("LIKE", "ILIKE"):
-                test = self._made(start, _pattern, word, found, self._joined())
+                test = self._made(start, _pattern, word, value, self._joined())
             else:
                 self._at = at
-                return found
-            found = _negated(test, negate)
+                return value
+            value = _negated(test, negate)
 
-    def _is_test(self, start: int, found: Expression) -> Expression:
+    def _is_test(self, start: int, value: Expression) -> Expression:
         negate = self._take("NOT")
         if self._take("DISTINCT", "FROM"):
             op = "IS NOT DISTINCT FROM" if negate else "IS DISTINCT FROM"
-            return self._comparison(start, op, found, self._joined())
+            return self._comparison(start, op, value, self._joined())
         if self._one_of("NULL", "UNKNOWN"):
-            return _negated(truth("IS NULL", found), negate)
+            return _negated(truth("IS NULL", value), negate)
         word = self._one_of("TRUE", "FALSE")
         if not word:
             raise self._unexpected("; IS is followed by NULL, TRUE or FALSE")
-        return _negated(truth(f"IS {word}", self._made(start, _truth, found)), negate)
+        return _negated(truth(f"IS {word}", self._made(start, _truth, value)), negate)
 
     def _joined(self) -> Expression:
         start, left = self._at, self._sum()
@@ -375,27 +375,27 @@ class _Parser:
         self._nested += 1
         if self._nested > MAX_BRACKETS:
             raise self._too_deep()
-        found = read()
+        expression = read()
         self._nested -= 1
-        return found
+        return expression
 
     def _with_parts(self) -> Expression:
         """Return a value, or the part of it, or what it is cast to, as the marks after it say."""
         start, first = self._at, self._next
-        found = self._value()
+        value = self._value()
         while True:
             if self._take("::"):
                 is_text = first.kind == "text" and self._at == start + 2
-                found = self._cast(start, found, is_text=is_text, may_fail=False)
+                value = self._cast(start, value, is_text=is_text, may_fail=False)
             elif self._take("["):
                 inside = self._nest(self._sum)
                 self._expect("]")
-                found = self._made(start, _part, found, inside)
+                value = self._made(start, _part, value, inside)
             elif self._is(".") and first.kind in ("name", "word"):
                 self._at += 1
-                found = self._made(start, _member, found, self._name())
+                value = self._made(start, _member, value, self._name())
             else:
-                return found
+                return value
 
     def _name(self) -> str:
         if self._next.kind not in ("name", "word"):
@@ -405,12 +405,12 @@ class _Parser:
 
     def _list(self, end: str) -> list[Expression]:
         """Return the values up to a bracket that closes, which is taken."""
-        found: list[Expression] = []
+        items: list[Expression] = []
         while not self._take(end):
-            if found:
+            if items:
                 self._expect(",")
-            found.append(self._nest(self._either))
-        return found
+            items.append(self._nest(self._either))
+        return items
 
     def _value(self) -> Expression:
         start, token = self._at, self._next
@@ -430,9 +430,9 @@ class _Parser:
                 return self._word(start, token.said)
         if not self._take("("):
             raise self._unexpected()
-        found = self._nest(self._either)
+        value = self._nest(self._either)
         self._expect(")")
-        return found
+        return value
 
     def _word(self, start: int, word: str) -> Expression:
         """Return what begins with a word: a literal, a function, or a column."""
@@ -532,14 +532,14 @@ class _Parser:
         return self._made(start, calls.case, tests, results)
 
 
-def _truth(found: Expression) -> Expression:
+def _truth(value: Expression) -> Expression:
     """Return what must be true or false."""
-    if found.type is not Primitive.BOOLEAN:
+    if value.type is not Primitive.BOOLEAN:
         raise InvalidRequestError(
-            f"it is {show_type(found.type)}; a condition is needed there",
+            f"it is {show_type(value.type)}; a condition is needed there",
             hint="compare it with something",
         )
-    return found
+    return value
 
 
 def _junction(word: str, terms: Sequence[Expression]) -> Expression:
@@ -552,16 +552,16 @@ def _between(found: Expression, low: Expression, high: Expression) -> Expression
     return truth("AND", truth(">=", value, least), truth("<=", value, most))
 
 
-def _in(found: Expression, values: Sequence[Expression]) -> Expression:
+def _in(operand: Expression, values: Sequence[Expression]) -> Expression:
     calls.check_count(values)
-    checked = compared([found, *values])
+    checked = compared([operand, *values])
     if not all(isinstance(value, Literal) for value in checked[1:]):
         raise InvalidRequestError("the list of IN may hold only values")
     return truth("IN", *checked)
 
 
-def _pattern(word: str, found: Expression, pattern: Expression) -> Expression:
-    check_types([found, pattern], (Primitive.STRING, Primitive.STRING))
+def _pattern(word: str, value: Expression, pattern: Expression) -> Expression:
+    check_types([value, pattern], (Primitive.STRING, Primitive.STRING))
     if not isinstance(pattern, Literal):
         raise InvalidRequestError("the pattern must be a text in quotes")
     length = len(str(pattern.value))
@@ -570,12 +570,12 @@ def _pattern(word: str, found: Expression, pattern: Expression) -> Expression:
             f"the pattern has {length:,} characters; at most {MAX_PATTERN:,} are allowed",
             hint="starts_with, ends_with and contains take texts of any length",
         )
-    return truth(word, found, pattern)
+    return truth(word, value, pattern)
 
 
-def _bytes(written: str) -> Literal:
+def _bytes(digits: str) -> Literal:
     try:
-        return Literal(bytes.fromhex(written[2:-1]), Primitive.BYTES)
+        return Literal(bytes.fromhex(digits[2:-1]), Primitive.BYTES)
     except ValueError as error:
         raise InvalidRequestError("it is not bytes: write two hex digits for each byte") from error
 
