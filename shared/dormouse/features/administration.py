@@ -167,12 +167,12 @@ def unfinished_requests(
     """
     stored_ms: dict[str, int] = {}
     expired = []
-    for stored in services.storage.list(request_prefix(table_id)):
-        key, is_request = request_in(stored.path)
-        if now_ms - stored.modified_ms > MAX_AGE_MS:
-            expired.append(stored.path)
+    for item in services.storage.list(request_prefix(table_id)):
+        key, is_request = request_in(item.path)
+        if now_ms - item.modified_ms > MAX_AGE_MS:
+            expired.append(item.path)
         elif is_request:
-            stored_ms[key] = stored.modified_ms
+            stored_ms[key] = item.modified_ms
     return stored_ms, expired
 
 
@@ -220,10 +220,10 @@ class RequestContext:
                 return RequestContext(services, request, NO_TABLE, INSTANCE_NAME)
             case CreateTable():
                 return RequestContext(services, request, new_table_id(request), request.name)
-        key, named = request_key(request), services.tables.named(request.name)
-        table_id = NO_TABLE if named is None else named.id
+        key, table = request_key(request), services.tables.named(request.name)
+        table_id = NO_TABLE if table is None else table.id
         table_id = services.tracker.bind(key, table_id, services.clock.now_ms())
-        return RequestContext(services, request, table_id, request.name, key, named)
+        return RequestContext(services, request, table_id, request.name, key, table)
 
     def carry_out(self) -> RequestResult:
         """Carry the request out, unless its table is deleted, or in deletion, as it asks for.
@@ -233,7 +233,7 @@ class RequestContext:
         """
         services, request, function = self.services, self.request, load(self.request.path)
         if not self.key:
-            found = function(services, request)
+            result = function(services, request)
         else:
             table, is_deletion = self._table(), isinstance(request, DeleteTable)
             if table is None and is_deletion:
@@ -245,8 +245,8 @@ class RequestContext:
                 if request.request_id in table.applied_requests:
                     return RequestResult()  # what it changed goes with the table
                 raise NotFoundError(f"table {self.subject!r} is being deleted")
-            found = function(services, table, request)
-        return found if isinstance(found, RequestResult) else RequestResult(found or [])
+            result = function(services, table, request)
+        return result if isinstance(result, RequestResult) else RequestResult(result or [])
 
     @property
     def _is_there(self) -> bool:
@@ -286,27 +286,27 @@ class RequestContext:
             InvalidRequestError: the id belongs to another request or job of the table.
         """
         get = self.services.tracker.get
-        found = get(self.table_id, self.request.request_id)
-        if self.table_id != NO_TABLE and found is not None and found.state != "refused":
-            self.check_verb(found.kind)
+        record = get(self.table_id, self.request.request_id)
+        if self.table_id != NO_TABLE and record is not None and record.state != "refused":
+            self.check_verb(record.kind)
             if isinstance(self.request, CreateTable):
-                self._check_name(found)
+                self._check_name(record)
         # The deletion of a table is recorded under no table, as what came too late for it is.
-        if found is None and not self._is_there:
-            found = get(NO_TABLE, self.request.request_id)
+        if record is None and not self._is_there:
+            record = get(NO_TABLE, self.request.request_id)
         if (
-            found is None
-            or found.state not in _OUTCOMES
-            or found.reason.startswith(ATTEMPTS_FAILED)
+            record is None
+            or record.state not in _OUTCOMES
+            or record.reason.startswith(ATTEMPTS_FAILED)
         ):
             return None
-        return found if (found.kind, found.subject) == (self.verb, self.subject) else None
+        return record if (record.kind, record.subject) == (self.verb, self.subject) else None
 
-    def _check_name(self, found: JobRecord) -> None:
-        if found.kind == self.verb and found.subject != self.subject:
+    def _check_name(self, record: JobRecord) -> None:
+        if record.kind == self.verb and record.subject != self.subject:
             raise InvalidRequestError(
                 f"request_id {self.request.request_id!r} belongs to the request that created "
-                f"table {found.subject!r}",
+                f"table {record.subject!r}",
                 hint="send the request with another request_id",
             )
 
@@ -342,14 +342,14 @@ class RequestContext:
         counts = result.counts + Counts(jobs=len(result.work.job_ids))
         now_ms = self.services.clock.now_ms()
         work = cast(AnyWork, result.work)  # it has all kinds of work
-        stored = StoredRequest(
+        saved = StoredRequest(
             self.request.request_id, self.verb, self.subject, now_ms, work, counts
         )
         if self.request.reply:
             mark_reply_wanted(self.services, self.table_id, self.key)
-        stored = save_request(self.services, self.table_id, self.key, stored)
-        self.record(self.accepted_reply(stored))
-        return self.follow(stored)
+        saved = save_request(self.services, self.table_id, self.key, saved)
+        self.record(self.accepted_reply(saved))
+        return self.follow(saved)
 
     def follow(self, stored: StoredRequest) -> list[OutboundMessage]:
         """Return the reply that the request is accepted, and the step that follows its jobs.
@@ -438,13 +438,13 @@ def _resume(services: Services, context: RequestContext) -> list[OutboundMessage
 
 
 def _resend(
-    services: Services, context: RequestContext, stored: StoredRequest
+    services: Services, context: RequestContext, saved: StoredRequest
 ) -> list[OutboundMessage]:
     """Return the messages of the unfinished work, since those sent before may be lost."""
     table = services.table(context.table_id)
-    context.record(context.accepted_reply(stored))
-    messages = stored.work.unfinished_messages(services, table) if table is not None else []
-    return [*messages, *context.follow(stored)]
+    context.record(context.accepted_reply(saved))
+    messages = saved.work.unfinished_messages(services, table) if table is not None else []
+    return [*messages, *context.follow(saved)]
 
 
 # follow_request: check whether the jobs of a request have ended; then record and send the outcome.
@@ -541,17 +541,17 @@ def _final_reply(
     services: Services, table: Table, key: str, request: StoredRequest
 ) -> Reply | None:
     """Return the final reply to a request; None while its jobs have not ended."""
-    found = _outcomes(services, table, key, request)
-    if found is None:
+    outcomes = _outcomes(services, table, key, request)
+    if outcomes is None:
         return None
-    undone = [ReplyJob(o.kind, o.id, o.state, o.reason) for o in found if o.state is not None]
+    undone = [ReplyJob(o.kind, o.id, o.state, o.reason) for o in outcomes if o.state is not None]
     return reply_to(
         request.request_id,
         request.verb,
         "failed" if undone else "finished",
         table_id=table.id,
         reason=_summary(undone),
-        counts=sum((outcome.total for outcome in found), request.counts),
+        counts=sum((outcome.total for outcome in outcomes), request.counts),
         jobs=undone,
     )
 
@@ -564,12 +564,12 @@ def _outcomes(
     wait_ms = GIVE_UP_MS + request.work.extra_wait_ms(table)
     is_late = now_ms - request.requested_ms > wait_ms
     check = JobCheck(services, table, key, request.requested_ms, now_ms)
-    found = []
+    outcomes = []
     for outcome in request.work.outcomes(check):
         if outcome.is_pending and not is_late:
             return None
-        found.append(outcome)
-    return found
+        outcomes.append(outcome)
+    return outcomes
 
 
 def _reply_of_deleted_table(services: Services, step: RequestStep) -> list[OutboundMessage]:
@@ -579,13 +579,13 @@ def _reply_of_deleted_table(services: Services, step: RequestStep) -> list[Outbo
         return [to_outbound(reply)]
     if not step.request_id or not step.request:
         return []
-    known = services.tracker.get(step.table_id, step.request_id)
-    if known is not None and known.is_finished:
+    record = services.tracker.get(step.table_id, step.request_id)
+    if record is not None and record.is_finished:
         return []
     reply = reply_to(
         step.request_id, step.request, "failed", table_id=step.table_id, reason=TABLE_DELETED
     )
-    record_request(services, NO_TABLE, reply, known.subject if known is not None else "")
+    record_request(services, NO_TABLE, reply, record.subject if record is not None else "")
     return [to_outbound(reply)]
 
 
@@ -687,8 +687,8 @@ def refuse_malformed(services: Services, body: str, reason: str) -> list[Outboun
         return []
     if not is_request_id(request_id):
         return []
-    known = verb if isinstance(verb, str) and verb in VERBS else UNKNOWN_VERB
-    reply = reply_to(request_id, known, "refused", reason=reason)
+    verb_name = verb if isinstance(verb, str) and verb in VERBS else UNKNOWN_VERB
+    reply = reply_to(request_id, verb_name, "refused", reason=reason)
     _record(services, reply, fields.get("name"))
     return [to_outbound(reply)]
 
@@ -699,8 +699,8 @@ def _record(services: Services, reply: Reply, name: object) -> None:
     if isinstance(name, str) and can_be_name(name):
         table = services.tables.named(name)
         table_id, subject = (table.id if table is not None else NO_TABLE), name
-    known = services.tracker.get(table_id, reply.request_id)
-    if known is None or known.state == "refused":
+    record = services.tracker.get(table_id, reply.request_id)
+    if record is None or record.state == "refused":
         record_request(services, table_id, reply, subject)
 
 

@@ -154,9 +154,9 @@ def footer_findings(
     if footer.rows != shard.rows:
         detail = f"the object has {footer.rows} rows, not {shard.rows}"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
-    found, known = (footer.min_key, footer.max_key), (shard.min_key, shard.max_key)
-    if found != known:
-        detail = f"the object has keys from {_span(found)}, not from {_span(known)}"
+    keys, keys_in_state = (footer.min_key, footer.max_key), (shard.min_key, shard.max_key)
+    if keys != keys_in_state:
+        detail = f"the object has keys from {_span(keys)}, not from {_span(keys_in_state)}"
         yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
     yield from _partition_findings(state, shard, footer)
 
@@ -225,8 +225,8 @@ def dispute_finding(
         detail = f"its bytes differ from those that were written, as found by {_listed(jobs)}"
         return Finding(Damage.BYTES_DAMAGED, shard_id, detail)
     takings = state.taken.get(shard_id, ())
-    rows, taken = state.shards[shard_id].rows, sum(taking.rows or 0 for taking in takings)
-    detail = f"jobs took {taken:,} of its {rows:,} rows"
+    rows, taken_rows = state.shards[shard_id].rows, sum(taking.rows or 0 for taking in takings)
+    detail = f"jobs took {taken_rows:,} of its {rows:,} rows"
     if recounted is None:
         return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {_listed(jobs)}")
     wrong = [
@@ -272,10 +272,10 @@ def unknown_paths(state: TableState, paths: Iterable[str]) -> Iterator[str]:
     """Yield the paths of neither a shard of the state nor an output of an assigned job."""
     for path in paths:
         shard = shard_id_of(path)
-        known = shard is not None and (
+        is_known = shard is not None and (
             shard in state.shards or run_of_shard(shard)[0] in state.jobs
         )
-        if not known:
+        if not is_known:
             yield path
 
 
@@ -300,8 +300,8 @@ def record_disputes(
     """Record those of `shards` that are disputed, each with the jobs that took rows from it."""
     for shard in sorted(set(shards)):
         if shard in state.disputed:
-            found = dispute_finding(state, shard, None)
-            reason, job_id = f"{found.damage.name.lower()}: {found.detail}", dispute_id(shard)
+            finding = dispute_finding(state, shard, None)
+            reason, job_id = f"{finding.damage.name.lower()}: {finding.detail}", dispute_id(shard)
             record(services, TrackedJob(table.id, job_id, "dispute"), Failed(reason, subject=shard))
 
 
@@ -355,23 +355,23 @@ def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list
     """
     store = services.store(table)
     state = store.current()
-    wanted = sorted(set(shards))
-    if unknown := [shard for shard in wanted if shard not in state.disputed]:
+    ids = sorted(set(shards))
+    if unknown := [shard for shard in ids if shard not in state.disputed]:
         raise InvalidRequestError(
             f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was resolved",
             hint=f"`dormouse check {table.name}` lists the disputed shards",
         )
-    resolution = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in wanted))
+    resolution = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in ids))
     (outcome,) = store.commit(resolution, generation=state.generation)
     if isinstance(outcome, Rejected):
         raise ContendedError(
             f"nothing was resolved, because the table changed meanwhile: {outcome}",
             hint=f"check the table again with `dormouse check {table.name}`",
         )
-    for shard in wanted:
+    for shard in ids:
         finalise(services, table.id, dispute_id(shard), failed=True)
     newest = store.current()
-    return candidates(table, newest, [shard for shard in wanted if shard in newest.unreferenced])
+    return candidates(table, newest, [shard for shard in ids if shard in newest.unreferenced])
 
 
 FOOTERS_AT_ONCE = 8
@@ -409,8 +409,8 @@ def check(
         return first
     suspects = {finding.subject for finding in first.findings}
     again = set(_check_once(services, table, suspects, None, all_bytes).findings)
-    found = {(finding.damage, finding.subject) for finding in again}
-    confirmed = tuple(f for f in first.findings if (f.damage, f.subject) in found)
+    pairs = {(finding.damage, finding.subject) for finding in again}
+    confirmed = tuple(f for f in first.findings if (f.damage, f.subject) in pairs)
     return CheckReport(first.version, first.shards, first.rows, confirmed)
 
 
@@ -433,7 +433,7 @@ def _check_once(
     # Listed after the state was read, so every object in the state had been put by then.
     objects = {o.path: o for o in services.storage.list(data_prefix(table.id))}
     now_ms = services.clock.now_ms()
-    ages = {path: stored.modified_ms for path, stored in objects.items()}
+    ages = {path: item.modified_ms for path, item in objects.items()}
     referenced = [shard for shard in state.shards.values() if shard.id not in state.unreferenced]
     checked = [s for s in referenced if suspects is None or s.id in suspects]
     findings = [
@@ -455,24 +455,24 @@ def _segment_findings(
 
     With `all_bytes`, they are read, and those that differ from the state are found as well.
     """
-    listed = services.storage.list(sources_prefix(table.id))
-    sizes = {sources_segment_of(stored.path): stored.size_bytes for stored in listed}
+    objects = services.storage.list(sources_prefix(table.id))
+    sizes = {sources_segment_of(item.path): item.size_bytes for item in objects}
     for segment in state.all_source_segments:
-        found = sizes.get(segment.id)
-        if found != segment.size_bytes:
+        size_bytes = sizes.get(segment.id)
+        if size_bytes != segment.size_bytes:
             wrong = (
                 "is missing"
-                if found is None
-                else f"has {found:,} bytes, not {segment.size_bytes:,}"
+                if size_bytes is None
+                else f"has {size_bytes:,} bytes, not {segment.size_bytes:,}"
             )
             yield Finding(Damage.SOURCES_LOST, segment.id, f"the segment {wrong}")
         elif all_bytes:
             try:
-                read, _, _ = read_segment(services.storage, table.id, segment.id)
+                content, _, _ = read_segment(services.storage, table.id, segment.id)
             except (NotFoundError, CorruptDataError) as error:
                 yield Finding(Damage.SOURCES_LOST, segment.id, str(error))
                 continue
-            if read != segment:
+            if content != segment:
                 yield Finding(Damage.SOURCES_LOST, segment.id, "it differs from the state's entry")
 
 
@@ -491,10 +491,10 @@ def _shard_findings(
     ordered = sorted(shards, key=lambda shard: shard.id)
     findings: list[Finding] = []
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        for done, found in enumerate(pool.map(check_one, ordered), start=1):
-            findings += found
+        for count, some in enumerate(pool.map(check_one, ordered), start=1):
+            findings += some
             if watch is not None:
-                watch(done, len(ordered))
+                watch(count, len(ordered))
     return findings
 
 
@@ -507,11 +507,11 @@ def _check_shard(
     all_bytes: bool,
 ) -> list[Finding]:
     path = shard_path(table.id, shard.id)
-    stored = objects.get(path)
-    if stored is None:
+    item = objects.get(path)
+    if item is None:
         return [missing_object(shard)]
-    if stored.size_bytes != shard.size_bytes:
-        return [other_size(shard, stored.size_bytes)]
+    if item.size_bytes != shard.size_bytes:
+        return [other_size(shard, item.size_bytes)]
     try:
         footer = read_footer(services.storage, path, shard.size_bytes)
         if all_bytes:

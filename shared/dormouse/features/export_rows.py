@@ -144,16 +144,16 @@ def write_file(
         for batch in batches:
             check.see(batch)
             while batch.num_rows:
-                taken = min(file.room, batch.num_rows)
+                count = min(file.room, batch.num_rows)
                 if file.rows and (file.size_bytes >= file_bytes or is_late()):
-                    taken = row_span(batch, last, schema)[1]
-                    if taken < batch.num_rows:
-                        file.write(batch.slice(0, taken))
-                        return file.close(place, row_key(batch, taken, schema))
-                file.write(batch.slice(0, taken))
+                    count = row_span(batch, last, schema)[1]
+                    if count < batch.num_rows:
+                        file.write(batch.slice(0, count))
+                        return file.close(place, row_key(batch, count, schema))
+                file.write(batch.slice(0, count))
                 written(file.size_bytes)
-                last = row_key(batch, taken - 1, schema)
-                batch = batch.slice(taken)
+                last = row_key(batch, count - 1, schema)
+                batch = batch.slice(count)
         return file.close(place, None)
     finally:
         file.end()
@@ -197,8 +197,8 @@ class _File:
         """Write the last row group and the metadata, if the file has rows."""
         if self._writer is not None:
             key = None if rest is None else encode_key(rest).hex()
-            known = _Stored(place.export, place.task, place.number, key)
-            self._writer.close({METADATA_KEY: msgspec.json.encode(known).decode()})
+            form = _Stored(place.export, place.task, place.number, key)
+            self._writer.close({METADATA_KEY: msgspec.json.encode(form).decode()})
         return WrittenFile(self.rows, rest)
 
     def end(self) -> None:
@@ -227,13 +227,13 @@ def read_existing(objects: Objects, path: str, size_bytes: int, place: FileId) -
         CorruptDataError: the file is damaged.
     """
     metadata = read_metadata(objects, path, size_bytes, is_shard=False)
-    stored = (metadata.metadata or {}).get(METADATA_KEY.encode())
-    if stored is None:
+    body = (metadata.metadata or {}).get(METADATA_KEY.encode())
+    if body is None:
         raise _foreign(path)
     with raise_corrupt(f"{path} is damaged"):
-        known = decode_json(stored, _Stored)
-        rest = None if known.rest is None else decode_key(bytes.fromhex(known.rest))
-    if FileId(known.export, known.task, known.number) != place:
+        form = decode_json(body, _Stored)
+        rest = None if form.rest is None else decode_key(bytes.fromhex(form.rest))
+    if FileId(form.export, form.task, form.number) != place:
         raise _foreign(path)
     return WrittenFile(metadata.num_rows, rest)
 
@@ -313,9 +313,9 @@ def intact_pieces(
 
 
 def _without(piece: Piece, skipped: Collection[str]) -> Piece:
-    kept = [number for number, shard in enumerate(piece.shards) if shard.id not in skipped]
-    rows = tuple(piece.rows[number] for number in kept) if piece.rows else ()
-    return replace(piece, shards=tuple(piece.shards[number] for number in kept), rows=rows)
+    numbers = [number for number, shard in enumerate(piece.shards) if shard.id not in skipped]
+    rows = tuple(piece.rows[number] for number in numbers) if piece.rows else ()
+    return replace(piece, shards=tuple(piece.shards[number] for number in numbers), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,13 +343,13 @@ class _TaskRun:
         """Return the files that earlier runs put, and the key at which the next file begins."""
         files: list[ExportedFile] = []
         rest: Key | None = ()
-        for stored in self.worker.results.list(self._path(exported_prefix(self.task))):
+        for item in self.worker.results.list(self._path(exported_prefix(self.task))):
             place = self._place(len(files))
             name = exported_file(place.task, place.number)
-            if stored.path == self._path(name):
-                found = read_existing(self.worker.results, stored.path, stored.size_bytes, place)
-                files.append(ExportedFile(name, found.rows, stored.size_bytes))
-                rest = found.rest
+            if item.path == self._path(name):
+                file = read_existing(self.worker.results, item.path, item.size_bytes, place)
+                files.append(ExportedFile(name, file.rows, item.size_bytes))
+                rest = file.rest
         return files, rest
 
     def _write_next(self, files: list[ExportedFile], parts: list[list[Slice]]) -> Key | None:
@@ -360,14 +360,14 @@ class _TaskRun:
             local = Path(folder) / name
             upload = self.worker.results.start_upload(self._path(name), local)
             try:
-                written = self._write_local(local, place, parts, upload)
-                if not written.rows:
+                file = self._write_local(local, place, parts, upload)
+                if not file.rows:
                     return None
-                written, size_bytes = self._publish(local, upload, place, written)
+                file, size_bytes = self._publish(local, upload, place, file)
             finally:
                 upload.abort()
-        files.append(ExportedFile(name, written.rows, size_bytes))
-        return written.rest
+        files.append(ExportedFile(name, file.rows, size_bytes))
+        return file.rest
 
     def _write_local(
         self, local: Path, place: FileId, parts: list[list[Slice]], upload: Upload
@@ -391,15 +391,15 @@ class _TaskRun:
         return query_slices(self.worker, read.table, parts, selection)
 
     def _publish(
-        self, local: Path, upload: Upload, place: FileId, written: WrittenFile
+        self, local: Path, upload: Upload, place: FileId, file: WrittenFile
     ) -> tuple[WrittenFile, int]:
         """Put a file; return its content and size, or those of the file that another run put."""
         if upload.complete():
-            return written, local.stat().st_size
+            return file, local.stat().st_size
         path = self._path(exported_file(place.task, place.number))
         results = self.worker.results
-        (stored,) = [found for found in results.list(path) if found.path == path]
-        return read_existing(results, path, stored.size_bytes, place), stored.size_bytes
+        (item,) = [each for each in results.list(path) if each.path == path]
+        return read_existing(results, path, item.size_bytes, place), item.size_bytes
 
     def _place(self, number: int) -> FileId:
         return FileId(self.export.id, self.task, number)
@@ -441,14 +441,14 @@ def export_rows(
 
     manifest = None
     runs = export_attempts_prefix(export.read.id, export.id, message.task)
-    done = parts_of(services.storage, export).has_ended(message.task)
-    has_failed = not done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
+    is_done = parts_of(services.storage, export).has_ended(message.task)
+    has_failed = not is_done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
     if has_failed and services.has_spark:
         return hand_to_spark(services, ExportJob(export.read.id, export.id), CRASHED)
     with _fail_on_permanent_error(services, export):
         if has_failed:
             raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
-        if not done:
+        if not is_done:
             _record_running(services, export)
             with record_attempt(services, runs):
                 is_whole = write_task(
@@ -500,10 +500,10 @@ def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[Non
 def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
     """Write the manifest if all tasks are finished, and return it."""
     parts = parts_of(services.storage, export)
-    done = parts.ended(export.tasks)
-    if len(done) < export.tasks:
+    tasks = parts.ended(export.tasks)
+    if len(tasks) < export.tasks:
         return None
-    manifest = build_manifest(export, parts.load_ends(done))
+    manifest = build_manifest(export, parts.load_ends(tasks))
     save_manifest(services, export, manifest)
     return manifest
 
@@ -519,8 +519,8 @@ def _finish(services: Services, export: Export, manifest: Manifest | None) -> No
 
 
 def _record_running(services: Services, export: Export) -> None:
-    known = services.tracker.get(export.read.id, export.id)
-    if known is None or known.state not in ("running", "finished"):
+    newest = services.tracker.get(export.read.id, export.id)
+    if newest is None or newest.state not in ("running", "finished"):
         record(services, export.tracked_job, Started())
 
 

@@ -158,15 +158,15 @@ def spark_text(statement: str) -> SparkText:
     words: set[str] = set()
 
     def masked(part: re.Match[str]) -> str:
-        found = part[0]
+        word = part[0]
         if part["name"]:
-            words.add(_plain(found))
-            return found
+            words.add(_plain(word))
+            return word
         if part["comment"]:
-            if "/*" in found[2:]:
+            if "/*" in word[2:]:
                 raise InvalidRequestError("the statement has a comment within a comment")
-            return " " * len(found)
-        return f"'{' ' * (len(found) - 2)}'"
+            return " " * len(word)
+        return f"'{' ' * (len(word) - 2)}'"
 
     versions: dict[str, View] = {}
     text, end = [], 0
@@ -215,45 +215,47 @@ def begin_query(services: Services, asked: AnswerQuery) -> Query:
     return QUERY.save(services.results, query_path(query.id), query)
 
 
-def _statement(services: Services, asked: AnswerQuery) -> Query:
+def _statement(services: Services, message: AnswerQuery) -> Query:
     """Return the query of a statement in SQL: one function computes it, and opens its tables."""
     properties = properties_of(services.tables.defaults())
-    digest, now_ms = question(asked), services.clock.now_ms()
-    asked = structs.replace(asked, limits=effective_limits(asked.limits, properties))
-    return Query(asked, digest, now_ms, services.ids.new(), 1)
+    digest, now_ms = question(message), services.clock.now_ms()
+    message = structs.replace(message, limits=effective_limits(message.limits, properties))
+    return Query(message, digest, now_ms, services.ids.new(), 1)
 
 
-def _for_spark(services: Services, asked: AnswerQuery) -> Query:
+def _for_spark(services: Services, message: AnswerQuery) -> Query:
     """Return the query of a statement for Spark: what it may read is fixed and pinned here, by the
     rules for the one who asks; the job reads nothing else.
     """
     if not services.has_spark:
         raise InvalidRequestError("this instance has no Spark", hint=_NO_SPARK)
-    found = spark_text(asked.sql)
+    statement = spark_text(message.sql)
     readable = [
         each.table.name
-        for each in visible_tables(services, asked.who)
-        if "read" in each.permission.verbs and each.table.name in found.words
+        for each in visible_tables(services, message.who)
+        if "read" in each.permission.verbs and each.table.name in statement.words
     ]
-    wanted: dict[str, View] = {name: (name, "") for name in readable} | found.versions
-    if not wanted:
+    names: dict[str, View] = {name: (name, "") for name in readable} | statement.versions
+    if not names:
         raise InvalidRequestError(
             "the statement names no table that you may read",
             hint="names of tables are case-sensitive; without tables it needs no Spark",
         )
-    _check_views(wanted)
+    _check_views(names)
     views, size_bytes, now_ms = {}, 0, services.clock.now_ms()
-    for view, (name, as_of) in wanted.items():
-        visible, state = open_pinned(services, asked, name, parse_as_of(as_of) if as_of else None)
+    for view, (name, as_of) in names.items():
+        visible, state = open_pinned(services, message, name, parse_as_of(as_of) if as_of else None)
         table = visible.table
         selection = select(table.schema, state.version, now_ms, permission=visible.permission)
         views[view] = ReadTable.of(table, selection)
         size_bytes += bytes_to_read(state, selected_ranges(table, selection))
     properties = properties_of(services.tables.defaults())
-    digest = question(asked)
-    asked = structs.replace(asked, limits=effective_limits(asked.limits, properties))
-    cut = asked.query_id  # the job's id, so that the query is found if its table is deleted
-    return Query(asked, digest, now_ms, cut, 1, size_bytes=size_bytes, views=views, text=found.text)
+    digest = question(message)
+    message = structs.replace(message, limits=effective_limits(message.limits, properties))
+    cut = message.query_id  # the job's id, so that the query is found if its table is deleted
+    return Query(
+        message, digest, now_ms, cut, 1, size_bytes=size_bytes, views=views, text=statement.text
+    )
 
 
 def _check_views(names: Iterable[str]) -> None:
@@ -269,13 +271,13 @@ def _check_views(names: Iterable[str]) -> None:
             )
 
 
-def _rows(services: Services, asked: AnswerQuery) -> Query:
+def _rows(services: Services, message: AnswerQuery) -> Query:
     """Return the query of rows of a table; its tasks are saved."""
-    visible, state = open_pinned(services, asked, asked.table, asked.selection.as_of)
+    visible, state = open_pinned(services, message, message.table, message.selection.as_of)
     table, now_ms = visible.table, services.clock.now_ms()
-    limits = effective_limits(asked.limits, table.properties)
+    limits = effective_limits(message.limits, table.properties)
     selection = decode_selection(
-        asked.selection,
+        message.selection,
         table.schema,
         permission=visible.permission,
         version=state.version,
@@ -287,14 +289,14 @@ def _rows(services: Services, asked: AnswerQuery) -> Query:
     task_bytes = table.properties.query_task_bytes if is_cut else max(1, size_bytes)
     cut = services.ids.new()
     pieces = plan_tasks(state, ranges, task_bytes=task_bytes)
-    tasks = parts_of(services.results, asked.query_id, cut).save(pieces)
+    tasks = parts_of(services.results, message.query_id, cut).save(pieces)
     if selection.limit is not None and state.rows <= selection.limit:
         selection = replace(selection, limit=None)  # it leaves nothing out
     in_turn = selection.limit is not None
-    digest = question(asked)
-    asked = structs.replace(asked, limits=limits)
+    digest = question(message)
+    message = structs.replace(message, limits=limits)
     read = ReadTable.of(table, selection)
-    return Query(asked, digest, now_ms, cut, tasks, read, in_turn, size_bytes)
+    return Query(message, digest, now_ms, cut, tasks, read, in_turn, size_bytes)
 
 
 # The rows of a statement in SQL over messages: one function computes all of it.
@@ -319,8 +321,8 @@ def statement_rows(
     limits, asked = statement_limits(services, query), query.asked
     with _naming_spark():
         tables = statement_tables(services, query, read)
-        found = run_statement(tables, asked.sql, asked.parameters, services.scratch, limits, watch)
-    return replace(found, batches=PeekableBatches(_naming_spark_in(found.batches)))
+        result = run_statement(tables, asked.sql, asked.parameters, services.scratch, limits, watch)
+    return replace(result, batches=PeekableBatches(_naming_spark_in(result.batches)))
 
 
 def _naming_spark_in(batches: PeekableBatches) -> Iterator[pa.RecordBatch]:

@@ -180,21 +180,21 @@ def _registered(services: Services, table: Table) -> Table:
     return newest
 
 
-def _with_noted_log(newest: Table, known: Table, log: str) -> Table:
+def _with_noted_log(newest: Table, before: Table, log: str) -> Table:
     """Return the table with a log noted that a rebuild has begun, and its present log kept."""
-    return replace(_with_log(newest, known, known.log), logs=(*newest.logs, log))
+    return replace(_with_log(newest, before, before.log), logs=(*newest.logs, log))
 
 
-def _with_new_log(newest: Table, known: Table, log: str) -> Table:
+def _with_new_log(newest: Table, before: Table, log: str) -> Table:
     """Return the table with another log, which counts versions from the beginning."""
-    return replace(_with_log(newest, known, log), purged_version=0)
+    return replace(_with_log(newest, before, log), purged_version=0)
 
 
-def _with_log(newest: Table, known: Table, log: str) -> Table:
-    if newest.log == known.log:
+def _with_log(newest: Table, before: Table, log: str) -> Table:
+    if newest.log == before.log:
         return replace(newest, log=log)
     raise ContendedError(
-        f"another process rebuilt table {known.name!r} meanwhile",
+        f"another process rebuilt table {before.name!r} meanwhile",
         hint="check the table, and rebuild it again only if it is still damaged",
     )
 
@@ -220,46 +220,46 @@ def commit_plan(store: StateStore, name: str, plan: RebuildPlan, now_ms: int) ->
     return expected
 
 
-def _difference(expected: TableState, found: TableState) -> str | None:
+def _difference(expected: TableState, state: TableState) -> str | None:
     """Return the part in which the states differ, apart from versions and times; None if equal."""
-    if found.partitions.by_id != expected.partitions.by_id:
+    if state.partitions.by_id != expected.partitions.by_id:
         return "partitions"
-    if found.shards != expected.shards:
+    if state.shards != expected.shards:
         return "shards"
-    if found.references != expected.references:
+    if state.references != expected.references:
         return "references"
-    if found.all_source_segments != expected.all_source_segments:
+    if state.all_source_segments != expected.all_source_segments:
         return "sealed sources"
-    return None if set(found.sources) == set(expected.sources) else "sources"
+    return None if set(state.sources) == set(expected.sources) else "sources"
 
 
 def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPlan:
-    listed = list(services.storage.list(data_prefix(table.id)))
-    stored = [o for o in listed if shard_id_of(o.path) is not None]
-    foreign = tuple((o.path, "it is not a shard") for o in listed if shard_id_of(o.path) is None)
+    objects = list(services.storage.list(data_prefix(table.id)))
+    shard_objects = [o for o in objects if shard_id_of(o.path) is not None]
+    foreign = tuple((o.path, "it is not a shard") for o in objects if shard_id_of(o.path) is None)
     # Read before the shards: a collection that runs meanwhile may delete the last shard that a
     # marker mentions, and then the marker.
     markers = read_run_markers(services.storage, table.id)
     segments, damaged = load_segments(services, table)
-    found, reasons = _read(services, table, stored, watch)
+    shards, reasons = _read(services, table, shard_objects, watch)
     reasons += damaged
     restored = load_restored(services.storage, table)
     plan: RebuildPlan | Refusal = (
         Refusal(tuple(reasons))
         if reasons
-        else plan_rebuild(found, table.schema.key_types, markers, table.generation, restored)
+        else plan_rebuild(shards, table.schema.key_types, markers, table.generation, restored)
     )
     if isinstance(plan, Refusal):
         listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])
         raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {listing}", hint=HINT)
     plan = replace(plan, left_out=plan.left_out + foreign, segments=segments)
-    return _with_deletions(plan, load_notes(services, table.id), found, restored)
+    return _with_deletions(plan, load_notes(services, table.id), shards, restored)
 
 
 def _with_deletions(
     plan: RebuildPlan,
     notes: Sequence[Note],
-    found: Sequence[FoundShard],
+    shards: Sequence[FoundShard],
     restored: TableState | None,
 ) -> RebuildPlan:
     """Return the plan with the deletions of the version it began with, and those that are noted of
@@ -272,7 +272,7 @@ def _with_deletions(
     }
     first = {each.id: each for each in restored.deletions} if restored else {}
     deletions = sorted((noted | first).values(), key=lambda each: each.number)
-    written_ms = {each.shard.id: each.provenance.written_ms for each in found}
+    written_ms = {each.shard.id: each.provenance.written_ms for each in shards}
 
     def numbered(item: PlacedShard) -> PlacedShard:
         known = held.get(item.shard.id)
@@ -283,37 +283,35 @@ def _with_deletions(
 
 
 def _read(
-    services: Services, table: Table, stored: Sequence[StoredObject], watch: Progress | None
+    services: Services, table: Table, objects: Sequence[StoredObject], watch: Progress | None
 ) -> tuple[list[FoundShard], list[str]]:
     """Read all footers; return the shards, and why others cannot be used."""
 
-    def read(stored: StoredObject) -> FoundShard | str | None:
-        return _read_shard(services, table, stored)
+    def read(objects: StoredObject) -> FoundShard | str | None:
+        return _read_shard(services, table, objects)
 
-    found: list[FoundShard] = []
+    shards: list[FoundShard] = []
     reasons: list[str] = []
     with ThreadPoolExecutor(FOOTER_READ_THREADS) as pool:
-        for done, result in enumerate(pool.map(read, stored), start=1):
+        for count, result in enumerate(pool.map(read, objects), start=1):
             if isinstance(result, str):
                 reasons.append(result)
             elif result is not None:
-                found.append(result)
+                shards.append(result)
             if watch is not None:
-                watch(done, len(stored))
-    return found, reasons
+                watch(count, len(objects))
+    return shards, reasons
 
 
-def _read_shard(services: Services, table: Table, stored: StoredObject) -> FoundShard | str | None:
+def _read_shard(services: Services, table: Table, item: StoredObject) -> FoundShard | str | None:
     """Return a shard, or why it cannot be used; None if it was deleted after it was listed."""
     try:
-        footer = read_footer(services.storage, stored.path, stored.size_bytes)
+        footer = read_footer(services.storage, item.path, item.size_bytes)
     except NotFoundError:
         return None
     except CorruptDataError as error:
         return error.explanation
-    if (footer.table_id, footer.shard_id) != (table.id, shard_id_of(stored.path)):
-        return f"{stored.path} is shard {footer.shard_id} of table {footer.table_id}"
-    shard = Shard.of(
-        footer.shard_id, footer.rows, stored.size_bytes, footer.min_key, footer.max_key
-    )
+    if (footer.table_id, footer.shard_id) != (table.id, shard_id_of(item.path)):
+        return f"{item.path} is shard {footer.shard_id} of table {footer.table_id}"
+    shard = Shard.of(footer.shard_id, footer.rows, item.size_bytes, footer.min_key, footer.max_key)
     return FoundShard(shard, footer.provenance)
