@@ -128,12 +128,12 @@ class SqsQueues:
             NotFoundError: there is no such queue.
             UnavailableError: SQS does not answer; some entries may have been accepted.
         """
-        left, refusals = entries, ""
+        rest, refusals = entries, ""
         for failures in range(1, self._retry_policy.attempts + 1):
             with _asking(queue):
-                answer = request(QueueUrl=self.url(queue), Entries=left)
+                answer = request(QueueUrl=self.url(queue), Entries=rest)
             failed = {f["Id"]: f for f in answer.get("Failed", [])}
-            left = [entry for entry in left if entry["Id"] in failed]
+            rest = [entry for entry in rest if entry["Id"] in failed]
             refusals = ", ".join(
                 sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in failed.values()})
             )
@@ -141,7 +141,7 @@ class SqsQueues:
                 break
             if failures < self._retry_policy.attempts:
                 self._retry_policy.pause(failures)
-        return left, refusals
+        return rest, refusals
 
 
 class SqsOutbox:
@@ -181,7 +181,7 @@ class SqsOutbox:
         SQS counts approximately: the numbers are some seconds old.
         """
         counts = self.counts(queues)
-        return {queue: found.waiting + found.in_flight for queue, found in counts.items()}
+        return {queue: count.waiting + count.in_flight for queue, count in counts.items()}
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
         """Return about how many messages of each queue are waiting, in flight and delayed."""
@@ -215,11 +215,11 @@ class SqsOutbox:
             )
 
     def _send_batch(self, queue: str, batch: list[_Sent]) -> None:
-        sent = [_entry(number, each) for number, each in enumerate(batch)]
-        left, refusals = self._queues.retry_entries(queue, sent, self._client.send_message_batch)
-        if left:
+        entries = [_entry(number, each) for number, each in enumerate(batch)]
+        rest, refusals = self._queues.retry_entries(queue, entries, self._client.send_message_batch)
+        if rest:
             raise UnavailableError(
-                f"queue {self._names.queue(queue)!r} did not take {len(left)} messages: {refusals}"
+                f"queue {self._names.queue(queue)!r} did not take {len(rest)} messages: {refusals}"
             )
 
 
@@ -235,9 +235,9 @@ def _sized(messages: Iterable[OutboundMessage]) -> Iterator[tuple[str, _Sent, in
         yield outgoing.queue, (outgoing, body), size_bytes
 
 
-def _entry(number: int, sent: _Sent) -> SendMessageBatchRequestEntryTypeDef:
+def _entry(number: int, message: _Sent) -> SendMessageBatchRequestEntryTypeDef:
     """Return the entry of a message in a batch, which finds it by its number."""
-    outgoing, body = sent
+    outgoing, body = message
     entry: SendMessageBatchRequestEntryTypeDef = {
         "Id": str(number),
         "MessageBody": body,
@@ -260,8 +260,8 @@ def _checked_size(queue: str, body: str) -> int:
     return size_bytes
 
 
-def _raise_first(sent: Iterable[Future[None]]) -> None:
-    for batch in sent:
+def _raise_first(batches: Iterable[Future[None]]) -> None:
+    for batch in batches:
         batch.result()
 
 
@@ -320,17 +320,17 @@ class SqsDeadLetters:
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
         """Receive dead letters, which are invisible to others for some minutes unless released."""
         dead = dead_letter_queue(queue)
-        taken: dict[str, DeadLetter] = {}
-        found: list[MessageTypeDef] = []
-        while len(taken) < most:
+        letters: dict[str, DeadLetter] = {}
+        answer: list[MessageTypeDef] = []
+        while len(letters) < most:
             # Without a wait only some servers of SQS answer; if there may be messages, query all.
-            is_full = len(found) == MAX_BATCH_ENTRIES
+            is_full = len(answer) == MAX_BATCH_ENTRIES
             may_be_more = is_full or self._queues.numbers(dead, _VISIBLE) != [0]
-            found = self._receive(dead, most - len(taken), self._look_seconds * may_be_more)
-            if not found:
+            answer = self._receive(dead, most - len(letters), self._look_seconds * may_be_more)
+            if not answer:
                 break
-            taken |= {letter.id: letter for letter in map(_letter, found)}
-        return list(taken.values())
+            letters |= {letter.id: letter for letter in map(_letter, answer)}
+        return list(letters.values())
 
     def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
         """Make dead letters visible to others again; if that fails, their timeout does."""
@@ -344,8 +344,8 @@ class SqsDeadLetters:
     def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Send the bodies of dead letters to their queue again; return those that were accepted."""
         request = self._client.send_message_batch
-        left = self._each(queue, letters, request, lambda each: {"MessageBody": each.body})
-        return [letter for letter in letters if letter not in left]
+        rest = self._each(queue, letters, request, lambda each: {"MessageBody": each.body})
+        return [letter for letter in letters if letter not in rest]
 
     def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Delete received dead letters; return those that could not be deleted."""
@@ -367,8 +367,8 @@ class SqsDeadLetters:
         failed: list[DeadLetter] = []
         for _, batch in batched((queue, each, len(each.body.encode())) for each in letters):
             entries = [{"Id": str(number), **entry(each)} for number, each in enumerate(batch)]
-            left, _ = self._queues.retry_entries(queue, entries, request)
-            failed += [batch[int(str(each["Id"]))] for each in left]
+            rest, _ = self._queues.retry_entries(queue, entries, request)
+            failed += [batch[int(str(each["Id"]))] for each in rest]
         return failed
 
     def _receive(self, queue: str, most: int, wait_seconds: int) -> list[MessageTypeDef]:
@@ -386,11 +386,11 @@ class SqsDeadLetters:
 
 def _letter(message: MessageTypeDef) -> DeadLetter:
     attributes = message.get("Attributes", {})
-    given = message.get("MessageAttributes", {})
+    facts = message.get("MessageAttributes", {})
     return DeadLetter(
         id=message["MessageId"],
         body=message["Body"],
-        reason=given["reason"].get("StringValue", "") if "reason" in given else "",
+        reason=facts["reason"].get("StringValue", "") if "reason" in facts else "",
         receives=int(attributes.get("ApproximateReceiveCount", 0)),
         sent_ms=int(attributes.get("SentTimestamp", 0)),
         receipt=message["ReceiptHandle"],
@@ -429,9 +429,9 @@ class CloudWatchAges:
                 EndTime=now,
                 ScanBy="TimestampDescending",
             )
-        newest = {found["Id"]: found["Values"] for found in answer["MetricDataResults"]}
-        known = {queue: newest.get(f"q{i}") for i, queue in enumerate(queues)}
-        return {queue: values[0] for queue, values in known.items() if values}
+        newest = {series["Id"]: series["Values"] for series in answer["MetricDataResults"]}
+        values_by_queue = {queue: newest.get(f"q{i}") for i, queue in enumerate(queues)}
+        return {queue: values[0] for queue, values in values_by_queue.items() if values}
 
     def _query(self, number: int, queue: str) -> MetricDataQueryTypeDef:
         return {

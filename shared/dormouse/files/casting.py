@@ -235,8 +235,8 @@ def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
     whole = numbers.cast(pa.int64())
     if kind is Primitive.DATE:
         return whole.cast(pa.int32()).cast(arrow_type(kind))
-    wanted = cast(pa.TimestampType, arrow_type(kind))
-    return whole.cast(pa.timestamp(_ARROW_UNITS[unit], wanted.tz)).cast(wanted)
+    arrow = cast(pa.TimestampType, arrow_type(kind))
+    return whole.cast(pa.timestamp(_ARROW_UNITS[unit], arrow.tz)).cast(arrow)
 
 
 def check_years(cells: Array) -> None:

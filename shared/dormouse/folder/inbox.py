@@ -105,16 +105,16 @@ def note(connection: sqlite3.Connection, found: File, etag: str, now_ms: int) ->
     if earlier is not None and earlier.file == found:
         return earlier
     if earlier is not None and _is_same(earlier, found, etag):
-        known = Known(found, etag, earlier.dropped_ms)
+        record = Known(found, etag, earlier.dropped_ms)
     else:
-        known = Known(found, etag, now_ms, is_new=True)
-        insert_message(connection, "files", encode(FilesDropped((known.source,))), now_ms)
-    connection.execute(_INSERT, (*astuple(found), etag, known.dropped_ms))
-    return known
+        record = Known(found, etag, now_ms, is_new=True)
+        insert_message(connection, "files", encode(FilesDropped((record.source,))), now_ms)
+    connection.execute(_INSERT, (*astuple(found), etag, record.dropped_ms))
+    return record
 
 
-def _is_same(earlier: Known, found: File, etag: str) -> bool:
-    return earlier.etag == etag and earlier.file.modified_ns == found.modified_ns
+def _is_same(earlier: Known, file: File, etag: str) -> bool:
+    return earlier.etag == etag and earlier.file.modified_ns == file.modified_ns
 
 
 def _known(row: tuple[str, int, int, int, int, str, int]) -> Known:
@@ -167,9 +167,9 @@ class Inbox:
             incoming.mkdir(parents=True, exist_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=incoming) as folder:
-                found, etag = _placed(content, Path(folder) / "file", target, key, once=once)
+                file, etag = _placed(content, Path(folder) / "file", target, key, once=once)
             flush_folder(target.parent)
-        return self._note([(found, etag)], self._clock.now_ms())[0].source
+        return self._note([(file, etag)], self._clock.now_ms())[0].source
 
     def upload_url(self, key: str, seconds: int) -> str:
         """Return nothing: files are dropped by `drop`."""
@@ -214,50 +214,50 @@ class Inbox:
         """Yield, in key order, the files whose key begins with `prefix` and which were found at
         `since_ms` or later.
         """
-        known = self._all_known()
-        for found in self._files(prefix):
-            of_it = known.get(found.key)
-            if of_it is None or of_it.file != found:
-                etag = self._etag(found)
+        records = self._all_known()
+        for file in self._files(prefix):
+            of_it = records.get(file.key)
+            if of_it is None or of_it.file != file:
+                etag = self._etag(file)
                 if etag is None:
                     continue
-                (of_it,) = self._note([(found, etag)], self._clock.now_ms())
+                (of_it,) = self._note([(file, etag)], self._clock.now_ms())
             if of_it.dropped_ms >= since_ms:
                 yield of_it.source
 
     def find_new(self) -> Iterator[Source]:
         """Yield the files that nobody has found before, each to one caller of all processes."""
         now_ms = self._clock.now_ms()
-        known = self._all_known()
-        fresh = self._fresh(known, now_ms)
+        records = self._all_known()
+        fresh = self._fresh(records, now_ms)
         while some := _some(fresh):
             yield from (each.source for each in self._note(some, now_ms) if each.is_new)
-        self._forget(known)
+        self._forget(records)
 
-    def _fresh(self, known: dict[str, Known], now_ms: int) -> Iterator[tuple[File, str]]:
-        """Yield the files that are not known as they are, with ETags; take all from `known`."""
-        for found in self._files(""):
-            of_it = known.pop(found.key, None)
-            if of_it is not None and of_it.file == found:
+    def _fresh(self, records: dict[str, Known], now_ms: int) -> Iterator[tuple[File, str]]:
+        """Yield the files that are not known as they are, with ETags; take all from `records`."""
+        for file in self._files(""):
+            of_it = records.pop(file.key, None)
+            if of_it is not None and of_it.file == file:
                 continue
-            if 0 <= now_ms - found.modified_ns // 1_000_000 < SETTLED_MS:
+            if 0 <= now_ms - file.modified_ns // 1_000_000 < SETTLED_MS:
                 continue  # it may still be written; the next look finds it
-            if (etag := self._etag(found)) is not None:
-                yield found, etag
+            if (etag := self._etag(file)) is not None:
+                yield file, etag
 
     def _note(self, files: Sequence[tuple[File, str]], now_ms: int) -> Sequence[Known]:
         """Keep what is known of files, and send their notifications, unless another process did."""
         if self._database.is_read_only:
-            return [Known(found, etag, now_ms) for found, etag in files]
+            return [Known(file, etag, now_ms) for file, etag in files]
         with self._database.writing() as connection:
-            noted = [note(connection, found, etag, now_ms) for found, etag in files]
+            noted = [note(connection, file, etag, now_ms) for file, etag in files]
         if any(each.is_new for each in noted):
             self._sent()
         return noted
 
     def _all_known(self) -> dict[str, Known]:
         with self._database.reading() as connection:
-            return {known.file.key: known for known in all_known(connection)}
+            return {record.file.key: record for record in all_known(connection)}
 
     def _forget(self, keys: Iterable[str]) -> None:
         """Forget files that are gone."""
@@ -266,20 +266,20 @@ class Inbox:
             with self._database.writing() as connection:
                 connection.executemany("DELETE FROM inbox WHERE key = ?", gone)
 
-    def _etag(self, found: File) -> str | None:
+    def _etag(self, file: File) -> str | None:
         """Return the ETag of a file; None if it cannot be read, or is being written."""
-        path = self._root / found.key
+        path = self._root / file.key
         try:
             with path.open("rb") as content:
                 etag = _copy(content, None, self._check)
                 if _is_written(content):
                     return None
-                is_same = File.of(found.key, os.fstat(content.fileno())) == found
+                is_same = File.of(file.key, os.fstat(content.fileno())) == file
             return etag if is_same else None
         except FileNotFoundError:
             return None
         except OSError as error:  # another look may find it readable; the others have their turn
-            self._say(found.key, f"it cannot be read: {error.strerror}")
+            self._say(file.key, f"it cannot be read: {error.strerror}")
             return None
 
     def _files(self, prefix: str) -> Iterator[File]:
@@ -319,9 +319,9 @@ class Inbox:
 def _some(fresh: Iterator[tuple[File, str]]) -> list[tuple[File, str]]:
     """Return the next files to announce together."""
     some, left_bytes = [], NOTED_BYTES
-    for found, etag in islice(fresh, NOTED_AT_ONCE):
-        some.append((found, etag))
-        left_bytes -= found.size_bytes
+    for file, etag in islice(fresh, NOTED_AT_ONCE):
+        some.append((file, etag))
+        left_bytes -= file.size_bytes
         if left_bytes <= 0:
             break
     return some

@@ -111,13 +111,13 @@ class StoredIds(SortedIds):
             return self._find_digest(wanted, start, end)
         return self._find_text(self._offsets, wanted.encode(), start, end)
 
-    def _find_digest(self, wanted: str, start: int, end: int) -> int | None:
+    def _find_digest(self, text: str, start: int, end: int) -> int | None:
         """Return the place of 32 hex digits among the ids from `start` to `end`.
 
         What is found may also lie across two ids.
         """
         try:
-            digest = bytes.fromhex(wanted)
+            digest = bytes.fromhex(text)
         except ValueError:
             return None
         block = bytes(self._data[16 * start : 16 * end])
@@ -125,21 +125,21 @@ class StoredIds(SortedIds):
         while at % 16 and at > 0:
             at = block.find(digest, at + 1)
         place = start + at // 16
-        return place if at >= 0 and self[place] == wanted else None
+        return place if at >= 0 and self[place] == text else None
 
-    def _find_text(self, offsets: memoryview, wanted: bytes, start: int, end: int) -> int | None:
+    def _find_text(self, offsets: memoryview, text: bytes, start: int, end: int) -> int | None:
         """Return the place of an id among those from `start` to `end`.
 
         What is found may also be a part of a longer id, or lie across two.
         """
         first = offsets[start]
         block = bytes(self._data[first : offsets[end]])
-        at = block.find(wanted)
+        at = block.find(text)
         while at >= 0:
             place = bisect_right(offsets, first + at, start, end) - 1
-            if offsets[place] == first + at and offsets[place + 1] == first + at + len(wanted):
+            if offsets[place] == first + at and offsets[place + 1] == first + at + len(text):
                 return place
-            at = block.find(wanted, at + 1)
+            at = block.find(text, at + 1)
         return None
 
 
@@ -166,8 +166,8 @@ class ChosenIds(SortedIds):
         if chosen is None:
             return None
         at = bisect_left(self._places, chosen, self._start, self._stop)
-        found = at < self._stop and self._places[at] == chosen
-        return at - self._start if found else None
+        is_there = at < self._stop and self._places[at] == chosen
+        return at - self._start if is_there else None
 
 
 def column(rows: pa.Table, name: str) -> Column:
@@ -240,8 +240,8 @@ def narrowed(numbers: Column) -> Column:
 
 def _view(buffer: pa.Buffer | None, width: int) -> memoryview:
     """Return a buffer, which may be absent or end in padding, as integers of 4 or 8 bytes."""
-    stored = memoryview(buffer or b"").cast("B")
-    return stored[: len(stored) // width * width].cast("q" if width == 8 else "i")
+    octets = memoryview(buffer or b"").cast("B")
+    return octets[: len(octets) // width * width].cast("q" if width == 8 else "i")
 
 
 _DIGITS, _BYTES = 32, 16
@@ -266,8 +266,8 @@ def packed(ids: Column) -> Column | None:
 def unpacked(digests: Column) -> Column:
     """Return the ids which `packed` made 16 bytes each."""
     start = _BYTES * digests.offset
-    stored = digests.buffers()[1] if len(digests) else None
-    data = stored.to_pybytes()[start : start + _BYTES * len(digests)] if stored else b""
+    buffer = digests.buffers()[1] if len(digests) else None
+    data = buffer.to_pybytes()[start : start + _BYTES * len(digests)] if buffer else b""
     offsets = pa.array(range(0, _DIGITS * len(digests) + 1, _DIGITS), pa.int32())
     buffers = [None, offsets.buffers()[1], pa.py_buffer(data.hex().encode())]
     return pa.Array.from_buffers(pa.string(), len(digests), buffers)
@@ -567,19 +567,19 @@ def open_file(
     try:
         checksums.verify(body)
         file = pq.ParquetFile(pa.BufferReader(body))
-        stored = file.metadata.metadata or {}
-        facts = {key.decode(): value.decode() for key, value in stored.items()}
+        metadata = file.metadata.metadata or {}
+        facts = {key.decode(): value.decode() for key, value in metadata.items()}
         facts.pop(_CHECKSUM, None)
         if facts.get(_KIND) != kind:
             raise CorruptDataError(f"{where} is not a Dormouse {kind}")
-        found = int(facts.get(_FORMAT, ""))
+        format_number = int(facts.get(_FORMAT, ""))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDataError(f"{where} is not a Dormouse {kind}: {error}") from error
-    if found != version:
+    if format_number != version:
         raise CorruptDataError(
-            f"{where} is a {kind} of format {found}; the one known here is {version}",
+            f"{where} is a {kind} of format {format_number}; the one known here is {version}",
             hint="it was written by a later version: upgrade this one"
-            if found > version
+            if format_number > version
             else "it was written by an earlier version: read it with that one",
         )
     return file, facts

@@ -73,12 +73,12 @@ class Pinning:
 
     def add(self, owner: PinOwner, state: TableState, *, expires_ms: int | None = None) -> Pin:
         """Pin the version of `state`; return the pin of the owner once it is confirmed."""
-        stored, table_id = self._stored, self.reader.log.table_id
-        there = next((pin for pin in stored.all(table_id) if pin.owner == owner), None)
+        pins, table_id = self._stored, self.reader.log.table_id
+        there = next((pin for pin in pins.all(table_id) if pin.owner == owner), None)
         if there is None or there.is_expired(self.clock.now_ms()):
             if there is not None:
-                stored.delete(table_id, owner, only=there)
-            there = stored.put(table_id, self._made(owner, state, expires_ms))
+                pins.delete(table_id, owner, only=there)
+            there = pins.put(table_id, self._made(owner, state, expires_ms))
         return there if there.is_confirmed else self._confirmed(there, expires_ms)
 
     def remove(self, owner: PinOwner) -> bool:
@@ -93,13 +93,13 @@ class Pinning:
 
     def state(self, pin: Pin) -> TableState:
         """Return the pinned version."""
-        found = self._states.get(pin.snapshot_id)
-        if found is None:
-            found = self._read(pin)
+        state = self._states.get(pin.snapshot_id)
+        if state is None:
+            state = self._read(pin)
             while len(self._states) >= STATES_KEPT:
                 self._states.pop(next(iter(self._states)), None)
-            self._states[pin.snapshot_id] = found
-        return found
+            self._states[pin.snapshot_id] = state
+        return state
 
     def states(self) -> Iterator[TableState]:
         """Yield every pinned version, as `held` does."""
@@ -183,9 +183,9 @@ class Pinning:
             )
         state, now = self.state(pin), self.current()
         until_ms = self.clock.now_ms() + CLOCK_MARGIN_MS - self.keep_ms
-        needed = [shard for shard, references in state.reference_counts.items() if references]
-        lost = [shard for shard in needed if shard not in now.shards]
-        due = [shard for shard in needed if now.unreferenced.get(shard, until_ms + 1) <= until_ms]
+        shards = [shard for shard, references in state.reference_counts.items() if references]
+        lost = [shard for shard in shards if shard not in now.shards]
+        due = [shard for shard in shards if now.unreferenced.get(shard, until_ms + 1) <= until_ms]
         if due and not lost:
             lost = self._unheld(due, pin)
         if lost:
@@ -199,8 +199,8 @@ class Pinning:
         """Return the shards that no confirmed pin of another owner holds."""
         for other in self._stored.all(self.reader.log.table_id):
             if other.is_confirmed and other.owner != pin.owner and shards:
-                held = self.state(other).reference_counts
-                shards = [shard for shard in shards if not held.get(shard, 0)]
+                counts = self.state(other).reference_counts
+                shards = [shard for shard in shards if not counts.get(shard, 0)]
         return shards
 
     def _read(self, pin: Pin) -> TableState:
@@ -295,13 +295,13 @@ class PartialReads:
         if manifest.newest is None or manifest.newest.size_bytes < LEAST_BYTES:
             raise _NoPartError
         since: list[Delta] = []
-        facts, known = self.overlap(
+        facts, part = self.overlap(
             lambda: self._kept(manifest, wanted), lambda: since.extend(self._since(manifest))
         )
-        concern = Concern(known)
+        concern = Concern(part)
         if any(concern.is_raised_by(delta.entries) for delta in since):
             raise _NoPartError
-        pieces = known.pieces()
+        pieces = part.pieces()
         return PartOfState(
             version=facts.version + len(since),
             time_ms=facts.time_ms,
@@ -334,12 +334,12 @@ class PartialReads:
 
     def _indexes_of(self, manifest: Manifest) -> dict[str, KeyIndex]:
         """Return the indexes of the newest snapshot and its increments, as far as not known yet."""
-        known = dict(self._indexes)  # another thread may replace them meanwhile
-        found = key_indexes(self.reader, runs_of(manifest), known)
-        if found is None:
+        before = dict(self._indexes)  # another thread may replace them meanwhile
+        indexes = key_indexes(self.reader, runs_of(manifest), before)
+        if indexes is None:
             raise _NoPartError
-        self._indexes = found
-        return found
+        self._indexes = indexes
+        return indexes
 
     def _known(
         self, runs: Sequence[Run], indexes: Sequence[KeyIndex], wanted: tuple[KeyRange, ...]
@@ -362,15 +362,15 @@ class PartialReads:
             raise _NoPartError
         bodies = self.reader.ranges(self.reader.snapshots, ranges)
         with self.reader.damage_reported():
-            found = [
+            pairs = [
                 (run, index.rows(number, body, name_of(run)))
                 for (run, index, number), body in zip(places, bodies, strict=True)
             ]
-            return known_part([[rows for of, rows in found if of == run] for run in runs], wanted)
+            return known_part([[rows for of, rows in pairs if of == run] for run in runs], wanted)
 
 
-def _fits(wanted: KeyRange, key_types: KeyTypes) -> bool:
+def _fits(span: KeyRange, key_types: KeyTypes) -> bool:
     """Return whether the ends of a range can be compared with keys of these types."""
-    ends = (wanted.min, wanted.max or ())
+    ends = (span.min, span.max or ())
     size = len(key_types)  # an end may go on with sort keys
     return not any(key_problem(end[:size], key_types, fewest_parts=0) for end in ends)

@@ -126,8 +126,8 @@ def encode_sources(
     sink.seek(place)
     sink.write(digits)
     body = sink.getvalue()
-    named = SourceSegment(segment_id, cover.after, cover.up_to, count, len(body), index_at, slots)
-    return named, body
+    segment = SourceSegment(segment_id, cover.after, cover.up_to, count, len(body), index_at, slots)
+    return segment, body
 
 
 def decode_sources(segment_id: str, body: bytes, where: str) -> tuple[SourceSegment, Cover, Column]:
@@ -145,8 +145,8 @@ def decode_sources(segment_id: str, body: bytes, where: str) -> tuple[SourceSegm
         ids = file.read(use_threads=False)["source"].combine_chunks()
     except (pa.ArrowException, OSError, LookupError, ValueError) as error:
         raise CorruptDataError(f"{where} is not a readable segment of sources: {error}") from error
-    named = SourceSegment(segment_id, after, up_to, len(ids), len(body), index_at, slots)
-    return named, cover, ids
+    segment = SourceSegment(segment_id, after, up_to, len(ids), len(body), index_at, slots)
+    return segment, cover, ids
 
 
 def record_range(segment: SourceSegment, bucket: int) -> tuple[int, int]:
@@ -176,10 +176,10 @@ def may_have(record: bytes, digest: bytes) -> bool:
     count = _HEAD.unpack_from(record)[1]
     tail, place = digest[-_TAIL_BYTES:], _HEAD.size
     end = place + _TAIL_BYTES * count
-    found = record.find(tail, place, end)
-    while found >= 0 and (found - place) % _TAIL_BYTES:
-        found = record.find(tail, found + 1, end)
-    return found >= 0
+    at = record.find(tail, place, end)
+    while at >= 0 and (at - place) % _TAIL_BYTES:
+        at = record.find(tail, at + 1, end)
+    return at >= 0
 
 
 def ids_in(body: bytes, crc: int, where: str) -> frozenset[bytes]:
@@ -211,8 +211,8 @@ def _index(ids: memoryview, count: int) -> tuple[int, Iterator[bytes]]:
     def records() -> Iterator[bytes]:
         for start, end in zip(starts, ends, strict=True):
             head = _HEAD.pack(start, end - start, crc32(ids[ID_BYTES * start : ID_BYTES * end]))
-            held = bytes(tails[_TAIL_BYTES * start : _TAIL_BYTES * end])
-            record = head + held.ljust(_TAIL_BYTES * slots, b"\0")
+            part = bytes(tails[_TAIL_BYTES * start : _TAIL_BYTES * end])
+            record = head + part.ljust(_TAIL_BYTES * slots, b"\0")
             yield record + _CHECKSUM.pack(crc32(record))
 
     return slots, records()
@@ -274,15 +274,15 @@ def ingested_of(
         CorruptDataError: a segment is damaged.
     """
     every = frozenset(sources)
-    known = frozenset(source for source in every if source in state.sources)
-    named = {digest_of(source): source for source in every - known}
-    if not named or not state.all_source_segments:
-        return known
-    wanted = sorted(named)
-    reads = [read for segment in state.all_source_segments for read in _reads(segment, wanted)]
+    recent = frozenset(source for source in every if source in state.sources)
+    by_digest = {digest_of(source): source for source in every - recent}
+    if not by_digest or not state.all_source_segments:
+        return recent
+    order = sorted(by_digest)
+    reads = [read for segment in state.all_source_segments for read in _reads(segment, order)]
     look = partial(_look, objects, table_id)
-    found = {named[digest] for digests in _side_by_side(look, reads) for digest in digests}
-    return known | found
+    sealed = {by_digest[digest] for digests in _side_by_side(look, reads) for digest in digests}
+    return recent | sealed
 
 
 def read_segment(
@@ -295,10 +295,10 @@ def read_segment(
         CorruptDataError: it is damaged, or another table's.
     """
     path = sources_path(table_id, segment_id)
-    named, cover, ids = decode_sources(segment_id, storage.get(path), path)
+    segment, cover, ids = decode_sources(segment_id, storage.get(path), path)
     if cover.table_id != table_id:
         raise CorruptDataError(f"{path} is a segment of table {cover.table_id}", hint=HINT)
-    return named, cover, ids
+    return segment, cover, ids
 
 
 def _reads(segment: SourceSegment, wanted: Sequence[bytes]) -> Iterator[_Read]:
@@ -327,7 +327,7 @@ def _look(objects: Objects, table_id: str, read: _Read) -> list[bytes]:
         record_range(segment, read.wanted[0][0])[0],
         record_range(segment, read.wanted[-1][0])[1],
     )
-    found: list[bytes] = []
+    present: list[bytes] = []
     with objects.open(path, segment.size_bytes) as file:
 
         def part(start: int, end: int) -> bytes:
@@ -344,9 +344,9 @@ def _look(objects: Objects, table_id: str, read: _Read) -> list[bytes]:
             ids_from, ids_to, crc = ids_range(segment, record, path)
             likely = [digest for digest in digests if may_have(record, digest)]
             if likely:
-                held = ids_in(part(ids_from, ids_to), crc, path)
-                found += [digest for digest in likely if digest in held]
-    return found
+                ids = ids_in(part(ids_from, ids_to), crc, path)
+                present += [digest for digest in likely if digest in ids]
+    return present
 
 
 def _side_by_side(

@@ -125,8 +125,8 @@ class LogTail:
             with suppress(CollectedError):
                 ids, version, known = page.ids[position:], self._state.version, self._known()
                 self.overtaken = sum(delta_id not in known for delta_id in ids)
-                found = self._reader.by_id(ids, version, known, at_once=True)
-                self._state = self._fold(self._state, found)
+                deltas = self._reader.by_id(ids, version, known, at_once=True)
+                self._state = self._fold(self._state, deltas)
 
     def _known(self) -> dict[str, tuple[Entry, ...]]:
         return {each: own.entries for each, own in self._awaited.copy().items()}
@@ -145,10 +145,10 @@ class LogTail:
         while True:
             try:
                 # Who was overtaken is among many writers, whose deltas do not carry one another.
-                found = self._reader.from_pages(
+                deltas = self._reader.from_pages(
                     state.version, self._known(), at_once=self.overtaken > 0
                 )
-                self._state = self._fold(state, found)
+                self._state = self._fold(state, deltas)
                 return self._state
             except CollectedError:
                 state, manifest = self._by_manifest(state)
@@ -228,10 +228,10 @@ def with_snapshot(manifest: Manifest, snapshot: Snapshot, keep_ms: int) -> Manif
     """
     if manifest.cuts and manifest.cuts[-1] >= snapshot.version:
         return None
-    kept = manifest.snapshots
-    if len(kept) > 1 and kept[-1].time_ms - kept[-2].time_ms < keep_ms // _SNAPSHOTS_PER_TIME_KEPT:
-        kept = kept[:-1]
-    snapshots = (*kept, snapshot)
+    runs = manifest.snapshots
+    if len(runs) > 1 and runs[-1].time_ms - runs[-2].time_ms < keep_ms // _SNAPSHOTS_PER_TIME_KEPT:
+        runs = runs[:-1]
+    snapshots = (*runs, snapshot)
     return replace(manifest, revision=manifest.revision + 1, snapshots=snapshots, increments=())
 
 
@@ -242,8 +242,8 @@ def with_increment(manifest: Manifest, made: Increment) -> Manifest | None:
     """
     if made.after not in manifest.cuts or made.version <= manifest.cuts[-1]:
         return None
-    kept = tuple(each for each in manifest.increments if each.version <= made.after)
-    return replace(manifest, revision=manifest.revision + 1, increments=(*kept, made))
+    earlier = tuple(each for each in manifest.increments if each.version <= made.after)
+    return replace(manifest, revision=manifest.revision + 1, increments=(*earlier, made))
 
 
 def without_versions_before(manifest: Manifest, time_ms: int) -> Manifest:
@@ -254,9 +254,9 @@ def without_versions_before(manifest: Manifest, time_ms: int) -> Manifest:
     old = sum(snapshot.time_ms <= time_ms for snapshot in manifest.snapshots)
     if not old:
         return manifest
-    kept = manifest.snapshots[old - 1 :]
-    needed = tuple(s for s in manifest.segments if s.version > kept[0].version)
-    return replace(manifest, snapshots=kept, segments=needed)
+    newer = manifest.snapshots[old - 1 :]
+    segments = tuple(s for s in manifest.segments if s.version > newer[0].version)
+    return replace(manifest, snapshots=newer, segments=segments)
 
 
 def kept_versions(reader: Reader) -> list[VersionRecord]:
@@ -267,12 +267,12 @@ def kept_versions(reader: Reader) -> list[VersionRecord]:
     missed: Manifest | None = None
     while (manifest := reader.manifest()) != missed:
         try:
-            first, found = TableState(), []
+            first, records = TableState(), []
             if manifest.beginning:
                 first = reader.snapshot(manifest.snapshots[0])
-                found = [VersionRecord(first.version, first.time_ms, (), (), first.rows)]
+                records = [VersionRecord(first.version, first.time_ms, (), (), first.rows)]
             folded = _following(reader, manifest, first)
-            return found + [_record(state, delta, verdicts) for delta, state, verdicts in folded]
+            return records + [_record(state, delta, verdicts) for delta, state, verdicts in folded]
         except CollectedError:
             missed = manifest
     raise _misnamed(reader)
@@ -321,8 +321,8 @@ def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> T
             state = TableState()
             if before:
                 following = manifest.increments if before[-1] == manifest.newest else ()
-                wanted = [each for each in following if is_wanted(each.version, each.time_ms)]
-                state = reader.snapshot(before[-1], wanted)
+                increments = [each for each in following if is_wanted(each.version, each.time_ms)]
+                state = reader.snapshot(before[-1], increments)
             for _, later, _ in _following(reader, manifest, state):
                 if not is_wanted(later.version, later.time_ms):
                     if not state.version:
@@ -374,19 +374,19 @@ def key_indexes(
         CorruptDataError: one is damaged.
         MissingBlobError: a newer manifest has replaced the one that named them.
     """
-    found = {run.id: known[run.id] for run in runs if run.id in known}
+    indexes = {run.id: known[run.id] for run in runs if run.id in known}
     ends = [run for run in runs if isinstance(run, Snapshot) or run == runs[-1]]
     for some in (ends, runs):
-        fetched = _fetched(reader, [run for run in some if run.id not in found], runs)
+        fetched = _fetched(reader, [run for run in some if run.id not in indexes], runs)
         if fetched is None:
             return None
-        found |= fetched
-        found = {**found[runs[-1].id].earlier, **found} if runs else {}
+        indexes |= fetched
+        indexes = {**indexes[runs[-1].id].earlier, **indexes} if runs else {}
     for run in runs:
-        facts, after = found[run.id].facts, run.after if isinstance(run, Increment) else 0
+        facts, after = indexes[run.id].facts, run.after if isinstance(run, Increment) else 0
         if (facts.after, facts.version) != (after, run.version):
             raise CorruptDataError(f"the key index of {name_of(run)} is of another version")
-    return {run.id: found[run.id] for run in runs}
+    return {run.id: indexes[run.id] for run in runs}
 
 
 def index_place_of(body: bytes) -> IndexPlace | None:
@@ -398,26 +398,26 @@ def index_place_of(body: bytes) -> IndexPlace | None:
 
 
 def _fetched(
-    reader: Reader, wanted: Sequence[Run], runs: Sequence[Run]
+    reader: Reader, targets: Sequence[Run], runs: Sequence[Run]
 ) -> dict[str, KeyIndex] | None:
     """Return the indexes of some runs; None if one has none. The end of an object whose place of
     the index is not known is fetched again if it was too short.
     """
     from dormouse.log.key_index import bytes_needed, decode_key_index, without_footer
 
-    found: dict[str, KeyIndex] = {}
-    asked = [(run, _likely_end(run, runs)) for run in wanted]
-    while asked:
-        bodies = reader.ranges(reader.snapshots, [place for _, place in asked])
-        answered, asked = zip(asked, bodies, strict=True), []
+    indexes: dict[str, KeyIndex] = {}
+    requests = [(run, _likely_end(run, runs)) for run in targets]
+    while requests:
+        bodies = reader.ranges(reader.snapshots, [place for _, place in requests])
+        answered, requests = zip(requests, bodies, strict=True), []
         for (run, place), body in answered:
             end = place.end
             if run.index is None:
-                needed = bytes_needed(body)
-                if needed is None or needed > run.size_bytes:
+                size_bytes = bytes_needed(body)
+                if size_bytes is None or size_bytes > run.size_bytes:
                     return None
-                if needed > len(body):
-                    asked.append((run, replace(place, start=run.size_bytes - needed)))
+                if size_bytes > len(body):
+                    requests.append((run, replace(place, start=run.size_bytes - size_bytes)))
                     continue
                 body = without_footer(body)
                 end = place.start + len(body)
@@ -425,8 +425,8 @@ def _fetched(
                 index = decode_key_index(reader.log.table_id, body, end, name_of(run))
             if index is None:
                 return None
-            found[run.id] = index
-    return found
+            indexes[run.id] = index
+    return indexes
 
 
 def _likely_end(run: Run, runs: Sequence[Run]) -> BlobRange:

@@ -144,8 +144,8 @@ class QueryShown(QuerySummary, frozen=True, kw_only=True):
 
 def prefers_later(headers: Mapping[str, str]) -> bool:
     """Return whether a client wants to be answered later, by its header Prefer."""
-    given = headers.get("prefer", "").lower().split(",")
-    return RESPOND_LATER in [part.partition(";")[0].strip() for part in given]
+    preferences = headers.get("prefer", "").lower().split(",")
+    return RESPOND_LATER in [part.partition(";")[0].strip() for part in preferences]
 
 
 def ask_later(call: Call, asked: AnswerQuery) -> HttpResponse:
@@ -218,7 +218,7 @@ def show_query(call: Call, query_id: str) -> QueryShown:
     return QueryShown(
         **_summary(record),
         media_type=ResultFormat(end.format).media_type,
-        versions={name: list(found) for name, found in end.versions.items()},
+        versions={name: list(numbers) for name, numbers in end.versions.items()},
         files=[_file(call, query_id, each) for each in end.files],
         expires_seconds=LINK_SECONDS,
     )
@@ -241,21 +241,21 @@ def read_result(call: Call, query_id: str, file: str) -> HttpResponse:
     """Return a file of a result; from a function only a small one: the others have links."""
     record = own_query(call, query_id)
     end = _end(call, record) if record is not None and record.is_finished else None
-    found = next((each for each in end.files if each.name == file), None) if end else None
-    if end is None or found is None:
+    entry = next((each for each in end.files if each.name == file), None) if end else None
+    if end is None or entry is None:
         raise ProblemError(404, "there is no such file", hint="GET /queries/{query_id} names all")
     path = query_prefix(query_id) + file
     has_links = bool(call.instance.links.download_url(path, LINK_SECONDS))
-    if has_links and found.size_bytes > MOST_ANSWER_BYTES:
+    if has_links and entry.size_bytes > MOST_ANSWER_BYTES:
         raise ProblemError(
             413, "the file is larger than an answer", hint="use its url in GET /queries/{query_id}"
         )
     headers = {
         "content-type": ResultFormat(end.format).media_type,
         "cache-control": "no-store",
-        "content-length": str(found.size_bytes),
+        "content-length": str(entry.size_bytes),
     }
-    pieces = call.services.results.stream(path, found.size_bytes, 0, found.size_bytes)
+    pieces = call.services.results.stream(path, entry.size_bytes, 0, entry.size_bytes)
     return HttpResponse(200, headers, pieces=pieces)
 
 
@@ -264,9 +264,9 @@ def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
 
     Who accepts JSON, and no file by the type that it has, gets JSON lines.
     """
-    found = preferred_type(headers, _FORMATS)
-    if found is not None:
-        return _FORMATS[found]
+    media_type = preferred_type(headers, _FORMATS)
+    if media_type is not None:
+        return _FORMATS[media_type]
     if preferred_type(headers, ["application/json"]) is not None:
         return ResultFormat.json
     raise ProblemError(
@@ -411,18 +411,18 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
     selection = _selection(paging, body, columns, most)
     if body.where and before is None and _reads_much(current, state, selection):
         return _rows_later(call, seen, body)
-    found = query_rows(services, current, state, selection)
-    with closing(found):
-        rows = _without_first(found.batches, paging.repeats)
+    result = query_rows(services, current, state, selection)
+    with closing(result):
+        rows = _without_first(result.batches, paging.repeats)
         batches, more = _taken(rows, most, services.clock, time_ms=services.clock.now_ms())
-    shown = pa.schema([found.schema.field(name) for name in columns])
+    schema = pa.schema([result.schema.field(name) for name in columns])
 
     def following(count: int) -> str:
         answered = sum(batch.num_rows for batch in batches)
         is_last = not more or paging.given + count == body.limit
         return "" if count == answered and is_last else paging.after(batches, count)
 
-    page = RowPage(shown, [b.select(columns) for b in batches], state.version, following)
+    page = RowPage(schema, [b.select(columns) for b in batches], state.version, following)
     return rows_response(form, page, can_continue=True)
 
 
@@ -437,8 +437,8 @@ def run_statement(call: Call, body: Statement) -> HttpResponse:
             pass
     parameters = message_parameters(named_parameters(body.parameters))
     spark = SparkOptions() if body.spark else UNSET
-    asked = AnswerQuery(query_id=_UNASKED, sql=body.text, parameters=parameters, spark=spark)
-    return ask_later(call, asked)
+    message = AnswerQuery(query_id=_UNASKED, sql=body.text, parameters=parameters, spark=spark)
+    return ask_later(call, message)
 
 
 def _statement_now(call: Call, body: Statement) -> HttpResponse:
@@ -447,7 +447,7 @@ def _statement_now(call: Call, body: Statement) -> HttpResponse:
     clock = call.instance.services.clock
     begun_ms = clock.now_ms()
     try:
-        found = call.instance.sql(
+        result = call.instance.sql(
             body.text,
             body.parameters,
             memory_bytes=STATEMENT_BYTES,
@@ -455,8 +455,8 @@ def _statement_now(call: Call, body: Statement) -> HttpResponse:
             read_bytes=MOST_READ_BYTES,
             principal=call.principal,
         )
-        with closing(found):
-            batches, more = _taken(found.batches, STATEMENT_ROWS, clock, time_ms=begun_ms)
+        with closing(result):
+            batches, more = _taken(result.batches, STATEMENT_ROWS, clock, time_ms=begun_ms)
     except ReadLimitError as error:
         raise TooMuchError from error
     except LimitExceededError as error:
@@ -465,7 +465,7 @@ def _statement_now(call: Call, body: Statement) -> HttpResponse:
         raise TooMuchError from error
     if more:
         raise TooMuchError
-    page = RowPage(found.schema, batches, found.version, lambda count: "")
+    page = RowPage(result.schema, batches, result.version, lambda count: "")
     return rows_response(form, page, can_continue=False)
 
 
@@ -473,7 +473,7 @@ def _rows_later(call: Call, seen: VisibleTable, body: Question) -> HttpResponse:
     """Ask for all rows by a message, once it is known to fit the table."""
     if body.columns == [] or EMPTY_RANGE in _ranges(KeyCodec(seen.schema), body):
         raise InvalidRequestError("no rows or columns are asked for")
-    wanted = SelectionMessage(
+    rows = SelectionMessage(
         keys=tuple(_parts(key) or () for key in body.keys or ()),
         ranges=tuple((_parts(low), _parts(high)) for low, high in body.ranges or ()),
         where=body.where,
@@ -483,13 +483,13 @@ def _rows_later(call: Call, seen: VisibleTable, body: Question) -> HttpResponse:
     )
     _as_of(body)
     decode_selection(
-        wanted,
+        rows,
         seen.table.schema,
         permission=seen.permission,
         version=0,
         time_ms=call.services.clock.now_ms(),
     )
-    return ask_later(call, AnswerQuery(query_id=_UNASKED, table=seen.table.name, selection=wanted))
+    return ask_later(call, AnswerQuery(query_id=_UNASKED, table=seen.table.name, selection=rows))
 
 
 def _reads_much(table: Table, state: TableState, selection: Selection) -> bool:
@@ -526,15 +526,15 @@ def _selection(paging: Paging, body: Question, columns: Sequence[str], most: int
 def _ranges(codec: KeyCodec, body: Question) -> list[KeyRange]:
     if body.keys is None and body.ranges is None:
         return [KeyRange()]
-    found = [
+    ranges = [
         codec.range_from_json((_parts(low), _parts(high)), f"range {number}")
         for number, (low, high) in enumerate(body.ranges or (), start=1)
     ]
-    found += [
+    ranges += [
         KeyRange.exactly(codec.from_json(_parts(key) or (), f"key {number}"))
         for number, key in enumerate(body.keys or (), start=1)
     ]
-    return found or [EMPTY_RANGE]
+    return ranges or [EMPTY_RANGE]
 
 
 def _parts(key: KeyJson | None) -> tuple[object, ...] | None:
@@ -559,21 +559,21 @@ def _taken(
     Raises:
         TooMuchError: it took long, and there are none yet.
     """
-    taken: list[pa.RecordBatch] = []
+    page: list[pa.RecordBatch] = []
     size_bytes = count = 0
     for batch in batches:
         is_late = clock.now_ms() - time_ms > ANSWER_MS
-        if taken and (size_bytes > PAGE_BYTES or is_late):
-            return taken, True
+        if page and (size_bytes > PAGE_BYTES or is_late):
+            return page, True
         if not batch.num_rows:
             if is_late:
                 raise TooMuchError
             continue
         some = batch.slice(0, rows - count)
         if some.num_rows:
-            taken.append(some)
+            page.append(some)
         count += some.num_rows
         size_bytes += some.nbytes
         if some.num_rows < batch.num_rows:
-            return taken, True
-    return taken, False
+            return page, True
+    return page, False

@@ -145,16 +145,16 @@ class PartitionsPage(PartsPage, frozen=True, kw_only=True):
 
 def list_tables(call: Call) -> TableList:
     """List the tables that the caller may use, by name."""
-    seen = visible_tables(call.services, call.principal)
+    tables = visible_tables(call.services, call.principal)
     damaged = sorted(error.what for error in damaged_entries(call.services, call.principal))
-    return TableList(tables=[TableSummary(**_summary(each)) for each in seen], damaged=damaged)
+    return TableList(tables=[TableSummary(**_summary(each)) for each in tables], damaged=damaged)
 
 
 def show_table(call: Call, table: str) -> TableShown:
     """Show a table and its columns."""
-    found = call.table(table).seen
-    columns = [Column(name=n, type=t, role=r) for n, t, r in found.schema.described()]
-    return TableShown(**_summary(found), fields=columns)
+    visible = call.table(table).seen
+    columns = [Column(name=n, type=t, role=r) for n, t, r in visible.schema.described()]
+    return TableShown(**_summary(visible), fields=columns)
 
 
 def show_schema(call: Call, table: str) -> dict[str, Any]:
@@ -167,14 +167,14 @@ def show_properties(call: Call, table: str) -> dict[str, Property]:
 
     Those that may name a column are left out for callers from whom columns are hidden.
     """
-    seen = call.table(table).seen
-    found = seen.table
-    sources = property_sources(found.own, call.instance.defaults())
-    values = {name: getattr(found.properties, name) for name in sources}
+    visible = call.table(table).seen
+    newest = visible.table
+    sources = property_sources(newest.own, call.instance.defaults())
+    values = {name: getattr(newest.properties, name) for name in sources}
     return {
         name: Property(value=values[name], set_by=source)
         for name, source in sources.items()
-        if seen.is_whole or not isinstance(values[name], str)
+        if visible.is_whole or not isinstance(values[name], str)
     }
 
 
@@ -185,16 +185,16 @@ def show_status(call: Call, table: str) -> Status:
 
 def show_metrics(call: Call, table: str) -> dict[str, float]:
     """Return the metrics that the table publishes every minute, as they are now."""
-    found = call.table(table).handle.metrics()
-    return {metric.title: value for metric, value in found.items()}
+    metrics = call.table(table).handle.metrics()
+    return {metric.title: value for metric, value in metrics.items()}
 
 
 def list_partitions(call: Call, table: str, query: PartitionsPage) -> PartitionPage:
     """List the leaf partitions of a table in key order, and split ones that still hold rows."""
     opened = call.table(table)
     opened.check_keys()
-    found = opened.handle.partitions(everything=query.all, as_of=_as_of(query))
-    some, more = page_of(found, query, lambda each: each.id)
+    partitions = opened.handle.partitions(everything=query.all, as_of=_as_of(query))
+    some, more = page_of(partitions, query, lambda each: each.id)
     return PartitionPage(partitions=[picked(Partition, each) for each in some], next=more)
 
 
@@ -202,15 +202,15 @@ def list_shards(call: Call, table: str, query: PartsPage) -> ShardPage:
     """List the shards of a table that have rows which count, by their first key."""
     opened = call.table(table)
     opened.check_keys()
-    found = opened.handle.shards(as_of=_as_of(query))
-    some, more = page_of(found, query, lambda each: each.id)
+    shards = opened.handle.shards(as_of=_as_of(query))
+    some, more = page_of(shards, query, lambda each: each.id)
     return ShardPage(shards=[picked(Shard, each) for each in some], next=more)
 
 
 def list_versions(call: Call, table: str, query: Page) -> VersionPage:
     """List the versions of a table that can be read, the newest first, each with its tags."""
-    found = call.table(table).handle.versions()
-    some, more = page_of(found, query, lambda each: str(each.version))
+    versions = call.table(table).handle.versions()
+    some, more = page_of(versions, query, lambda each: str(each.version))
     return VersionPage(versions=list(some), next=more)
 
 
@@ -234,8 +234,8 @@ def _as_of(query: PartsPage) -> Any:
     return parse_as_of(query.as_of) if query.as_of else None
 
 
-def _summary(seen: VisibleTable) -> dict[str, Any]:
-    table, schema = seen.table, seen.schema
+def _summary(visible: VisibleTable) -> dict[str, Any]:
+    table, schema = visible.table, visible.schema
     return {
         "name": table.name,
         "id": table.id,
@@ -252,8 +252,8 @@ _Struct = TypeVar("_Struct", bound=Shown)
 
 def picked(kind: type[_Struct], item: object) -> _Struct:
     """Return what an answer shows of an item of the client: its fields of the same names."""
-    given = {name: getattr(item, name) for name in kind.__struct_fields__}
-    return kind(**{k: list(v) if isinstance(v, tuple) else v for k, v in given.items()})
+    values = {name: getattr(item, name) for name in kind.__struct_fields__}
+    return kind(**{k: list(v) if isinstance(v, tuple) else v for k, v in values.items()})
 
 
 # Routes that change tables: each sends the request that the queue of administrators takes.
@@ -375,20 +375,20 @@ def change_table(call: Call, table: str, body: TableChange) -> Accepted:
             key, table, tuple(body.add), tuple(body.drop), body.rename, body.units
         )
     if body.properties or body.unset:
-        given: dict[str, object] = dict(body.properties)
-        parse_settings(given)
+        settings: dict[str, object] = dict(body.properties)
+        parse_settings(settings)
         if not body.hide_rows:
-            call.instance.check_hidden(table, {**dict.fromkeys(body.unset), **given})
-        kinds["properties"] = SetProperties(key, table, given, tuple(body.unset))
+            call.instance.check_hidden(table, {**dict.fromkeys(body.unset), **settings})
+        kinds["properties"] = SetProperties(key, table, settings, tuple(body.unset))
     if body.new_name:
         check_new_name(call.services, call.principal, body.new_name)
         kinds["new_name"] = RenameTable(key, table, body.new_name)
     if body.online is not None:
         kinds["online"] = SetOnline(key, table, body.online)
     if len(kinds) != 1:
-        found = ", ".join(kinds) or "none"
+        names = ", ".join(kinds) or "none"
         raise ProblemError(
-            422, f"a request makes one kind of change, not {found}", hint="send one request each"
+            422, f"a request makes one kind of change, not {names}", hint="send one request each"
         )
     (request,) = kinds.values()
     return send(call.instance, request, table_id)
@@ -408,11 +408,11 @@ def compact_table(call: Call, table: str, body: Compaction) -> Accepted:
 
 def delete_rows(call: Call, table: str, body: RowDeletion) -> Accepted:
     """Hide rows of a table from all readers; what comes later is not affected."""
-    seen = call.table(table, "write")
+    opened = call.table(table, "write")
     selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
     request = DeleteRows(_id(call), table, selection)
-    handle, now_ms = seen.handle, call.services.clock.now_ms()
-    build_deletion(handle.table, request, now_ms, seen.seen.permission)
+    handle, now_ms = opened.handle, call.services.clock.now_ms()
+    build_deletion(handle.table, request, now_ms, opened.seen.permission)
     return send(call.instance, request, handle.table.id)
 
 
@@ -448,12 +448,12 @@ def idempotency_key(call: Call) -> str:
     """
     if IDEMPOTENCY_KEY not in call.request.headers:
         return ""
-    given = call.header(IDEMPOTENCY_KEY)
-    if not is_request_id(given):
+    key = call.header(IDEMPOTENCY_KEY)
+    if not is_request_id(key):
         raise ProblemError(
             400, "an Idempotency-Key has 1 to 128 printable characters", hint="send another one"
         )
-    return digest_of_key(given)
+    return digest_of_key(key)
 
 
 def _administered(call: Call, name: str) -> str:
@@ -501,5 +501,5 @@ def _inferred(
         path.write_bytes(content)
         if call.instance.computing is not None:
             call.instance.computing.check_sample(path, properties)
-        found = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=properties)
-        return found.schema, found.remarks
+        guess = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=properties)
+        return guess.schema, guess.remarks
