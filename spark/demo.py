@@ -29,7 +29,7 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.tables.properties import SparkOptions
 from dormouse_cli.demo import flights as data
-from dormouse_cli.demo.acts import DemoError, Stage, files_queue
+from dormouse_cli.demo.acts import DemoError, Scene, files_queue
 from dormouse_cli.terminal import plain_table
 from dormouse_spark.datasource import register
 
@@ -71,7 +71,7 @@ def write_copy(flights: pa.Table, number: int, folder: Path) -> Path:
     return path
 
 
-def bulk_import(stage: Stage, handle: TableHandle, flights: pa.Table, folder: Path) -> None:
+def bulk_import(stage: Scene, handle: TableHandle, flights: pa.Table, folder: Path) -> None:
     """Import the copies; each import is one Spark job."""
     each = COPIES // IMPORTS
     for start in range(0, COPIES, each):
@@ -86,7 +86,7 @@ def bulk_import(stage: Stage, handle: TableHandle, flights: pa.Table, folder: Pa
             path.unlink()
 
 
-def compact(stage: Stage, handle: TableHandle) -> None:
+def compact(stage: Scene, handle: TableHandle) -> None:
     """Wait until each leaf has one shard."""
     began = time.perf_counter()
     with _waiting(stage, "Spark compacts"):
@@ -98,7 +98,7 @@ def compact(stage: Stage, handle: TableHandle) -> None:
         raise DemoError("not every leaf was compacted")
 
 
-def show_runs(stage: Stage, handle: TableHandle) -> None:
+def show_runs(stage: Scene, handle: TableHandle) -> None:
     """Print the jobs; each must have finished."""
     table = plain_table(["job", "rows", "files", "seconds", "state"], ["", 0, 0, 0.0, ""])
     jobs = [job for job in handle.jobs() if job.kind in ("ingest", "compaction", "export")]
@@ -110,7 +110,7 @@ def show_runs(stage: Stage, handle: TableHandle) -> None:
         raise DemoError("not every job was done")
 
 
-def export(stage: Stage, handle: TableHandle) -> None:
+def export(stage: Scene, handle: TableHandle) -> None:
     """Let Spark write the flights of one carrier to files."""
     began = time.perf_counter()
     with _waiting(stage, "Spark exports"):
@@ -121,7 +121,7 @@ def export(stage: Stage, handle: TableHandle) -> None:
     stage.say(f"{manifest.rows:,} flights of UA in {files} after {seconds:.0f} s")
 
 
-def check(stage: Stage, flights: pa.Table, folder: Path) -> None:
+def check(stage: Scene, flights: pa.Table, folder: Path) -> None:
     """Read the table as a DataFrame, and compare each carrier with the original data."""
     began = time.perf_counter()
     with _waiting(stage, "Spark reads"), _stderr_to(folder / "spark.log"):
@@ -184,14 +184,14 @@ def _expected(flights: pa.Table) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _waiting(stage: Stage, text: str) -> Progress:
+def _waiting(stage: Scene, text: str) -> Progress:
     columns = (SpinnerColumn(), TextColumn("  {task.description}"), TimeElapsedColumn())
     progress = Progress(*columns, console=stage.console, transient=True)
     progress.add_task(text, total=None)
     return progress
 
 
-def play(stage: Stage, folder: Path) -> None:
+def play(stage: Scene, folder: Path) -> None:
     """Run all acts.
 
     Raises:
@@ -217,7 +217,7 @@ def main() -> int:
     began = time.perf_counter()
     try:
         with tempfile.TemporaryDirectory(prefix="dormouse-demo-") as folder:
-            play(Stage(console, Instance.connect(), files_queue()), Path(folder))
+            play(Scene(console, Instance.connect(), files_queue()), Path(folder))
     except DormouseError as error:
         console.print(f"\nThe demo failed: {error.explanation}", style="bold red", markup=False)
         return 1

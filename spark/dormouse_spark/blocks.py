@@ -27,7 +27,7 @@ ALIGNED_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RowBlock:
     """Sorted rows as an Arrow IPC message: block `number` of the stream of `task`."""
 
     task: int
@@ -55,7 +55,7 @@ def stored_rows(path: Path) -> Iterator[pa.RecordBatch]:
 
 def route_rows(
     task: int, batches: Iterable[pa.RecordBatch], cuts: Sequence[Key], schema: Schema
-) -> Iterator[tuple[int, Block]]:
+) -> Iterator[tuple[int, RowBlock]]:
     """Yield the sorted rows of a task as blocks with the numbers of their key ranges; a batch that
     spans several ranges is divided.
 
@@ -71,7 +71,7 @@ def route_rows(
         for part, (start, end) in enumerate(zip(starts, ends, strict=True), start=first):
             if start < end:
                 rows = batch.slice(start, end - start).serialize()
-                yield part, Block(task, number, rows.to_pybytes())
+                yield part, RowBlock(task, number, rows.to_pybytes())
 
 
 class Spool:
@@ -86,7 +86,7 @@ class Spool:
         self._left_bytes = memory_bytes
         self._places: list[tuple[int, int, bytes | range]] = []
 
-    def add(self, block: Block) -> None:
+    def add(self, block: RowBlock) -> None:
         """Add a block."""
         size_bytes = len(block.rows)
         place: bytes | range = block.rows

@@ -33,7 +33,7 @@ from dormouse.stored.paths import run_of_shard
 from dormouse.tables.properties import bloom_columns
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory
-from dormouse_spark.blocks import Block
+from dormouse_spark.blocks import RowBlock
 from dormouse_spark.importing import (
     Plan,
     ReadResult,
@@ -130,13 +130,13 @@ class _Import:
 
         def route(
             number: int, found: Iterable[ReadResult | DormouseError]
-        ) -> Iterator[tuple[int, Block]]:
+        ) -> Iterator[tuple[int, RowBlock]]:
             reads = [one for one in found if isinstance(one, ReadResult)]
             routed = run_task(lambda: route_reads(open_access(), table, number, reads, cuts, order))
             return (one for one in routed if not isinstance(one, DormouseError))
 
         def task(
-            number: int, found: Iterable[tuple[int, Block]]
+            number: int, found: Iterable[tuple[int, RowBlock]]
         ) -> Iterator[WriteResult | DormouseError]:
             return run_task(
                 lambda: [write_range(open_access(), plan, number, (block for _, block in found))]

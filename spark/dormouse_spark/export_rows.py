@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError
-from dormouse.features.export import Export
+from dormouse.features.export import ExportRequest
 from dormouse.features.export_rows import export_all, write_task
 from dormouse.messages.stages import ExportJob
 from dormouse.ports import Services
@@ -29,7 +29,7 @@ def export_rows(
         UnavailableError: a task failed too often; run the job again.
     """
 
-    def write(export: Export, tasks: Sequence[int]) -> None:
+    def write(export: ExportRequest, tasks: Sequence[int]) -> None:
         def task(numbers: Iterable[int]) -> Iterator[bool | DormouseError]:
             (number,) = numbers
             return run_task(lambda: [write_task(open_access(), export, number)])

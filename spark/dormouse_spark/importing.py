@@ -32,7 +32,7 @@ from dormouse.tables.table import Table
 from dormouse_spark.access import Access, new_file
 from dormouse_spark.blocks import (
     BLOCKS_IN_MEMORY,
-    Block,
+    RowBlock,
     Spool,
     route_rows,
     store_rows,
@@ -139,7 +139,7 @@ def route_reads(
     reads: Iterable[ReadResult],
     cuts: Sequence[Key],
     order: Mapping[str, int],
-) -> Iterator[tuple[int, Block]]:
+) -> Iterator[tuple[int, RowBlock]]:
     """Yield the rows that a reading task stored, with the numbers of their key ranges.
 
     Spark prefers the executor that has them. Elsewhere, or a second time, the files are read again.
@@ -151,7 +151,7 @@ def route_reads(
         yield from route_rows(task, stored_rows(path), cuts, loaded_schema(table))
 
 
-def write_range(access: Access, plan: Plan, part: int, found: Iterable[Block]) -> WriteResult:
+def write_range(access: Access, plan: Plan, part: int, found: Iterable[RowBlock]) -> WriteResult:
     """Write the rows of one range of keys to shards.
 
     The order in which blocks arrive does not matter: if Spark runs a task twice, both runs make the

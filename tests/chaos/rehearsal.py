@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dormouse.client.instance import Instance
 from dormouse_cli.local.event_sources import Batch
-from dormouse_cli.local.plan import Deployment, Function, Queue, Schedule
+from dormouse_cli.local.plan import Deployment, PlannedFunction, PlannedQueue, PlannedSchedule
 from dormouse_cli.local.stack import LocalStack
 from tests.chaos.proxy import FaultProxy
 from tests.chaos.tally import Tally
@@ -71,19 +71,19 @@ def connected(stack: LocalStack) -> Iterator[Instance]:
 def _hurried(deployment: Deployment, endpoint_url: str, proxy: FaultProxy) -> Deployment:
     proxy.upstream = endpoint_url.removeprefix("http://")
 
-    def queue(queue: Queue) -> Queue:
+    def queue(queue: PlannedQueue) -> PlannedQueue:
         is_fed = queue.redrive is not None
         seconds = VISIBILITY_SECONDS if is_fed else queue.visibility_timeout_seconds
         return replace(queue, visibility_timeout_seconds=seconds)
 
-    def function(function: Function) -> Function:
+    def function(function: PlannedFunction) -> PlannedFunction:
         seconds = function.timeout_seconds
         if function.logical_id in WRITERS:
             seconds = min(seconds, WRITER_SECONDS)
         environment = {**function.environment, "AWS_ENDPOINT_URL": proxy.url}
         return replace(function, timeout_seconds=seconds, environment=environment)
 
-    def schedule(schedule: Schedule) -> Schedule:
+    def schedule(schedule: PlannedSchedule) -> PlannedSchedule:
         if not schedule.function.endswith("sweep"):
             return schedule
         seconds = SWEEP_SECONDS if schedule.input is None else AUDIT_SECONDS

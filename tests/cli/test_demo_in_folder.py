@@ -20,7 +20,7 @@ def test_every_flight_is_there_exactly_once_in_a_folder(
     stored = flights.as_stored(flights.load())
     broken = flights.write_broken(months[0])
     with Instance.open(tmp_path / "mice") as instance:
-        stage = acts.Stage(Console(width=120), instance, files_queue="")
+        stage = acts.Scene(Console(width=120), instance, files_queue="")
         handle = acts.open_table(stage)
         with pytest.raises(RefusedSourceError):
             handle.ingest([*months, broken]).wait(LIMIT_SECONDS)

@@ -13,8 +13,8 @@ from dormouse.access import AccessRule
 from dormouse.features.export import (
     EXPORT,
     FILES,
-    Export,
     ExportedFile,
+    ExportRequest,
     TaskFiles,
     build_manifest,
     load_manifest,
@@ -194,7 +194,7 @@ DECLARATIONS = [
 _SELECTION = Selection(
     1, ("k",), (KeyRange(("a",), ("b", 1)),), parse_condition("c > 1", COUNTS), time_ms=2
 )
-_EXPORT = Export("e", "out", ReadTable.of(Table("t", "letters", COUNTS), _SELECTION))
+_EXPORT = ExportRequest("e", "out", ReadTable.of(Table("t", "letters", COUNTS), _SELECTION))
 _ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
 _SHARD = Shard.of("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))

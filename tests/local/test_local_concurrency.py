@@ -10,10 +10,10 @@ import pytest
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.event_sources import EventSourcePoller
 from dormouse_cli.local.lambda_host import FunctionPool, Outcome, Sandbox
-from dormouse_cli.local.plan import EventSource, Function
+from dormouse_cli.local.plan import EventSource, PlannedFunction
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
-FUNCTION = Function("F", "f", "arn", "a.b", Path(), (), 1, 128, {})
+FUNCTION = PlannedFunction("F", "f", "arn", "a.b", Path(), (), 1, 128, {})
 DONE = Outcome(b"null", failed=False)
 
 
@@ -56,7 +56,7 @@ class FakePool:
         with self._lock:
             self._at_once -= 1
 
-    def start(self, function: Function, slot: int) -> Sandbox:
+    def start(self, function: PlannedFunction, slot: int) -> Sandbox:
         self.started.append(slot)
         return cast(Sandbox, FakeSandbox(self))
 

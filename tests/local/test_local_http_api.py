@@ -19,17 +19,17 @@ from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.http_api import MOST_RETURNED_BYTES, HttpApi, event_of
 from dormouse_cli.local.lambda_host import Outcome
-from dormouse_cli.local.plan import Route
+from dormouse_cli.local.plan import HttpRoute
 from dormouse_cli.local.template import read
 
 SAMPLE = Path(__file__).parents[2] / "events" / "serve_catalog" / "good.json"
 ENDPOINT = "http://127.0.0.1:1"
 ROUTES = (
-    Route("ANY", "/a/{proxy+}", "any"),
-    Route("GET", "/a/{proxy+}", "get"),
-    Route("ANY", "/a/b/{proxy+}", "longer"),
-    Route("ANY", "/a/b/whole", "whole"),
-    Route("POST", "/only", "post"),
+    HttpRoute("ANY", "/a/{proxy+}", "any"),
+    HttpRoute("GET", "/a/{proxy+}", "get"),
+    HttpRoute("ANY", "/a/b/{proxy+}", "longer"),
+    HttpRoute("ANY", "/a/b/whole", "whole"),
+    HttpRoute("POST", "/only", "post"),
 )
 
 
@@ -78,7 +78,7 @@ def test_what_no_route_has_is_not_found(method: str, path: str) -> None:
 
 def test_an_event_has_the_parts_of_one_on_aws() -> None:
     sent = HttpRequest("POST", "/a/x%1Fy/z", "q=1&q=2&e=", {"user-agent": "me"}, b"{}")
-    event = event_of(sent, Route("ANY", "/a/{proxy+}", "any"), "id", 1_700_000_000.5)
+    event = event_of(sent, HttpRoute("ANY", "/a/{proxy+}", "any"), "id", 1_700_000_000.5)
     sample = json.loads(SAMPLE.read_text())
     assert {*sample} <= {*event}
     assert {*sample["requestContext"]} == {*event["requestContext"]}
@@ -145,8 +145,8 @@ def test_a_function_that_fails_or_returns_too_much_is_a_fault_of_this_side(
 def test_the_routes_are_those_of_the_template() -> None:
     deployment = read(find_template(), LOCAL_PARAMETERS, ENDPOINT)
     assert set(deployment.routes) == {
-        Route("ANY", "/iceberg/{proxy+}", "dormouse-local-serve_catalog"),
-        Route("ANY", "/{proxy+}", "dormouse-local-serve_http"),
+        HttpRoute("ANY", "/iceberg/{proxy+}", "dormouse-local-serve_catalog"),
+        HttpRoute("ANY", "/{proxy+}", "dormouse-local-serve_http"),
     }
 
 
@@ -188,4 +188,4 @@ def test_a_route_of_a_template_names_its_function(tmp_path: Path) -> None:
     routed = FUNCTION % "Method: get, Path: /x/y"
     path.write_text("Transform: AWS::Serverless-2016-10-31\nResources:" + routed)
     (route,) = read(path, {}, ENDPOINT).routes
-    assert route == Route("GET", "/x/y", "local-Work")
+    assert route == HttpRoute("GET", "/x/y", "local-Work")

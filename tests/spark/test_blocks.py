@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.types import arrow_schema
-from dormouse_spark.blocks import Block, Spool, route_rows, store_rows, stored_rows
+from dormouse_spark.blocks import RowBlock, Spool, route_rows, store_rows, stored_rows
 from tests.support.world import LETTERS
 
 
@@ -37,7 +37,7 @@ def test_streams_come_in_one_order_from_memory_and_from_the_file(
     tmp_path: Path, memory_bytes: int
 ) -> None:
     blocks = [
-        Block(task, number, batch(text).serialize().to_pybytes())
+        RowBlock(task, number, batch(text).serialize().to_pybytes())
         for task, number, text in [(2, 1, "xyz"), (0, 5, "c"), (2, 0, "q"), (0, 1, "ab")]
     ]
     spool = Spool(tmp_path / "blocks", memory_bytes)

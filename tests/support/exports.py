@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dormouse.features.export import EXPORT, Export, parts_of
+from dormouse.features.export import EXPORT, ExportRequest, parts_of
 from dormouse.features.long_jobs import ReadTable
 from dormouse.query.selection import Selection, plan_tasks
 from dormouse.stored.paths import export_path
@@ -14,7 +14,7 @@ from tests.support.world import World
 
 def begin_export(world: World, table: Table, export_id: str, to: str, selection: Selection) -> None:
     """Save an export of the newest state and its tasks, and send nothing."""
-    export = Export(export_id, to, ReadTable.of(table, selection), cut="1")
+    export = ExportRequest(export_id, to, ReadTable.of(table, selection), cut="1")
     tasks = plan_tasks(world.state(table), selection.ranges)
     export = replace(export, tasks=parts_of(world.storage, export).save(tasks))
     assert EXPORT.put(world.storage, export_path(table.id, export_id), export)

@@ -15,7 +15,7 @@ import typer
 from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError, needs_extra
 from dormouse.schema.types import show_type
-from dormouse.tables.declaring import TableChange
+from dormouse.tables.declaring import DeclaredChange
 from dormouse_cli.listings import Format, print_listing
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import confirm, counted, note, with_consent
@@ -63,7 +63,7 @@ def apply(
         note(f"table {change.name} {'changed' if change.schema is None else 'created'}")
 
 
-def _apply(instance: Instance, change: TableChange, hide_rows: bool) -> None:
+def _apply(instance: Instance, change: DeclaredChange, hide_rows: bool) -> None:
     instance.apply(change, hide_rows=hide_rows)
 
 
@@ -114,7 +114,7 @@ def _json(path: Path) -> object:
         raise InvalidRequestError(f"{path} is not valid JSON: {error}") from error
 
 
-def _rows(change: TableChange) -> Iterator[dict[str, object]]:
+def _rows(change: DeclaredChange) -> Iterator[dict[str, object]]:
     def row(what: str, before: object, after: object) -> dict[str, object]:
         return dict(zip(_COLUMNS, (change.name, what, before, after), strict=True))
 

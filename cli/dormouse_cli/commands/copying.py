@@ -10,7 +10,7 @@ import typer
 from dormouse.client.administration import Copied, copy_table
 from dormouse.client.instance import Instance
 from dormouse.errors import NotFoundError
-from dormouse.folder.layout import Layout
+from dormouse.folder.layout import FolderLayout
 from dormouse.settings import Settings
 from dormouse_cli.listings import Format, print_facts
 from dormouse_cli.session import finish_work
@@ -60,7 +60,7 @@ def _existing(name: str) -> Instance:
         NotFoundError: there is none in the folder.
     """
     folder = Settings.from_environment(instance=name).folder
-    if folder is not None and not Layout(folder).database.exists():
+    if folder is not None and not FolderLayout(folder).database.exists():
         raise NotFoundError(
             f"there is no instance in {str(folder)!r}",
             hint="name the instance that the table is in",

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from dormouse.client.exporting import Export, ExportProgress, empty_folder
 from dormouse.client.waiting import WAIT_SECONDS
-from dormouse.features.export import Manifest
+from dormouse.features.export import ExportManifest
 from dormouse.files.results import ResultFormat
 from dormouse.key_codec import KeyCodec
 from dormouse.state.versions import parse_as_of
@@ -130,7 +130,7 @@ def export(
     _list_skipped(manifest)
 
 
-def _list_skipped(manifest: Manifest) -> None:
+def _list_skipped(manifest: ExportManifest) -> None:
     """List the shards that the export left out, and end the command with 1, if there are any."""
     for shard in manifest.skipped or ():
         note(
@@ -183,7 +183,7 @@ def _export_sql(
     print_facts(facts, form)
 
 
-def _watch(progress: Progress, begun: Export, timeout_seconds: float) -> Manifest:
+def _watch(progress: Progress, begun: Export, timeout_seconds: float) -> ExportManifest:
     task = progress.add_task("tasks done", total=None)
 
     def watch(now: ExportProgress) -> None:
@@ -194,12 +194,12 @@ def _watch(progress: Progress, begun: Export, timeout_seconds: float) -> Manifes
     return manifest
 
 
-def _download(progress: Progress, begun: Export, manifest: Manifest, folder: Path) -> None:
+def _download(progress: Progress, begun: Export, manifest: ExportManifest, folder: Path) -> None:
     task = progress.add_task("files copied", total=len(manifest.files))
     begun.download(folder, watch=lambda _: progress.advance(task))
 
 
-def _facts(begun: Export, manifest: Manifest, output: Path | None) -> dict[str, object]:
+def _facts(begun: Export, manifest: ExportManifest, output: Path | None) -> dict[str, object]:
     facts: dict[str, object] = {
         "version": manifest.version,
         "files": len(manifest.files),

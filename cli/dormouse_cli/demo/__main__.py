@@ -14,7 +14,7 @@ from dormouse.errors import DormouseError
 from dormouse_cli.demo import acts, flights
 
 
-def play(stage: acts.Stage, folder: Path) -> None:
+def play(stage: acts.Scene, folder: Path) -> None:
     """Play all acts.
 
     Raises:
@@ -58,7 +58,7 @@ def main() -> int:
     try:
         instance = Instance.connect()
         with tempfile.TemporaryDirectory(prefix="dormouse-demo-") as folder:
-            play(acts.Stage(console, instance, acts.files_queue()), Path(folder))
+            play(acts.Scene(console, instance, acts.files_queue()), Path(folder))
         for page in sys.argv[1:2]:
             acts.write_report(instance, Path(page))
             console.print(f"  {page} shows all of it in a browser", markup=False)

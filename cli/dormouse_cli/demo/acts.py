@@ -114,7 +114,7 @@ class DemoError(DormouseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Scene:
     """Where the demo plays."""
 
     console: Console
@@ -136,7 +136,7 @@ def files_queue() -> str:
     return Settings.from_environment().names.queue("files")
 
 
-def open_table(stage: Stage) -> TableHandle:
+def open_table(stage: Scene) -> TableHandle:
     """Create the table, and take it offline to keep its shards as they are dropped."""
     handle = stage.instance.create_table(NAME, data.schema(), PROPERTIES)
     stage.instance.set_online(NAME, False)
@@ -145,7 +145,7 @@ def open_table(stage: Stage) -> TableHandle:
     return handle
 
 
-def drop_files(stage: Stage, handle: TableHandle, months: list[Path], broken: Path) -> list[Source]:
+def drop_files(stage: Scene, handle: TableHandle, months: list[Path], broken: Path) -> list[Source]:
     """Drop the months quarter by quarter, a broken file among them, and one notification twice."""
     dropped: list[Source] = []
     with Progress(
@@ -168,7 +168,7 @@ def drop_files(stage: Stage, handle: TableHandle, months: list[Path], broken: Pa
 
 
 def _drop(
-    stage: Stage, handle: TableHandle, files: list[Path], progress: Progress, before: int
+    stage: Scene, handle: TableHandle, files: list[Path], progress: Progress, before: int
 ) -> Sequence[Source]:
     (task,) = progress.task_ids
     ingested = handle.ingest(files)
@@ -184,7 +184,7 @@ def _drop(
     return ingested.sources
 
 
-def redeliver(stage: Stage, source: Source) -> None:
+def redeliver(stage: Scene, source: Source) -> None:
     """Send the notification of a dropped file again, as S3 may."""
     event = {
         "Records": [
@@ -209,7 +209,7 @@ def redeliver(stage: Stage, source: Source) -> None:
     sqs.send_message(QueueUrl=url, MessageBody=json.dumps(event))
 
 
-def show_table(stage: Stage, handle: TableHandle) -> Status:
+def show_table(stage: Scene, handle: TableHandle) -> Status:
     """Draw the partitions and the shards, and return the numbers."""
     state = handle.state()
     stage.console.print(partition_tree(state))
@@ -217,7 +217,7 @@ def show_table(stage: Stage, handle: TableHandle) -> Status:
     return handle.status()
 
 
-def let_it_work(stage: Stage, handle: TableHandle) -> None:
+def let_it_work(stage: Scene, handle: TableHandle) -> None:
     """Put the table online and watch its tree grow until nothing is left to do."""
     stage.instance.set_online(NAME, True)
     began = time.perf_counter()
@@ -233,7 +233,7 @@ def let_it_work(stage: Stage, handle: TableHandle) -> None:
     stage.say(f"split and compacted in {time.perf_counter() - began:.1f} s")
 
 
-def compare(stage: Stage, before: Status, after: Status) -> None:
+def compare(stage: Scene, before: Status, after: Status) -> None:
     """Show the numbers before and after, which must show that the tree and the shards changed."""
     stage.console.print(side_by_side(("before", "after"), (before, after)))
     if after.leaf_partitions <= before.leaf_partitions:
@@ -242,7 +242,7 @@ def compare(stage: Stage, before: Status, after: Status) -> None:
         raise DemoError("nothing was compacted")
 
 
-def show_refused(stage: Stage, handle: TableHandle, broken: Path) -> None:
+def show_refused(stage: Scene, handle: TableHandle, broken: Path) -> None:
     """Show which file was refused, and why; it must be the broken one alone."""
     refused = [job for job in handle.jobs() if job.state == "refused"]
     for job in refused:
@@ -252,7 +252,7 @@ def show_refused(stage: Stage, handle: TableHandle, broken: Path) -> None:
         raise DemoError("not just the broken file was refused")
 
 
-def check(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
+def check(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
     """Compare every row of the table with the original, which has no two rows of one key."""
     began = time.perf_counter()
     rows = handle.query().read_all()
@@ -263,7 +263,7 @@ def check(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
     stage.console.print(Text("  every row is there, exactly once, in order", style="bold green"))
 
 
-def show_garbage(stage: Stage, handle: TableHandle) -> None:
+def show_garbage(stage: Scene, handle: TableHandle) -> None:
     """Show how many files lie in the data bucket, and how many shards the table references."""
     shards = handle.status().shards
     objects = sum(1 for _ in handle.services.storage.list(data_prefix(handle.table.id)))
@@ -286,7 +286,7 @@ LATE_MINUTES = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Inquiry:
     """What is asked, and which of the original rows are the answer."""
 
     text: str
@@ -296,7 +296,7 @@ class Question:
     where: str | None = None
 
 
-def look_up(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
+def look_up(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
     """Look up three keys, a range and a condition; show what each took, and check the rows."""
     shards = handle.status().shards
     columns = ["query", "rows", "shards opened", "requests", "read", "time"]
@@ -320,18 +320,18 @@ def look_up(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
     stage.console.print(table)
 
 
-def _questions(stored: pa.Table) -> list[Question]:
+def _questions(stored: pa.Table) -> list[Inquiry]:
     carrier, flight = pc.field("carrier"), pc.field("flight")
     keys = [
-        Question(f"carrier={c}, flight={f}", (carrier == c) & (flight == f), (c, f), (c, f + 1))
+        Inquiry(f"carrier={c}, flight={f}", (carrier == c) & (flight == f), (c, f), (c, f + 1))
         for c, f in _some_flights(stored)
     ]
     some = (carrier == "DL") & (flight >= 1000) & (flight < 1500)
     late = (carrier == "DL") & (pc.field("arr_delay") > LATE_MINUTES)
     return [
         *keys,
-        Question("DL, 1000 up to DL, 1500", some, ("DL", 1000), ("DL", 1500)),
-        Question(
+        Inquiry("DL, 1000 up to DL, 1500", some, ("DL", 1000), ("DL", 1500)),
+        Inquiry(
             f"carrier=DL and arr_delay > {LATE_MINUTES}",
             late,
             where=f"carrier = 'DL' AND arr_delay > {LATE_MINUTES}",
@@ -345,7 +345,7 @@ def _some_flights(stored: pa.Table) -> list[tuple[str, int]]:
     return [(stored["carrier"][row].as_py(), stored["flight"][row].as_py()) for row in rows]
 
 
-def remove(stage: Stage, handle: TableHandle, stored: pa.Table) -> None:
+def remove(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
     """Purge the flights of a carrier, and see that no object of the table holds one of them."""
     matching = stored.filter(pc.field("carrier") == PURGED).num_rows
     began = time.perf_counter()

@@ -14,7 +14,7 @@ import msgspec
 from dormouse.features.query_delivery import ResultMessage
 from dormouse.messages.requests import AdminRequest, Reply
 from dormouse.messages.stages import AnswerQuery, CancelQuery
-from dormouse.tables.properties import KNOWN, Property
+from dormouse.tables.properties import KNOWN, KnownProperty
 from dormouse_cli.generated import granted
 
 _PROPERTIES = """# Properties
@@ -72,7 +72,7 @@ def documents() -> dict[str, str]:
     return texts
 
 
-def _row(known: Property) -> str:
+def _row(known: KnownProperty) -> str:
     default = f"`{known.default}`" if known.default != "" else "none"
     others = [f"`{choice}`" for choice in known.choices if choice != known.default]
     bound = f"at least {known.least}" if known.least else f"or {', '.join(others)}"

@@ -15,7 +15,7 @@ from dormouse.aws.conditions import Conditions
 from dormouse.stored.paths import InstanceNames
 from dormouse.system import TimeOrderedIds
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.plan import Deployment, Queue, Rule, Stored
+from dormouse_cli.local.plan import Deployment, EventRule, PlannedQueue, Stored
 from dormouse_cli.local.resources import ACCOUNT, REGION
 from dormouse_cli.local.template import announced
 
@@ -68,7 +68,7 @@ def _refusals_of(what: str) -> Iterator[None]:
         raise TemplateError(f"AWS refuses {what}: {error}") from error
 
 
-def _create_queues(sqs: Any, queues: tuple[Queue, ...]) -> None:
+def _create_queues(sqs: Any, queues: tuple[PlannedQueue, ...]) -> None:
     # A dead-letter queue must exist before the queue that names it, whatever the template's order.
     for queue in sorted(queues, key=lambda queue: queue.redrive is not None):
         attributes = {
@@ -108,7 +108,7 @@ def _create_bucket(s3: Any, bucket: Stored) -> None:
         )
 
 
-def _create_rule(events: Any, rule: Rule) -> None:
+def _create_rule(events: Any, rule: EventRule) -> None:
     events.put_rule(Name=rule.name, EventPattern=json.dumps(rule.pattern))
     targets = [{"Id": str(number), "Arn": arn} for number, arn in enumerate(rule.queue_arns)]
     events.put_targets(Rule=rule.name, Targets=targets)

@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, Outcome
-from dormouse_cli.local.plan import EventSource, Schedule
+from dormouse_cli.local.plan import EventSource, PlannedSchedule
 from dormouse_cli.local.resources import ACCOUNT, REGION
 
 _log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class EventSourcePoller(threading.Thread):
 # Invokes functions at a fixed rate, as EventBridge rules do; run by `stack`.
 
 
-def scheduled_event(schedule: Schedule, event_id: str, now: float) -> dict[str, Any]:
+def scheduled_event(schedule: PlannedSchedule, event_id: str, now: float) -> dict[str, Any]:
     """The event that EventBridge sends at `now` (Unix seconds)."""
     if schedule.input is not None:
         return cast(dict[str, Any], json.loads(str(schedule.input)))
@@ -239,7 +239,7 @@ class ScheduleTimer(threading.Thread):
 
     def __init__(
         self,
-        schedule: Schedule,
+        schedule: PlannedSchedule,
         invoke: Callable[[str, bytes], Outcome],
         stopping: threading.Event,
     ) -> None:

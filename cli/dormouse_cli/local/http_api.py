@@ -15,7 +15,7 @@ from typing import Any
 
 from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 from dormouse_cli.local.lambda_host import Outcome
-from dormouse_cli.local.plan import Route
+from dormouse_cli.local.plan import HttpRoute
 from dormouse_cli.local.resources import ACCOUNT
 
 MOST_RETURNED_BYTES = 6 * 1024 * 1024
@@ -31,7 +31,7 @@ Invoke = Callable[[str, bytes], Outcome]
 class HttpApi:
     """Answers requests by the functions of its routes."""
 
-    def __init__(self, routes: Sequence[Route], invoke: Invoke) -> None:
+    def __init__(self, routes: Sequence[HttpRoute], invoke: Invoke) -> None:
         """Answer by what `invoke` runs."""
         self._routes, self._invoke = routes, invoke
 
@@ -48,7 +48,7 @@ class HttpApi:
         return response_of(json.loads(outcome.payload))
 
 
-def _fits(route: Route, request: HttpRequest) -> bool:
+def _fits(route: HttpRoute, request: HttpRequest) -> bool:
     if route.method not in ("ANY", request.method):
         return False
     before, is_open, _ = route.path.partition("{")
@@ -57,12 +57,12 @@ def _fits(route: Route, request: HttpRequest) -> bool:
     return request.path == route.path
 
 
-def _how_specific(route: Route) -> tuple[bool, int, bool]:
+def _how_specific(route: HttpRoute) -> tuple[bool, int, bool]:
     """Return how AWS chooses: a whole path, then the longest beginning, then a method."""
     return "{" not in route.path, len(route.path), route.method != "ANY"
 
 
-def event_of(request: HttpRequest, route: Route, request_id: str, now: float) -> dict[str, Any]:
+def event_of(request: HttpRequest, route: HttpRoute, request_id: str, now: float) -> dict[str, Any]:
     """Return the event that AWS makes of a request."""
     before, is_open, name = route.path.partition("{")
     is_text = _is_text(request.body)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.lambda_host import Outcome, Sandbox, function_environment
-from dormouse_cli.local.plan import Deployment, Function
+from dormouse_cli.local.plan import Deployment, PlannedFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def check_endpoint(url: str) -> None:
         raise LocalStackError(f"nothing answers at {url}: {error}", hint=hint) from error
 
 
-def function_named(deployment: Deployment, name: str) -> Function:
+def function_named(deployment: Deployment, name: str) -> PlannedFunction:
     """Return the function of a stage, a name or a logical id.
 
     Raises:
@@ -68,7 +68,7 @@ def function_named(deployment: Deployment, name: str) -> Function:
 
 
 def invoke(
-    function: Function,
+    function: PlannedFunction,
     event: bytes,
     environment: Mapping[str, str],
     folder: Path,

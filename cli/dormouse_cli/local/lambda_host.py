@@ -18,7 +18,7 @@ from typing import Any
 
 from dormouse import lifeline
 from dormouse_cli.local.errors import LocalStackError
-from dormouse_cli.local.plan import Deployment, Function
+from dormouse_cli.local.plan import Deployment, PlannedFunction
 
 # The Lambda Runtime API for one function process; `sandbox` gives it events and reads signals.
 #
@@ -173,7 +173,7 @@ class Sandbox:
     """A running function process; create it to start it."""
 
     def __init__(
-        self, function: Function, environment: Mapping[str, str], scratch: Path, log: Path
+        self, function: PlannedFunction, environment: Mapping[str, str], scratch: Path, log: Path
     ) -> None:
         """`scratch` becomes an empty folder for temporary files; output is appended to `log`."""
         shutil.rmtree(scratch, ignore_errors=True)
@@ -306,7 +306,7 @@ IDLE_SECONDS = 60
 """How long a process without work is kept: each holds 70 to 230 MB, and there may be thirty."""
 _LOOK_EVERY_SECONDS = 10
 
-StartSandbox = Callable[[Function, int], Sandbox]
+StartSandbox = Callable[[PlannedFunction, int], Sandbox]
 
 
 class FunctionPool:
@@ -314,7 +314,7 @@ class FunctionPool:
 
     def __init__(
         self,
-        function: Function,
+        function: PlannedFunction,
         slots: int,
         start: StartSandbox,
         now: Callable[[], float] = time.time,
@@ -417,7 +417,7 @@ class LambdaHost:
             pool.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _start(self, function: Function, slot: int) -> Sandbox:
+    def _start(self, function: PlannedFunction, slot: int) -> Sandbox:
         return Sandbox(
             function,
             function_environment(function, self._environment),
@@ -440,7 +440,7 @@ class IdleTimer(threading.Thread):
             self._host.end_idle(IDLE_SECONDS)
 
 
-def function_environment(function: Function, base: Mapping[str, str]) -> dict[str, str]:
+def function_environment(function: PlannedFunction, base: Mapping[str, str]) -> dict[str, str]:
     """The variables that Lambda sets, over `base`, and the function's own over them."""
     return {
         **base,
@@ -457,7 +457,7 @@ def function_environment(function: Function, base: Mapping[str, str]) -> dict[st
     }
 
 
-def _slots(deployment: Deployment, function: Function) -> int:
+def _slots(deployment: Deployment, function: PlannedFunction) -> int:
     wanted = [
         source.maximum_concurrency
         for source in deployment.event_sources

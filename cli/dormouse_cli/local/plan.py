@@ -12,7 +12,7 @@ Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json
 
 
 @dataclass(frozen=True, slots=True)
-class Redrive:
+class RedrivePolicy:
     """Where a queue's messages go that were received too often."""
 
     dead_letter_arn: str
@@ -20,7 +20,7 @@ class Redrive:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class PlannedQueue:
     """A standard SQS queue."""
 
     name: str
@@ -28,7 +28,7 @@ class Queue:
     visibility_timeout_seconds: int
     delay_seconds: int
     retention_seconds: int
-    redrive: Redrive | None
+    redrive: RedrivePolicy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class PlannedFunction:
     """A Lambda function, its code as folders on this machine."""
 
     logical_id: str
@@ -68,7 +68,7 @@ class EventSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class PlannedSchedule:
     """A function that is invoked at a fixed rate; with `input` instead of the usual event."""
 
     name: str
@@ -79,7 +79,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class EventRule:
     """A rule of EventBridge: which events go to which queues."""
 
     name: str
@@ -88,7 +88,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """A route of an HTTP API: which function answers a method, or ``ANY``, of a path.
 
     The last part of a path may be ``{name+}``, which matches all that follows.
@@ -110,14 +110,14 @@ class Deployment:
 
     parameters: Mapping[str, str]
     buckets: tuple[Stored, ...]
-    queues: tuple[Queue, ...]
+    queues: tuple[PlannedQueue, ...]
     tables: tuple[Stored, ...]
     spark_applications: tuple[Stored, ...]
-    functions: tuple[Function, ...]
+    functions: tuple[PlannedFunction, ...]
     event_sources: tuple[EventSource, ...]
-    schedules: tuple[Schedule, ...]
-    rules: tuple[Rule, ...]
-    routes: tuple[Route, ...] = ()
+    schedules: tuple[PlannedSchedule, ...]
+    rules: tuple[EventRule, ...]
+    routes: tuple[HttpRoute, ...] = ()
 
     def with_at_most(self, concurrency: int) -> "Deployment":
         """The same deployment, whose event sources run no more batches at once than that."""
@@ -129,6 +129,6 @@ class Deployment:
         )
         return replace(self, event_sources=sources)
 
-    def function(self, name: str) -> Function | None:
+    def function(self, name: str) -> PlannedFunction | None:
         """The function of that name or logical id."""
         return next((f for f in self.functions if name in (f.name, f.logical_id)), None)

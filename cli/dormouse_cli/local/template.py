@@ -14,13 +14,13 @@ from typing import Any, TypeVar, cast
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import (
     Deployment,
+    EventRule,
     EventSource,
-    Function,
-    Queue,
-    Redrive,
-    Route,
-    Rule,
-    Schedule,
+    HttpRoute,
+    PlannedFunction,
+    PlannedQueue,
+    PlannedSchedule,
+    RedrivePolicy,
     Stored,
 )
 from dormouse_cli.local.resources import (
@@ -38,7 +38,7 @@ _FUNCTION = re.compile(r"/functions/arn:[^/]+:function:([^:/]+)/invocations$")
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*(/|/\{[A-Za-z0-9._-]+\+\})?")
 
 
-def routes(resources: Resources) -> Iterator[Route]:
+def routes(resources: Resources) -> Iterator[HttpRoute]:
     """All routes of HTTP APIs that are events of functions."""
     for logical_id in resources.of_type("AWS::ApiGatewayV2::Api"):
         body = cast(dict[str, dict[str, Document]], resources.get(logical_id, "Body", {}))
@@ -52,14 +52,14 @@ def routes(resources: Resources) -> Iterator[Route]:
                 yield _route(logical_id, path, method, cast(Document, operation))
 
 
-def _route(logical_id: str, path: str, method: str, operation: Document) -> Route:
+def _route(logical_id: str, path: str, method: str, operation: Document) -> HttpRoute:
     integration = cast(dict[str, str], operation.get(_INTEGRATION, {}))
     function = _FUNCTION.search(integration.get("uri", ""))
     if function is None:
         raise TemplateError(f"{logical_id}: {path} is not answered by a function")
     if integration.get("payloadFormatVersion") != "2.0":
         raise TemplateError(f"{logical_id}: {path} has another PayloadFormatVersion than 2.0")
-    return Route("ANY" if method == _ANY else method.upper(), path, function[1])
+    return HttpRoute("ANY" if method == _ANY else method.upper(), path, function[1])
 
 
 # Reads functions and what invokes them from a template; called by `template`.
@@ -68,12 +68,12 @@ _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _RATE_UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
 
 
-def function(resources: Resources, logical_id: str) -> Function:
+def function(resources: Resources, logical_id: str) -> PlannedFunction:
     """An AWS::Lambda::Function, with its code and layers as folders."""
     environment = cast(Document, resources.get(logical_id, "Environment", {}))
     variables = cast(Document, environment.get("Variables", {}))
     where = f"{logical_id}.Environment"
-    return Function(
+    return PlannedFunction(
         logical_id=logical_id,
         name=resources.name(logical_id),
         arn=resources.arn(logical_id),
@@ -137,7 +137,7 @@ def _event_source(resources: Resources, logical_id: str) -> EventSource:
     )
 
 
-def schedules(resources: Resources) -> Iterator[Schedule]:
+def schedules(resources: Resources) -> Iterator[PlannedSchedule]:
     """All enabled schedules, which are rules of EventBridge."""
     for logical_id in resources.of_type("AWS::Events::Rule"):
         expression = resources.get(logical_id, "ScheduleExpression")
@@ -147,7 +147,7 @@ def schedules(resources: Resources) -> Iterator[Schedule]:
                 yield _schedule(resources, logical_id, cast(str, expression), target)
 
 
-def rules(resources: Resources) -> Iterator[Rule]:
+def rules(resources: Resources) -> Iterator[EventRule]:
     """All enabled rules on patterns of events; to queues only."""
     for logical_id in resources.of_type("AWS::Events::Rule"):
         pattern = cast(Document | None, resources.get(logical_id, "EventPattern"))
@@ -158,12 +158,12 @@ def rules(resources: Resources) -> Iterator[Rule]:
             if ":sqs:" not in target["Arn"]:
                 raise TemplateError(f"{logical_id}: the target is not a queue: {target['Arn']}")
         arns = tuple(target["Arn"] for target in targets)
-        yield Rule(resources.name(logical_id), pattern, arns)
+        yield EventRule(resources.name(logical_id), pattern, arns)
 
 
 def _schedule(
     resources: Resources, logical_id: str, expression: str, target: Mapping[str, str]
-) -> Schedule:
+) -> PlannedSchedule:
     rate = _RATE.fullmatch(expression)
     if rate is None:
         raise TemplateError(
@@ -172,7 +172,7 @@ def _schedule(
         )
     if ":lambda:" not in target["Arn"]:
         raise TemplateError(f"{logical_id}: the target is not a function: {target['Arn']}")
-    return Schedule(
+    return PlannedSchedule(
         name=resources.name(logical_id),
         arn=resources.arn(logical_id),
         function=target["Arn"].split(":")[-1],
@@ -224,12 +224,12 @@ def announced(bucket: Stored) -> list[dict[str, Any]]:
     return configured.get("QueueConfigurations", [])
 
 
-def queue(resources: Resources, logical_id: str) -> Queue:
+def queue(resources: Resources, logical_id: str) -> PlannedQueue:
     """An AWS::SQS::Queue; FIFO queues are refused."""
     if resources.get(logical_id, "FifoQueue"):
         raise TemplateError(f"{logical_id}.FifoQueue: the local stack has standard queues only")
     redrive = cast(dict[str, str] | None, resources.get(logical_id, "RedrivePolicy"))
-    return Queue(
+    return PlannedQueue(
         name=resources.name(logical_id),
         arn=resources.arn(logical_id),
         visibility_timeout_seconds=resources.number(logical_id, "VisibilityTimeout", 30),
@@ -237,7 +237,7 @@ def queue(resources: Resources, logical_id: str) -> Queue:
         retention_seconds=resources.number(logical_id, "MessageRetentionPeriod", 345_600),
         redrive=None
         if redrive is None
-        else Redrive(redrive["deadLetterTargetArn"], int(redrive["maxReceiveCount"])),
+        else RedrivePolicy(redrive["deadLetterTargetArn"], int(redrive["maxReceiveCount"])),
     )
 
 

@@ -24,7 +24,7 @@ from dormouse_cli.terminal import iso_time
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ReportBlock:
     """A partition with all that lies in it and below it.
 
     `is_bottom` says that nothing below it is drawn; it stands for `leaves` leaves. `size_bytes` is
@@ -54,7 +54,7 @@ class _Totals:
     leaves: int = 0
 
 
-def outline(state: TableState, most: int) -> list[Block]:
+def outline(state: TableState, most: int) -> list[ReportBlock]:
     """Return the tree from its root down, in key order, with at most `most` blocks at the bottom.
 
     What has most rows is drawn finest.
@@ -64,7 +64,7 @@ def outline(state: TableState, most: int) -> list[Block]:
     totals = _totals(state)
     open_ = _opened(state, totals, most)
     return [
-        Block(
+        ReportBlock(
             partition,
             state.partitions.get(partition).parent or "",
             str(state.partitions.get(partition).range),
@@ -141,7 +141,7 @@ class Contents:
     name: str
     facts: list[tuple[str, str, str]]
     details: list[tuple[str, str]]
-    blocks: list[Block]
+    blocks: list[ReportBlock]
     leaves: int
     jobs: list[JobRecord]
     kinds: Rows

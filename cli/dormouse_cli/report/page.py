@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
 from dormouse.state.jobs import JobRecord
-from dormouse_cli.report.contents import STATES, Block, Contents, amount, size
+from dormouse_cli.report.contents import STATES, Contents, ReportBlock, amount, size
 from dormouse_cli.terminal import iso_time
 
 # The pictures of a report, drawn by Plotly in the browser.
@@ -39,7 +39,7 @@ BINS = 48
 RANGE_CHARACTERS = 80
 
 
-def tree(blocks: Sequence[Block]) -> go.Figure:
+def tree(blocks: Sequence[ReportBlock]) -> go.Figure:
     """Draw the partition tree: the wider the more rows, the redder the more shards a leaf has."""
     most = max(block.references_per_leaf for block in blocks)
     figure = go.Figure(
@@ -75,7 +75,7 @@ def tree(blocks: Sequence[Block]) -> go.Figure:
     return figure
 
 
-def leaves(blocks: Sequence[Block]) -> go.Figure:
+def leaves(blocks: Sequence[ReportBlock]) -> go.Figure:
     """Draw rows and shards along the keys, a bar a leaf, or several leaves where they are many."""
     bottom = [block for block in blocks if block.is_bottom]
     figure = make_subplots(
@@ -166,7 +166,7 @@ def _whole_ticks(figure: go.Figure, row: int, highest: float) -> None:
         figure.update_yaxes(dtick=1 if highest <= 2 else 2, row=row, col=1)
 
 
-def _hover_text(block: Block) -> list[str]:
+def _hover_text(block: ReportBlock) -> list[str]:
     leaves = "one leaf" if block.leaves == 1 else f"{block.leaves:,} leaves"
     shards = f"{block.references_per_leaf:.3g} shards a leaf"
     return [

@@ -14,7 +14,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.administration import administer
 from dormouse.features.export import (
     MANIFESTS,
-    Manifest,
+    ExportManifest,
     destination,
     export_id_of,
     load_export,
@@ -44,7 +44,7 @@ class ExportProgress:
 
 
 @dataclass(frozen=True, repr=False)
-class Export(RequestedWork[ExportProgress, Manifest]):
+class Export(RequestedWork[ExportProgress, ExportManifest]):
     """A requested export. Its tasks run in the instance, whether the caller waits or not.
 
     `to` is the prefix in the results bucket. Once it has ended, `wait` returns its manifest.
@@ -67,10 +67,10 @@ class Export(RequestedWork[ExportProgress, Manifest]):
         done = parts_of(services.storage, export).ended(export.tasks)
         return ExportProgress(len(done), export.tasks)
 
-    def _result(self) -> Manifest:
+    def _result(self) -> ExportManifest:
         return self.manifest()
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> ExportManifest:
         """Return the manifest: the version, and every file with its rows.
 
         Raises:
@@ -87,7 +87,7 @@ class Export(RequestedWork[ExportProgress, Manifest]):
 
     def download(
         self, folder: str | Path, *, watch: Callable[[str], None] | None = None
-    ) -> Manifest:
+    ) -> ExportManifest:
         """Copy the files of a complete export into a folder that is new or empty.
 
         The manifest is copied last. `watch` is called with the name of each file after its copy.

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from dormouse.http.loopback import LoopbackServer
     from dormouse.messages.stages import ResultFormat
     from dormouse.query.result import QueryResult
-    from dormouse.tables.declaring import TableChange
+    from dormouse.tables.declaring import DeclaredChange
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -368,7 +368,7 @@ class Instance(Shown):
         self._administer(SetDefaults(request_id, dict(properties or {}), tuple(unset)))
         return self.defaults()
 
-    def plan_declared(self, body: object) -> list[TableChange]:
+    def plan_declared(self, body: object) -> list[DeclaredChange]:
         """Return the changes that make tables as declared; change nothing.
 
         `body` is ``{"tables": [{"name": …, "schema": …, "properties": …, "online": …, "splits": …},
@@ -381,7 +381,7 @@ class Instance(Shown):
 
         return plan_declared(self.services, parse_declarations(body, self.services))
 
-    def apply(self, change: TableChange, *, hide_rows: bool = False) -> None:
+    def apply(self, change: DeclaredChange, *, hide_rows: bool = False) -> None:
         """Apply one of the changes that `plan_declared` returned.
 
         Raises:
@@ -469,9 +469,10 @@ class Instance(Shown):
         """Return the rows of a query, computed here."""
         with needs_extra("sql", "a statement in SQL"):
             from dormouse.statements.running import run_statement
-            from dormouse.statements.tables import Tables
+            from dormouse.statements.tables import SqlTables
         services = self.services
-        tables = Tables(services, partial(open_table, services, principal), services.clock.now_ms())
+        opened, now_ms = partial(open_table, services, principal), services.clock.now_ms()
+        tables = SqlTables(services, opened, now_ms)
         return run_statement(tables, text, named_parameters(parameters), services.scratch, limits)
 
     def _delete(self, text: str, others: object) -> QueryResult:

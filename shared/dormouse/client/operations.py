@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dormouse.client.waiting import SparkApplications
     from dormouse.features.dead_letters import Redriven
     from dormouse.features.spark import SparkPackage
-    from dormouse.tables.declaring import TableChange, TableDeclaration
+    from dormouse.tables.declaring import DeclaredChange, TableDeclaration
 
 
 SAMPLE = 50
@@ -232,7 +232,7 @@ def _example() -> str:
     return "begin it with tables: and a list of names, schemas, properties, online, splits"
 
 
-def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> list[TableChange]:
+def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> list[DeclaredChange]:
     """Return the changes that make tables as declared; change nothing.
 
     Raises:
@@ -255,7 +255,7 @@ def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> l
     return plan_table_changes(declared, tables, split_keys, services.tables.defaults())
 
 
-def requests_of(change: TableChange, services: Services) -> Iterator[AdminRequest]:
+def requests_of(change: DeclaredChange, services: Services) -> Iterator[AdminRequest]:
     """Return the requests that make the change, in order."""
     new = services.ids.new
     put = {name: value for name, value in change.properties.items() if value is not None}

@@ -57,7 +57,7 @@ from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 
 
-class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ExportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which rows are exported, and where to.
 
     `to` is the prefix in the results bucket. `cut` is the id of the task files: if several
@@ -116,7 +116,7 @@ class TaskFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 TASK = "a task of an export"
 EXPORT = Kind(
     "an export",
-    Export,
+    ExportRequest,
     "request the export again, and delete the object <table id>/exports/<export id>.json; the "
     "sweep deletes its other objects",
 )
@@ -127,7 +127,7 @@ FILES = Kind(
 )
 
 
-def load_export(services: Services, table_id: str, export_id: str) -> Export | None:
+def load_export(services: Services, table_id: str, export_id: str) -> ExportRequest | None:
     """Return a running export; None if it has ended.
 
     Raises:
@@ -136,21 +136,21 @@ def load_export(services: Services, table_id: str, export_id: str) -> Export | N
     return EXPORT.get(services.storage, export_path(table_id, export_id))
 
 
-def parts_of(storage: Storage, export: Export) -> Parts[TaskFiles]:
+def parts_of(storage: Storage, export: ExportRequest) -> Parts[TaskFiles]:
     """Return the tasks of an export."""
     table_id, export_id = export.read.id, export.id
     path = partial(export_task_path, table_id, export_id, export.cut)
     return Parts(storage, TASK, path, FILES, partial(export_done_path, table_id, export_id))
 
 
-def export_messages(services: Services, export: Export) -> list[OutboundMessage]:
+def export_messages(services: Services, export: ExportRequest) -> list[OutboundMessage]:
     """Return the messages that start or continue an export: one for Spark, or those of tasks."""
     if export.spark is None:
         return task_messages(services, export)
     return [OutboundMessage("spark-jobs", ExportJob(export.read.id, export.id, export.spark))]
 
 
-def task_messages(services: Services, export: Export) -> list[OutboundMessage]:
+def task_messages(services: Services, export: ExportRequest) -> list[OutboundMessage]:
     """Return the messages that make functions run the unfinished tasks; if there are none, one
     task, which finishes the export.
     """
@@ -160,13 +160,13 @@ def task_messages(services: Services, export: Export) -> list[OutboundMessage]:
     ]
 
 
-def unfinished_tasks(storage: Storage, export: Export) -> list[int]:
+def unfinished_tasks(storage: Storage, export: ExportRequest) -> list[int]:
     """Return the tasks that are not finished."""
     done = {*parts_of(storage, export).ended(export.tasks)}
     return [task for task in range(export.tasks) if task not in done]
 
 
-def delete_export(services: Services, export: Export) -> None:
+def delete_export(services: Services, export: ExportRequest) -> None:
     """Delete the stored state of an export; after a crash the sweep deletes the rest."""
     services.storage.delete([export_path(export.read.id, export.id)])
     delete_below(services.storage, export_parts_prefix(export.read.id, export.id))
@@ -177,7 +177,7 @@ def delete_export(services: Services, export: Export) -> None:
 JsonKey = tuple[object, ...]
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class ExportManifest(msgspec.Struct, frozen=True):
     """The content of an export's prefix. It is written last: if it exists, the export is complete.
 
     `schema` is the table's, `columns` are those of the files. `ranges` are pairs of keys, each a
@@ -201,16 +201,16 @@ class Manifest(msgspec.Struct, frozen=True):
     skipped: tuple[SkippedShard, ...] | UnsetType = UNSET
 
 
-MANIFESTS = ManifestKind("the manifest of an export", Manifest, "export the rows again")
+MANIFESTS = ManifestKind("the manifest of an export", ExportManifest, "export the rows again")
 
 
-def build_manifest(export: Export, tasks: Sequence[TaskFiles]) -> Manifest:
+def build_manifest(export: ExportRequest, tasks: Sequence[TaskFiles]) -> ExportManifest:
     """Return the manifest of a finished export; every run that finishes it builds the same."""
     schema, selection = export.read.schema, export.read.selection
     codec = KeyCodec(schema)
     files = tuple(file for task in tasks for file in task.files)
     skipped = {shard.shard: shard for task in tasks for shard in task.skipped}
-    return Manifest(
+    return ExportManifest(
         export.id,
         export.read.name,
         export.read.id,
@@ -233,7 +233,7 @@ def build_manifest(export: Export, tasks: Sequence[TaskFiles]) -> Manifest:
     )
 
 
-def save_manifest(services: Services, export: Export, manifest: Manifest) -> None:
+def save_manifest(services: Services, export: ExportRequest, manifest: ExportManifest) -> None:
     """Put the manifest beside its files; if this export has put it before, do nothing.
 
     Raises:
@@ -249,7 +249,7 @@ def save_manifest(services: Services, export: Export, manifest: Manifest) -> Non
         )
 
 
-def load_manifest(results: Storage, to: str) -> Manifest | None:
+def load_manifest(results: Storage, to: str) -> ExportManifest | None:
     """Return the manifest below a prefix; None if no export is complete there.
 
     Raises:
@@ -351,7 +351,7 @@ def destination(request: ExportRows) -> str:
         ) from error
 
 
-def _wanted(services: Services, table: Table, version: int, request: ExportRows) -> Export:
+def _wanted(services: Services, table: Table, version: int, request: ExportRows) -> ExportRequest:
     """Return the requested export, validated against the table, without its tasks."""
     if request.selection.limit is not None:
         raise InvalidRequestError("an export has no limit", hint="select its rows by keys")
@@ -363,7 +363,7 @@ def _wanted(services: Services, table: Table, version: int, request: ExportRows)
         version=version,
         time_ms=now_ms,
     )
-    return Export(
+    return ExportRequest(
         id=export_id_of(request.request_id),
         to=destination(request),
         read=ReadTable.of(table, selection),
@@ -371,7 +371,7 @@ def _wanted(services: Services, table: Table, version: int, request: ExportRows)
     )
 
 
-def _is_free(services: Services, export: Export) -> bool:
+def _is_free(services: Services, export: ExportRequest) -> bool:
     """Return True if the prefix is empty, False if this export is already complete there.
 
     Raises:
@@ -389,8 +389,8 @@ def _is_free(services: Services, export: Export) -> bool:
 
 
 def _begin(
-    services: Services, table: Table, state: TableState, export: Export, request: ExportRows
-) -> Export:
+    services: Services, table: Table, state: TableState, export: ExportRequest, request: ExportRows
+) -> ExportRequest:
     state = pin_export(services, table, state, export.id)
     read = ReadTable.of(table, replace(export.read.selection, version=state.version))
     ranges = selected_ranges(read.table, read.selection)
@@ -405,12 +405,12 @@ def _begin(
 
 
 def _for_spark(
-    export: Export,
+    export: ExportRequest,
     table: Table,
     asked: SparkOptions | None,
     state: TableState,
     ranges: Sequence[KeyRange],
-) -> Export:
+) -> ExportRequest:
     """Return the export with Spark options, if the request has some or the export is large."""
     least = table.properties.export_spark_bytes
     if not asked and not least:

@@ -31,9 +31,9 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.features.export import (
-    Export,
     ExportedFile,
-    Manifest,
+    ExportManifest,
+    ExportRequest,
     SkippedShard,
     TaskFiles,
     build_manifest,
@@ -251,7 +251,7 @@ def _foreign(path: str) -> AlreadyExistsError:
 # key at which the next file begins, so a later run continues where the last file ends.
 
 
-class Worker(QueryResources, Protocol):
+class ExportWorker(QueryResources, Protocol):
     """What a task needs of the process that runs it; `ports.Services` has it."""
 
     @property
@@ -260,8 +260,8 @@ class Worker(QueryResources, Protocol):
 
 
 def write_task(
-    worker: Worker,
-    export: Export,
+    worker: ExportWorker,
+    export: ExportRequest,
     task: int,
     *,
     is_late: Callable[[], bool] = lambda: False,
@@ -287,7 +287,7 @@ def write_task(
 
 
 def intact_pieces(
-    storage: Storage, export: Export, pieces: Sequence[Piece]
+    storage: Storage, export: ExportRequest, pieces: Sequence[Piece]
 ) -> tuple[tuple[Piece, ...], tuple[SkippedShard, ...]]:
     """Return pieces without the shards that are lost, or damaged in any byte, and these shards.
 
@@ -322,8 +322,8 @@ def _without(piece: Piece, skipped: Collection[str]) -> Piece:
 class _TaskRun:
     """One run of one task."""
 
-    worker: Worker
-    export: Export
+    worker: ExportWorker
+    export: ExportRequest
     task: int
     is_late: Callable[[], bool]
     file_bytes: int
@@ -415,7 +415,7 @@ WHAT_TO_DO = (
 STEP_SECONDS = 240
 """How long a run of a task takes before it ends its file and continues with a new message."""
 
-WriteTasks = Callable[[Export, Sequence[int]], object]
+WriteTasks = Callable[[ExportRequest, Sequence[int]], object]
 """Write some tasks of an export, in this process or on a cluster."""
 
 
@@ -478,13 +478,13 @@ def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
     _finish(services, export, manifest)
 
 
-def _running(services: Services, table_id: str, export_id: str) -> Export | None:
+def _running(services: Services, table_id: str, export_id: str) -> ExportRequest | None:
     export = load_export(services, table_id, export_id)
     return None if export is None or services.table(table_id) is None else export
 
 
 @contextmanager
-def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[None]:
+def _fail_on_permanent_error(services: Services, export: ExportRequest) -> Iterator[None]:
     """Record why the block fails; an error that a retry cannot cure ends the export."""
     try:
         yield
@@ -497,7 +497,7 @@ def _fail_on_permanent_error(services: Services, export: Export) -> Iterator[Non
             delete_export(services, export)
 
 
-def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
+def _manifest_if_done(services: Services, export: ExportRequest) -> ExportManifest | None:
     """Write the manifest if all tasks are finished, and return it."""
     parts = parts_of(services.storage, export)
     tasks = parts.ended(export.tasks)
@@ -508,7 +508,7 @@ def _manifest_if_done(services: Services, export: Export) -> Manifest | None:
     return manifest
 
 
-def _finish(services: Services, export: Export, manifest: Manifest | None) -> None:
+def _finish(services: Services, export: ExportRequest, manifest: ExportManifest | None) -> None:
     """Record that an export is finished, then delete its stored state.
 
     The manifest is written, so an error here must not record the export as failed.
@@ -518,7 +518,7 @@ def _finish(services: Services, export: Export, manifest: Manifest | None) -> No
         delete_export(services, export)
 
 
-def _record_running(services: Services, export: Export) -> None:
+def _record_running(services: Services, export: ExportRequest) -> None:
     newest = services.tracker.get(export.read.id, export.id)
     if newest is None or newest.state not in ("running", "finished"):
         record(services, export.tracked_job, Started())

@@ -48,7 +48,7 @@ from dormouse.tables.properties import properties_of
 
 if TYPE_CHECKING:
     from dormouse.statements.limits import Watch
-    from dormouse.statements.tables import Tables
+    from dormouse.statements.tables import SqlTables
 
 
 # Open the tables that a query reads, each at one version, which a pin holds.
@@ -89,19 +89,19 @@ def open_pinned(
     return VisibleTable.of(table, visible.permission), state
 
 
-def statement_tables(services: Services, query: Query, read: dict[str, set[str]]) -> Tables:
+def statement_tables(services: Services, query: Query, read: dict[str, set[str]]) -> SqlTables:
     """Return the tables of a statement as who asks may see them, each at one version, which is
     pinned.
 
     The columns that are read of those that are opened are added to `read`, by the ids of tables.
     """
-    from dormouse.statements.tables import Tables
+    from dormouse.statements.tables import SqlTables
 
     def opened(name: str, as_of: str) -> tuple[VisibleTable, TableState]:
         at = parse_as_of(as_of) if as_of else None
         return open_pinned(services, query.asked, name, at)
 
-    return Tables(services, opened, query.begun_ms, columns=read)
+    return SqlTables(services, opened, query.begun_ms, columns=read)
 
 
 # What a statement in Spark's dialect may read, by its words alone.

@@ -43,7 +43,7 @@ from dormouse.files.parquet_files import (
     FILE_MAGIC,
     PLAIN_MAGIC,
     STREAM_MAGIC,
-    LocalFile,
+    LocalParquet,
     declared_schema,
     has_nanoseconds,
     old_times,
@@ -197,7 +197,7 @@ def read_source(
     """
     if changes is not None:
         schema = changes.file_schema
-    file = LocalFile(local, arrivals)
+    file = LocalParquet(local, arrivals)
     values = path_values(key, schema)
     read = without_required(schema, values) if values else schema
     messages = None
@@ -219,7 +219,7 @@ def read_source(
 
 
 def _read(
-    local: LocalFile,
+    local: LocalParquet,
     key: str,
     schema: Schema,
     dialect: CsvDialect | None,
@@ -244,7 +244,7 @@ def _read(
             yield from read_json_lines(file, schema, rejects, finish, changes)
 
 
-def check_content(local: LocalFile, suffix: str, compression: str) -> None:
+def check_content(local: LocalParquet, suffix: str, compression: str) -> None:
     """Check that a file begins as its name ends.
 
     Raises:
@@ -282,14 +282,14 @@ def _what_begins(head: bytes) -> tuple[str, str]:
     )
 
 
-def opened(local: LocalFile, compression: str) -> BinaryIO:
+def opened(local: LocalParquet, compression: str) -> BinaryIO:
     """Open a file to read its content, unpacked if it is compressed."""
     file = local.open()
     return cast(BinaryIO, unpacked(file, compression)) if compression else file
 
 
 @contextmanager
-def plain_file(local: LocalFile, compression: str) -> Iterator[LocalFile]:
+def plain_file(local: LocalParquet, compression: str) -> Iterator[LocalParquet]:
     """Yield a file that is not compressed, for formats that are read from their end."""
     if not compression:
         yield local
@@ -298,7 +298,7 @@ def plain_file(local: LocalFile, compression: str) -> Iterator[LocalFile]:
     try:
         with opened(local, compression) as packed, plain.open("wb") as file:
             shutil.copyfileobj(packed, file)
-        yield LocalFile(plain)
+        yield LocalParquet(plain)
     finally:
         plain.unlink(missing_ok=True)
 
@@ -428,7 +428,7 @@ def infer_file(local: Path, dialect: CsvDialect | None = None, *, skips: bool = 
         InvalidRequestError: it has no columns.
     """
     suffix, compression = format_of(local.name)
-    file_here = LocalFile(local)
+    file_here = LocalParquet(local)
     check_content(file_here, suffix, compression)
     if suffix in (".parquet", ".arrow", ".arrows", ".feather"):
         if compression:
@@ -451,7 +451,7 @@ def _of_arrow(local: Path) -> FoundFile:
         return FoundFile(tuple(infer_columns(schema)), rows, is_whole=True)
 
 
-def _of_parquet(local: LocalFile) -> FoundFile:
+def _of_parquet(local: LocalParquet) -> FoundFile:
     try:
         with open_parquet(local) as file:
             declared = declared_schema(file, _finer(local, file))
@@ -463,7 +463,7 @@ def _of_parquet(local: LocalFile) -> FoundFile:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
 
 
-def _finer(local: LocalFile, file: pq.ParquetFile) -> set[str]:
+def _finer(local: LocalParquet, file: pq.ParquetFile) -> set[str]:
     """Return the columns of INT96 that microseconds do not hold, which only the values say."""
     old = old_times(file.schema_arrow)
     batches = read_batches(local, file, old) if old else iter(())

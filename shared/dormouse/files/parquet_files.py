@@ -236,7 +236,7 @@ READ_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFile:
+class LocalParquet:
     """A local file of full size, of which bytes may be missing; `arrivals` is None if none are."""
 
     path: Path
@@ -316,7 +316,7 @@ stored size, was made to exhaust memory: one page may hold all of it.
 
 @contextmanager
 def open_parquet(
-    local: LocalFile,
+    local: LocalParquet,
     read_dictionary: list[str] | None = None,
     metadata: pq.FileMetaData | None = None,
     old_unit: str = "s",
@@ -379,7 +379,7 @@ def _encrypted() -> RefusedSourceError:
 
 
 def read_batches(
-    local: LocalFile, file: pq.ParquetFile, columns: list[str] | None = None
+    local: LocalParquet, file: pq.ParquetFile, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `file`, which is `local`, opened. Columns of INT96 are `paired`.
 
@@ -466,7 +466,7 @@ def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
     return BATCH_ELEMENTS * rows // max(1, column.num_values)
 
 
-def _longest_repeated(local: LocalFile, metadata: pq.FileMetaData, groups: list[int]) -> int:
+def _longest_repeated(local: LocalParquet, metadata: pq.FileMetaData, groups: list[int]) -> int:
     """Return the length of the longest value in a dictionary of some row groups;
     reading any row reads the dictionary.
     """
@@ -601,7 +601,7 @@ def _hint(arrow: pa.DataType, kind: FieldType) -> str:
     return f'numbers need a unit: set the column\'s "unit" in the schema ({", ".join(units)})'
 
 
-def read_parquet(local: LocalFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+def read_parquet(local: LocalParquet, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file; its columns may have narrower types than the table's.
 
     Raises:

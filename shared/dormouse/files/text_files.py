@@ -64,7 +64,7 @@ _HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """Whole records, as they are in the file; `line` is that of the first, counted from 1."""
 
     data: bytes
@@ -131,7 +131,7 @@ class CsvStructure:
             end = earlier
         return end
 
-    def validate(self, block: Block) -> None:
+    def validate(self, block: TextBlock) -> None:
         """Check that quotes and line ends are where RFC 4180 allows them.
 
         Raises:
@@ -141,7 +141,7 @@ class CsvStructure:
             for _ in self.records(block):
                 pass
 
-    def check_lines(self, block: Block, records: int) -> None:
+    def check_lines(self, block: TextBlock, records: int) -> None:
         """Check that no field of a well-formed block with that many records spans too many lines.
 
         Raises:
@@ -153,7 +153,7 @@ class CsvStructure:
             for _ in self.records(block):
                 pass
 
-    def records(self, block: Block) -> Iterator[Record]:
+    def records(self, block: TextBlock) -> Iterator[Record]:
         """Yield the records of a block, read field by field, blank lines included.
 
         Raises:
@@ -220,7 +220,7 @@ class CsvStructure:
         after = pc.is_in(codes.take(pc.add(quotes, 1)), self._after)
         return bool(pc.all(pc.if_else(opens, before, after)).as_py())
 
-    def _broken(self, block: Block, at: int, column: int) -> RefusedSourceError:
+    def _broken(self, block: TextBlock, at: int, column: int) -> RefusedSourceError:
         """Return the error for the malformed field at offset `at` of a block."""
         data, opened = block.data, self._opened.match(block.data, at)
         if opened is None:
@@ -273,14 +273,14 @@ class CsvBlocks:
             hint="the property csv_header says whether there are any",
         )
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TextBlock]:
         """Yield blocks, each validated. Raises RefusedSourceError if a block is not well formed."""
         while self._data:
             block = self._take()
             self._structure.validate(block)
             yield block
 
-    def _take(self) -> Block:
+    def _take(self) -> TextBlock:
         """Read the next complete records from the file, without validating them."""
         end = 0
         while not end:
@@ -291,7 +291,7 @@ class CsvBlocks:
                 self._data += self._next
                 self._next = self._file.read(BLOCK_BYTES)
         data = self._data[:end]
-        block = Block(data, self._line, data.count(b"\n"))
+        block = TextBlock(data, self._line, data.count(b"\n"))
         self._line += block.line_ends
         self._data = self._data[end:]
         if self._next and len(self._data) < BLOCK_BYTES:
@@ -303,7 +303,7 @@ class CsvBlocks:
         """Return the error for the next record: it is too long, or an
         earlier error makes it appear so.
         """
-        for _ in self._structure.records(Block(self._data, self._line)):
+        for _ in self._structure.records(TextBlock(self._data, self._line)):
             pass
         return RefusedSourceError(
             f"line {self._line}: the record is longer than {RECORD_BYTES:,} bytes"
@@ -325,7 +325,7 @@ def strip_bom(start: bytes) -> bytes:
 
 _SEPARATORS = ";\t|,"
 """What separates fields in most files."""
-_Parse = Callable[[Block], list[pa.RecordBatch]]
+_Parse = Callable[[TextBlock], list[pa.RecordBatch]]
 _Convert = Callable[[pa.RecordBatch, Place], pa.RecordBatch]
 _ENCODING_HINT = "the table's property csv_encoding says how its files are encoded"
 
@@ -356,7 +356,7 @@ def read_csv(
 
 
 def _rows_of(
-    blocks: Iterable[Block],
+    blocks: Iterable[TextBlock],
     structure: CsvStructure,
     parse: _Parse,
     convert: _Convert,
@@ -374,7 +374,7 @@ def _rows_of(
 
 
 def _without_rejected(
-    block: Block,
+    block: TextBlock,
     structure: CsvStructure,
     parse: _Parse,
     convert: _Convert,
@@ -391,7 +391,7 @@ def _without_rejected(
         elif not record.is_blank or len(structure.names) == 1:
             whole.append((record.line, data))
     joined = b"".join(data for _, data in whole)
-    texts = parse(Block(joined, block.line, joined.count(b"\n")))
+    texts = parse(TextBlock(joined, block.line, joined.count(b"\n")))
 
     def rows(some: Sequence[int]) -> pa.RecordBatch:
         cells = texts[0].take(pa.array(some, pa.int64()))
@@ -535,7 +535,7 @@ def _parser(dialect: CsvDialect, structure: CsvStructure) -> _Parse:
         )
         return csv.read_csv(cast(BinaryIO, pa.BufferReader(data)), reading, parsing, converting)
 
-    def parse(block: Block) -> list[pa.RecordBatch]:
+    def parse(block: TextBlock) -> list[pa.RecordBatch]:
         try:
             found = table(block.data)
         except pa.ArrowException as error:
@@ -549,7 +549,7 @@ def _parser(dialect: CsvDialect, structure: CsvStructure) -> _Parse:
 class _Lines:
     """Finds the line of the file in which a row of a block begins."""
 
-    def __init__(self, structure: CsvStructure, block: Block) -> None:
+    def __init__(self, structure: CsvStructure, block: TextBlock) -> None:
         self._structure, self._block = structure, block
 
     def __call__(self, row: int) -> str:
@@ -559,7 +559,7 @@ class _Lines:
         return f"line {next(islice(rows, row, None)).line}"
 
 
-def _refusal(structure: CsvStructure, block: Block) -> RefusedSourceError:
+def _refusal(structure: CsvStructure, block: TextBlock) -> RefusedSourceError:
     """Return the error for a well-formed block that Arrow cannot parse."""
     found = (_misfit(structure, record) for record in structure.records(block))
     return next(filter(None, found), None) or RefusedSourceError(
@@ -620,7 +620,7 @@ _values = msgspec.json.Decoder(dict[str, object], float_hook=exact_number)
 
 
 @dataclass(slots=True)
-class Rows:
+class TextRows:
     """Lines that are not blank: their line numbers, their bytes, and their values by name."""
 
     numbers: list[int]
@@ -677,13 +677,13 @@ def _pieces(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
         yield piece
 
 
-def _rows(lines: Sequence[tuple[int, bytes]]) -> Rows:
+def _rows(lines: Sequence[tuple[int, bytes]]) -> TextRows:
     try:
         objects = [_object(number, text, _objects) for number, text in lines]
     except RefusedSourceError:
         refuse_each(lines, lambda line: _object(*line, _objects))
         raise
-    return Rows([number for number, _ in lines], [text for _, text in lines], objects)
+    return TextRows([number for number, _ in lines], [text for _, text in lines], objects)
 
 
 def read_json_objects(
@@ -755,7 +755,7 @@ def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         ) from error
 
 
-def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
+def _batch(rows: TextRows, schema: Schema) -> pa.RecordBatch:
     names = {f.name for f in schema.fields}
     if not all(values.keys() <= names for values in rows.objects):
         check = partial(check_file_columns, schema=schema, of="the line")
@@ -766,7 +766,7 @@ def _batch(rows: Rows, schema: Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
-def _refuse_lines(rows: Rows, items: Sequence[_T], check: Callable[[_T], object]) -> None:
+def _refuse_lines(rows: TextRows, items: Sequence[_T], check: Callable[[_T], object]) -> None:
     def of_line(line: tuple[int, _T]) -> None:
         try:
             check(line[1])
@@ -777,14 +777,14 @@ def _refuse_lines(rows: Rows, items: Sequence[_T], check: Callable[[_T], object]
     refuse_each([*zip(rows.numbers, items, strict=True)], of_line)
 
 
-def _column(cells: list[bytes | None], rows: Rows, field: Field) -> Array:
+def _column(cells: list[bytes | None], rows: TextRows, field: Field) -> Array:
     if not field.nullable and None in cells:
         empty = [row for row, cell in enumerate(cells) if cell is None]
         raise null_refusal(empty, field, rows.place)
     return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
 
 
-def _check_twice(rows: Rows, cells: dict[str, list[bytes | None]]) -> None:
+def _check_twice(rows: TextRows, cells: dict[str, list[bytes | None]]) -> None:
     """Check that no object has a name twice; the decoder would silently keep the last value.
 
     A line has one colon for each name, and the colons in its values. Only if there are more colons

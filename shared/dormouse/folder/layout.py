@@ -10,7 +10,7 @@ DATABASE = "dormouse.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FolderLayout:
     """The files and folders of an instance below its `root`."""
 
     root: Path

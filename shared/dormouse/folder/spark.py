@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from dormouse import lifeline
 from dormouse.errors import CorruptDataError
-from dormouse.folder.layout import Layout
+from dormouse.folder.layout import FolderLayout
 from dormouse.folder.processes import Leaving, LeavingError
 from dormouse.folder.queues import insert_message
 from dormouse.folder.sqlite import Connection, Database, SqliteItems
@@ -215,7 +215,7 @@ class SparkSubmit:
     def __call__(self, run: StoredRun, check: Callable[[], None]) -> tuple[str, str]:
         """Do a run."""
         root = self.root.expanduser().absolute()
-        log = Layout(root).logs / f"spark-{run.job_id}.log"
+        log = FolderLayout(root).logs / f"spark-{run.job_id}.log"
         log.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder, log.open("wb") as output:
             driver = Path(folder) / "driver.py"

@@ -18,7 +18,7 @@ from pathlib import Path
 from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.folder.inbox import Inbox
-from dormouse.folder.layout import DATABASE, Layout
+from dormouse.folder.layout import DATABASE, FolderLayout
 from dormouse.folder.objects import FolderObjects
 from dormouse.folder.processes import Leaving, LeavingStorage, Process, is_alive, locked
 from dormouse.folder.publications import FolderPublications
@@ -43,7 +43,7 @@ STORES_KEPT = 32
 class OpenFolder:
     """An open folder. `was_made` says whether opening made it."""
 
-    layout: Layout
+    layout: FolderLayout
     services: Services
     queues: SqliteQueues
     inbox: Inbox
@@ -94,7 +94,7 @@ def open_folder(
         NotFoundError: there is no instance, and none is to be created.
         CorruptDataError: the SQLite file is damaged, or of another format.
     """
-    layout = Layout(root.expanduser().absolute())
+    layout = FolderLayout(root.expanduser().absolute())
     is_new = _is_new(layout)
     if is_new and not create:
         raise NotFoundError(
@@ -133,7 +133,7 @@ def open_folder(
     return replace(opened, was_made=was_made)
 
 
-def _is_new(layout: Layout) -> bool:
+def _is_new(layout: FolderLayout) -> bool:
     """Return whether there is no instance yet where one can be made.
 
     Raises:
@@ -155,7 +155,7 @@ def _is_new(layout: Layout) -> bool:
     return True
 
 
-def _check_nothing_is_lost(layout: Layout) -> None:
+def _check_nothing_is_lost(layout: FolderLayout) -> None:
     """Refuse an empty SQLite file beside the folder of tables: a maker who died had none yet.
 
     Raises:
@@ -168,12 +168,12 @@ def _check_nothing_is_lost(layout: Layout) -> None:
         )
 
 
-def _can_write(layout: Layout) -> bool:
+def _can_write(layout: FolderLayout) -> bool:
     return os.access(layout.root, os.W_OK) and os.access(layout.database, os.W_OK)
 
 
 def _wired(
-    layout: Layout,
+    layout: FolderLayout,
     database: Database,
     process: Process | None,
     scratch: Path,
@@ -225,7 +225,7 @@ def _wired(
 
 def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
     """Return data, exports and inbox of a folder, for a process that uses nothing else of it."""
-    layout = Layout(root)
+    layout = FolderLayout(root)
     database, clock = Database(layout.database), SystemClock()
     storage = FolderObjects(layout.tables, database, clock)
     return storage, FolderStorage(layout.exports), Inbox(layout.inbox, database, clock)

@@ -63,7 +63,7 @@ JUST_NOW_SECONDS = 5.0
 
 
 @dataclass
-class Deliveries:
+class QueueDeliveries:
     """The end of the queues at which messages are received; `seconds` is a steady clock."""
 
     queues: SqliteQueues
@@ -253,7 +253,7 @@ IDLE_SECONDS = 0.1
 INGEST_QUEUE = "ingest-jobs"
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """Runs ingest jobs elsewhere, because the files of others are read there."""
 
     def keep(self, is_needed: Callable[[], bool]) -> None:
@@ -275,13 +275,13 @@ class Worker:
     schedule: Schedule
     leaving: Leaving
     spark: SparkWorker | None = None
-    reader: Reader | None = None
+    reader: FileReader | None = None
     next_look: float = 0.0
-    _deliveries: Deliveries = field(init=False)
+    _deliveries: QueueDeliveries = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with a look around."""
-        self._deliveries = Deliveries(self.queues, self.leaving)
+        self._deliveries = QueueDeliveries(self.queues, self.leaving)
 
     def work_for(self, seconds: float, queues: Sequence[str] = QUEUES) -> None:
         """Work on what is due in some queues, or wait for that, for so long at least.

@@ -381,7 +381,7 @@ def entry(file: Mapping[str, Any], sequence: int | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class EntryTotals:
     """What a manifest says of its files in the list: how many they are, and their rows."""
 
     files: int
@@ -392,7 +392,7 @@ def manifest(
     uri: str,
     length_bytes: int,
     content: int,
-    totals: Totals,
+    totals: EntryTotals,
     added_in: tuple[int, int] | None,
     sequences: Sequence[int] = (),
 ) -> dict[str, Any]:
@@ -402,7 +402,7 @@ def manifest(
     they were known before, under `sequences`.
     """
     snapshot, sequence = added_in or (FOLDED_SNAPSHOT, max(sequences))
-    new, known = (totals, Totals(0, 0)) if added_in else (Totals(0, 0), totals)
+    new, known = (totals, EntryTotals(0, 0)) if added_in else (EntryTotals(0, 0), totals)
     return {
         "manifest_path": uri,
         "manifest_length": length_bytes,

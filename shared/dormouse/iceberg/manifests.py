@@ -89,7 +89,7 @@ class NewObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ManifestFile:
     """A manifest: its record in a list, and the object, unless that was put before."""
 
     record: Mapping[str, Any]
@@ -107,7 +107,7 @@ class DeleteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class RowLineage:
     """Where the rows of a shard have their numbers from in format 3, for as long as it is listed:
     the id of its first row, and the sequence number of the snapshot that had it first.
     """
@@ -169,8 +169,8 @@ def data_manifest(
     shards: Sequence[Shard],
     known: Mapping[str, Mapping[str, Any]],
     added_in: tuple[int, int] | None = None,
-    lineage: Mapping[str, Lineage] | None = None,
-) -> Manifest:
+    lineage: Mapping[str, RowLineage] | None = None,
+) -> ManifestFile:
     """Return the manifest of some shards; `known` has the records of earlier manifests by
     `content_name`.
 
@@ -179,7 +179,7 @@ def data_manifest(
     """
     name = data_name(place, shards, added_in)
     if name in known:
-        return Manifest(known[name])
+        return ManifestFile(known[name])
     files = [_data_file(place, shard) for shard in shards]
     if added_in is not None:
         return _manifest(place, name, avro.DATA, files, added_in)
@@ -205,7 +205,7 @@ def delete_manifest(
     deletes: Sequence[DeleteFile],
     known: Mapping[str, Mapping[str, Any]],
     sequence: int = avro.FOLDED_SEQUENCE,
-) -> Manifest:
+) -> ManifestFile:
     """Return the manifest of all files that say which rows are dead. These are dead in files with
     the same sequence number, or an earlier one.
     """
@@ -213,7 +213,7 @@ def delete_manifest(
     paths = (str(file["file_path"]) for file in files)
     name = f"deletes-{place.digest('deletes', place.schema_text, *paths)}.avro"
     if name in known:
-        return Manifest(known[name])
+        return ManifestFile(known[name])
     return _manifest(place, name, avro.DELETES, files, sequences=[sequence] * len(files))
 
 
@@ -252,7 +252,11 @@ def delete_file(place: Place, live: LiveShard, rows: Sequence[RowRange]) -> Dele
 
 
 def manifest_list(
-    place: Place, snapshot_id: int, parent: int | None, sequence: int, manifests: Sequence[Manifest]
+    place: Place,
+    snapshot_id: int,
+    parent: int | None,
+    sequence: int,
+    manifests: Sequence[ManifestFile],
 ) -> NewObject:
     """Return the manifest list of a snapshot."""
     metadata = {
@@ -275,7 +279,7 @@ def _manifest(
     files: Sequence[Mapping[str, Any]],
     added_in: tuple[int, int] | None = None,
     sequences: Sequence[int] | None = None,
-) -> Manifest:
+) -> ManifestFile:
     """Return a manifest of files that are new in a snapshot, or were known before under sequence
     numbers: those given, or the one of all files of format 2.
     """
@@ -298,10 +302,10 @@ def _manifest(
         map(avro.entry, files, sequences or itertools.repeat(None)),
         metadata,
     )
-    totals = avro.Totals(len(files), sum(file["record_count"] for file in files))
+    totals = avro.EntryTotals(len(files), sum(file["record_count"] for file in files))
     path = place.metadata_path(name)
     record = avro.manifest(place.uri(path), len(data), content, totals, added_in, sequences or ())
-    return Manifest(record, NewObject(path, data))
+    return ManifestFile(record, NewObject(path, data))
 
 
 def _data_file(place: Place, shard: Shard) -> dict[str, Any]:

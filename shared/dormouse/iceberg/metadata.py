@@ -12,10 +12,10 @@ from dormouse.errors import CorruptDataError
 from dormouse.iceberg import avro
 from dormouse.iceberg.avro import VERSION_IDS
 from dormouse.iceberg.manifests import (
-    Lineage,
-    Manifest,
+    ManifestFile,
     NewObject,
     Place,
+    RowLineage,
     content_digest,
     content_name,
     manifest_list,
@@ -194,19 +194,19 @@ class Previous:
         """The records of the manifests of shards."""
         return [record for record in self.manifests if record["content"] == avro.DATA]
 
-    def lineage(self, kept: Collection[str]) -> dict[str, Lineage]:
+    def lineage(self, kept: Collection[str]) -> dict[str, RowLineage]:
         """Return the lineage of all shards, by id, but for those in the manifests with a
         `content_name` in `kept`, which are not read.
 
         Raises: as `read_previous`.
         """
-        found: dict[str, Lineage] = {}
+        found: dict[str, RowLineage] = {}
         for record in self.data_manifests:
             if content_name(record["manifest_path"]) not in kept:
                 path = relative(record["manifest_path"], self.root)
                 for item in avro.read_container(self._fetch(path))[1]:
                     file = item["data_file"]
-                    number = Lineage(file["first_row_id"], item["sequence_number"])
+                    number = RowLineage(file["first_row_id"], item["sequence_number"])
                     if shard := shard_id_of(file["file_path"]):
                         found[shard] = number
         return found
@@ -365,12 +365,12 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PublicationStep:
     """A snapshot to make: what its manifests list, and of these the shards that are new in it."""
 
     id: int
     operation: str
-    manifests: Sequence[Manifest]
+    manifests: Sequence[ManifestFile]
     totals: Totals
     added: Sequence[Shard] = ()
 
@@ -393,8 +393,8 @@ def snapshot_id(table: Table, version: int) -> int:
 
 
 def make_snapshot(
-    place: Place, chain: Chain, step: Step, *, version: int, time_ms: int, schema_id: int
-) -> tuple[dict[str, Any], tuple[Manifest, ...], Chain]:
+    place: Place, chain: Chain, step: PublicationStep, *, version: int, time_ms: int, schema_id: int
+) -> tuple[dict[str, Any], tuple[ManifestFile, ...], Chain]:
     """Return the snapshot of a step as metadata lists it, the objects of it that may have to be
     put, its list last, and where the one after it is added.
     """
@@ -426,10 +426,12 @@ def make_snapshot(
         numbered = next_row_id - chain.next_row_id
         snapshot |= {"first-row-id": chain.next_row_id, "added-rows": numbered}
     following = Chain(step.id, sequence, next_row_id)
-    return snapshot, (*step.manifests, Manifest({}, listed)), following
+    return snapshot, (*step.manifests, ManifestFile({}, listed)), following
 
 
-def with_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
+def with_row_ids(
+    manifests: Sequence[ManifestFile], next_row_id: int
+) -> tuple[list[ManifestFile], int]:
     """Return manifests with the id of the first row of each, and the id after their rows. Those of
     rows that have none yet get as many as they have rows, as Iceberg's specification says: also
     those whose files keep the ids they have, so their ids may never be used.

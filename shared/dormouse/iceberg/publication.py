@@ -21,10 +21,10 @@ from dormouse.iceberg.liveness import (
 )
 from dormouse.iceberg.manifests import (
     DeleteFile,
-    Lineage,
-    Manifest,
+    ManifestFile,
     NewObject,
     Place,
+    RowLineage,
     content_name,
     data_manifest,
     data_name,
@@ -37,7 +37,7 @@ from dormouse.iceberg.metadata import (
     EMPTIED,
     Chain,
     Previous,
-    Step,
+    PublicationStep,
     Totals,
     compose,
     is_same,
@@ -146,7 +146,7 @@ class Draft:
     now_ms: int
     manifests: Sequence[Sequence[LiveShard]]
     deletes: Mapping[str, Mapping[str, Any]]
-    lineage: Mapping[str, Lineage]
+    lineage: Mapping[str, RowLineage]
     purged: bool
 
     @property
@@ -220,7 +220,7 @@ class Draft:
                 found.append(delete_file(self.place, live, rows))
         return found
 
-    def _folded(self, deletes: Sequence[DeleteFile]) -> list[Manifest]:
+    def _folded(self, deletes: Sequence[DeleteFile]) -> list[ManifestFile]:
         """Return the manifests of the state, whatever happened before."""
         records = self.previous.manifests if self.previous else ()
         known = {content_name(record["manifest_path"]): record for record in records}
@@ -233,7 +233,7 @@ class Draft:
             folded.append(delete_manifest(self.place, deletes, known, sequence))
         return folded
 
-    def _lineage(self, known: Collection[str]) -> tuple[dict[str, Lineage] | None, int]:
+    def _lineage(self, known: Collection[str]) -> tuple[dict[str, RowLineage] | None, int]:
         """Return the lineage of the shards in all manifests but the `known` ones, and the sequence
         number of what is dead of them. Format 2 needs none.
 
@@ -260,7 +260,7 @@ class Draft:
         shards = [live.shard for part in self.manifests for live in part]
         return replace(Totals().plus(shards), delete_files=len(deletes), dead_rows=dead)
 
-    def _is_new(self, folded: Sequence[Manifest]) -> bool:
+    def _is_new(self, folded: Sequence[ManifestFile]) -> bool:
         """Return whether readers would see other rows than in the snapshot before, or must learn
         of appended ones.
         """
@@ -286,26 +286,26 @@ class Draft:
         changes = self.changes or Changes()
         return self.previous is not None and changes.reset and not changes.restored
 
-    def _steps(self, folded: Sequence[Manifest], totals: Totals) -> list[Step]:
+    def _steps(self, folded: Sequence[ManifestFile], totals: Totals) -> list[PublicationStep]:
         """Return the snapshots to make, the one of the state last."""
         own = snapshot_id(self.source.table, self.state.version)
         steps, before = [], self._totals_before(totals)
         changes, base = self.changes or Changes(), self._base(folded)
         if self._is_emptied:
             base, before = [], Totals()
-            steps.append(Step(EMPTIED + own, "delete", (), Totals()))
+            steps.append(PublicationStep(EMPTIED + own, "delete", (), Totals()))
         if appended := self._appended(changes):
             added_in = APPENDED + own, self.place.sequence + len(steps)
             news = [data_manifest(self.place, part, {}, added_in) for part in appended]
             added = [shard for part in appended for shard in part]
             before = before.plus(added)
             how = self._operation(base)
-            steps.append(Step(APPENDED + own, how, [*base, *news], before, added))
+            steps.append(PublicationStep(APPENDED + own, how, [*base, *news], before, added))
         is_known = self.changes is not None or (self.previous is None and not self.purged)
         is_same = is_known and totals.live_rows == before.live_rows and not changes.restored
         if changes.added and not appended:
             is_same = False  # as many rows, of which some are others
-        return [*steps, Step(own, "replace" if is_same else "overwrite", folded, totals)]
+        return [*steps, PublicationStep(own, "replace" if is_same else "overwrite", folded, totals)]
 
     def _appended(self, changes: Changes) -> list[list[Shard]]:
         """Return the shards that are new to readers, in the manifests to make of them.
@@ -320,15 +320,15 @@ class Draft:
             return [[live.shard for live in shards] for shards in self.manifests]
         return [list(changes.added)] if changes.added else []
 
-    def _base(self, folded: Sequence[Manifest]) -> list[Manifest]:
+    def _base(self, folded: Sequence[ManifestFile]) -> list[ManifestFile]:
         """Return what the snapshot of appended shards lists beside these. At first, that is which
         of their rows are dead.
         """
         if self.previous is None:
             return [item for item in folded if item.record["content"] == DELETES]
-        return [Manifest(record) for record in self.previous.manifests]
+        return [ManifestFile(record) for record in self.previous.manifests]
 
-    def _operation(self, base: Sequence[Manifest]) -> str:
+    def _operation(self, base: Sequence[ManifestFile]) -> str:
         """Return what the snapshot of new shards does: it appends, unless some of their rows are
         dead.
 
@@ -345,21 +345,21 @@ class Draft:
 
 
 def _number(
-    lineage: dict[str, Lineage], shards: Iterable[Shard], next_row_id: int, sequence: int
+    lineage: dict[str, RowLineage], shards: Iterable[Shard], next_row_id: int, sequence: int
 ) -> int:
     """Add the lineage of new rows for all shards that have none; return the id after theirs."""
     for shard in shards:
         if shard.id not in lineage:
-            lineage[shard.id] = Lineage(next_row_id, sequence)
+            lineage[shard.id] = RowLineage(next_row_id, sequence)
             next_row_id += shard.rows
     return next_row_id
 
 
-__all__ = ["NewObject", "Plan", "Publication", "Published", "Source", "plan_publication"]
+__all__ = ["NewObject", "Publication", "PublicationPlan", "Published", "Source", "plan_publication"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PublicationPlan:
     """A publication that lacks nothing but the row numbers of some dead rows.
 
     `unranked` has the shards of those, with the key ranges, by shard id; `live` has all shards.
@@ -382,7 +382,7 @@ def plan_publication(
     *,
     now_ms: int,
     purged: bool = False,
-) -> Plan:
+) -> PublicationPlan:
     """Plan the publication of a state after `previous`.
 
     Without `changes`, it is not said what was appended since. If rows were purged, no earlier
@@ -407,7 +407,7 @@ def plan_publication(
         lineage = kept.lineage({data_name(place, [live.shard for live in m]) for m in manifests})
     live = {each.shard.id: each for shards in manifests for each in shards}
     draft = Draft(source, place, state, changes, kept, now_ms, manifests, known, lineage, purged)
-    return Plan(unranked, live, draft)
+    return PublicationPlan(unranked, live, draft)
 
 
 def _fits(previous: Previous, source: Source) -> bool:

@@ -220,7 +220,7 @@ class Trino:
         return ""
 
 
-class Spark(Trino):
+class SparkDialect(Trino):
     """The SQL of Spark, where it differs from Trino's."""
 
     name = "spark"
@@ -276,7 +276,7 @@ _TRINO_AGE_MS = 63 * 10**12
 _SPARK_AGE_MS = 9 * 10**15
 """The longest age that Spark's times can go back from now."""
 
-DIALECTS: Sequence[Trino] = (Spark(), Trino())
+DIALECTS: Sequence[Trino] = (SparkDialect(), Trino())
 """The dialects in which views are given."""
 
 

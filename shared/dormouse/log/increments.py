@@ -28,7 +28,7 @@ from dormouse.log.columns import (
     write_file,
 )
 from dormouse.log.key_index import (
-    Facts,
+    IndexFacts,
     KeyIndex,
     all_rows,
     blocks_of_changes,
@@ -141,12 +141,12 @@ def _type_name(kind: KeyType) -> str:
     return kind.value if isinstance(kind, Primitive) else show_type(kind)
 
 
-def key_facts(facts: Mapping[str, str], after: int) -> Facts:
+def key_facts(facts: Mapping[str, str], after: int) -> IndexFacts:
     """Return what a key index says of a state, from what the footer says (`facts_of`).
 
     An increment follows version `after`.
     """
-    return Facts(
+    return IndexFacts(
         after=after,
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),

@@ -109,7 +109,7 @@ eighth more rows than there are, whatever is held where."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class IndexBlock:
     """The rows of the partitions that overlap the keys from `fence` to the next block's fence."""
 
     fence: bytes
@@ -129,7 +129,7 @@ class SharedBlock:
 
 def blocks_of_snapshot(
     partitions: pa.Table, shards: pa.Table, references: pa.Table
-) -> Iterator[Block | SharedBlock]:
+) -> Iterator[IndexBlock | SharedBlock]:
     """Yield the blocks of a state whose items a snapshot holds as these rows."""
     places = pc.sort_indices(partitions, sort_keys=[("min_key", "ascending"), ("id", "ascending")])
     tree = partitions.take(places)
@@ -153,7 +153,7 @@ def blocks_of_snapshot(
     return _blocks(tree["min_key"].to_pylist(), sizes, rows_between, BLOCK_ROWS)
 
 
-def blocks_of_changes(rows: pa.Table) -> Iterator[Block | SharedBlock]:
+def blocks_of_changes(rows: pa.Table) -> Iterator[IndexBlock | SharedBlock]:
     """Yield the blocks of changed rows."""
     rows = rows.sort_by([("low", "ascending")]).combine_chunks()
     lows, sizes = rows["low"].to_pylist(), [1] * len(rows)
@@ -272,7 +272,7 @@ def _blocks(
     sizes: Sequence[int],
     rows_between: Callable[[int, int], pa.Table],
     most: int,
-) -> Iterator[Block | SharedBlock]:
+) -> Iterator[IndexBlock | SharedBlock]:
     """Cut things, in the order of their `lows`, into blocks of about `most` rows; each has so many.
 
     A cut lies where the low key changes. For example, with two rows a block and the ranges [a, c),
@@ -290,12 +290,12 @@ def _blocks(
             if len(reaching) > MOST_REACHING:
                 shared.append(reaching)
                 block, reaching = block.filter(pc.invert(goes_on)), SCHEMA.empty_table()
-            yield Block(fence, block)
+            yield IndexBlock(fence, block)
             fence, first, rows = low, place, 0
         rows += sizes[place]
     if lows:
         block = pa.concat_tables([rows_between(first, len(lows)), reaching])
-        yield Block(fence, block.combine_chunks())
+        yield IndexBlock(fence, block.combine_chunks())
     yield from _shared_blocks(pa.concat_tables(shared))
 
 
@@ -317,7 +317,7 @@ _MARK = bytes([FORMAT]) + _MAGIC
 _TRAILER = _SIZES.size + _INDEX_SUM + len(_MARK)
 
 
-class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IndexFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an index says of the state; `after` is the version that an increment follows."""
 
     after: int
@@ -355,7 +355,7 @@ class _Earlier(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Blocks and then shared blocks, in the order in which they lie."""
 
-    facts: Facts
+    facts: IndexFacts
     places: tuple[_Place, ...]
     shared: tuple[_SharedPlace, ...] = ()
     before: tuple[_Earlier, ...] = ()
@@ -442,8 +442,8 @@ class KeyIndex:
 
 def encode_key_index(
     table_id: str,
-    facts: Facts,
-    blocks: Iterable[Block | SharedBlock],
+    facts: IndexFacts,
+    blocks: Iterable[IndexBlock | SharedBlock],
     before: Mapping[str, KeyIndex] | None = None,
 ) -> bytes:
     """Return blocks and their index, as they lie in the object of a snapshot or increment.

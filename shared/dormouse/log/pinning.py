@@ -47,7 +47,7 @@ from dormouse.state.state import PartOfState, TableState, shards_of, without_exp
 from dormouse.state.versions import Pin, PinOwner
 
 if TYPE_CHECKING:
-    from dormouse.log.key_index import Facts, KeyIndex, KnownPart
+    from dormouse.log.key_index import IndexFacts, KeyIndex, KnownPart
 
 
 CLOCK_MARGIN_MS = 60 * 1000
@@ -324,7 +324,9 @@ class PartialReads:
         )
         return in_segments + in_pages
 
-    def _kept(self, manifest: Manifest, wanted: tuple[KeyRange, ...]) -> tuple[Facts, KnownPart]:
+    def _kept(
+        self, manifest: Manifest, wanted: tuple[KeyRange, ...]
+    ) -> tuple[IndexFacts, KnownPart]:
         """Return what a manifest's snapshot and increments say of some keys, and of the state."""
         indexes = [*self._indexes_of(manifest).values()]
         facts = indexes[-1].facts

@@ -64,7 +64,7 @@ _CAST_COLUMN = re.compile(r"when casting from source column (\w+)$", re.MULTILIN
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class DuckDatabase:
     """A database without tables, and the folder of the files that it may read."""
 
     connection: duckdb.DuckDBPyConnection
@@ -81,11 +81,11 @@ class Database:
         self.folder.cleanup()
 
 
-_OPENED: dict[tuple[int, Path, int], Database] = {}
+_OPENED: dict[tuple[int, Path, int], DuckDatabase] = {}
 _OPENING = threading.Lock()
 
 
-def database(scratch: Path, memory_bytes: int) -> Database:
+def database(scratch: Path, memory_bytes: int) -> DuckDatabase:
     """Return the database of this process for a scratch folder and a bound of memory."""
     key = (os.getpid(), scratch, memory_bytes)  # a fork has its own
     with _OPENING:
@@ -103,10 +103,10 @@ def _close_all() -> None:
             _OPENED.pop(key).close()
 
 
-def _open(scratch: Path, memory_bytes: int) -> Database:
+def _open(scratch: Path, memory_bytes: int) -> DuckDatabase:
     folder = tempfile.TemporaryDirectory(prefix="sql-", dir=scratch, ignore_cleanup_errors=True)
     connection = duckdb.connect()
-    opened = Database(connection, folder)
+    opened = DuckDatabase(connection, folder)
     opened.files.mkdir()
     values = {
         "threads": THREADS,

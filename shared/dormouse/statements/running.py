@@ -47,8 +47,8 @@ from dormouse.state.state import TableState
 from dormouse.statements import engine
 from dormouse.statements.limits import WATCH_MS, Limits, ReadLimitError, Watch
 from dormouse.statements.source import TableSource
-from dormouse.statements.statement import Node, Statement, checked_parameters, parse_statement
-from dormouse.statements.tables import First, Scan, Tables, has_rules, known_ends
+from dormouse.statements.statement import Node, ParsedStatement, checked_parameters, parse_statement
+from dormouse.statements.tables import First, SqlTables, TableScan, has_rules, known_ends
 from dormouse.system import SystemClock
 from dormouse.tables.table import Table
 
@@ -137,7 +137,7 @@ class PlainSelect:
 
 
 def plain_select(
-    statement: Statement, schemas: Mapping[str, Schema], parameters: Mapping[str, object]
+    statement: ParsedStatement, schemas: Mapping[str, Schema], parameters: Mapping[str, object]
 ) -> PlainSelect | None:
     """Return a statement as a SELECT of columns of one table; None if it is more."""
     node = statement.tree
@@ -151,7 +151,7 @@ def plain_select(
     return PlainSelect(name, node, schema, parameters)
 
 
-def answer_from_state(tables: Tables, plain: PlainSelect) -> pa.RecordBatch | None:
+def answer_from_state(tables: SqlTables, plain: PlainSelect) -> pa.RecordBatch | None:
     """Return the only row of a statement that counts rows, or asks for the ends of the first key of
     a whole table; None if it is another, or the state does not know.
     """
@@ -166,7 +166,7 @@ def answer_from_state(tables: Tables, plain: PlainSelect) -> pa.RecordBatch | No
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _known_cells(tables: Tables, plain: PlainSelect) -> list[Any]:
+def _known_cells(tables: SqlTables, plain: PlainSelect) -> list[Any]:
     asked, condition = plain.node["select_list"], plain.condition()
     if plain.node["modifiers"]:
         raise _NotPlainError
@@ -190,7 +190,7 @@ def _check_calls(asked: list[Node]) -> None:
             raise _NotPlainError
 
 
-def _ends(tables: Tables, plain: PlainSelect) -> Iterator[Any]:
+def _ends(tables: SqlTables, plain: PlainSelect) -> Iterator[Any]:
     """Yield the least or the greatest first key, as is asked."""
     asked = plain.node["select_list"]
     visible, state = tables.references[plain.name]
@@ -295,7 +295,7 @@ class VerifiedFiles:
     folder: Path
     windows: dict[tuple[frozenset[str], frozenset[str]], MergeWindow] = field(default_factory=dict)
 
-    def query(self, tables: Tables, name: str, scan: Scan, least_bytes: int) -> str | None:
+    def query(self, tables: SqlTables, name: str, scan: TableScan, least_bytes: int) -> str | None:
         """Return what reads all shards that a scan needs, as SQL in the place of a table; None if
         its rows are to be streamed, as those of shards with less than `least_bytes` are.
 
@@ -311,7 +311,7 @@ class VerifiedFiles:
         with reading_version(tables.resources, visible.table, state.version):
             return self._query(tables, name, scan, least_bytes)
 
-    def _query(self, tables: Tables, name: str, scan: Scan, least_bytes: int) -> str | None:
+    def _query(self, tables: SqlTables, name: str, scan: TableScan, least_bytes: int) -> str | None:
         visible, state = tables.references[name]
         table, resources = visible.table, tables.resources
         selection = tables.selection(name, scan)
@@ -411,7 +411,7 @@ EXPLANATION = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMB
 """The columns of the rows that EXPLAIN returns."""
 
 
-def reading(tables: Tables, name: str, scan: Scan) -> dict[str, object]:
+def reading(tables: SqlTables, name: str, scan: TableScan) -> dict[str, object]:
     """Return what a scan would read, as a row of an explanation; `bytes` are those of column
     chunks, as they are stored. Footers of shards are read for it.
 
@@ -464,7 +464,7 @@ _T = TypeVar("_T")
 
 
 def run_statement(
-    tables: Tables,
+    tables: SqlTables,
     text: str,
     parameters: Mapping[str, object],
     scratch: Path,
@@ -507,11 +507,11 @@ class _Running:
 
     def __init__(
         self,
-        tables: Tables,
-        statement: Statement,
+        tables: SqlTables,
+        statement: ParsedStatement,
         parameters: dict[str, object],
         schemas: Mapping[str, Schema],
-        database: engine.Database,
+        database: engine.DuckDatabase,
         limits: Limits,
         watch: Watch | None,
     ) -> None:
@@ -578,7 +578,7 @@ class _Running:
         return reader, engine.result_schema(reader.schema, types)
 
     def _register(self, name: str, schema: Schema) -> None:
-        def rows(scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        def rows(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             return self._rows(name, scan)
 
         if name in self._files:
@@ -588,7 +588,7 @@ class _Running:
         self._sources[name] = source
         self._cursor.register(name, source)
 
-    def _rows(self, name: str, scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def _rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan; called by threads of DuckDB.
 
         Raises:
@@ -603,7 +603,7 @@ class _Running:
                 self._streamed.add(name)
         return self._tables.rows(name, scan)
 
-    def _decide(self, name: str, scan: Scan, least_bytes: int) -> None:
+    def _decide(self, name: str, scan: TableScan, least_bytes: int) -> None:
         """Count what a scan reads, and verify files in its place, if these are better. Once rows
         were handed out, none are: a part of a UNION may begin that late.
         """

@@ -43,12 +43,12 @@ from dormouse.sql.conditions import (
     depth,
     truth,
 )
-from dormouse.statements.tables import Scan
+from dormouse.statements.tables import TableScan
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-Rows: TypeAlias = Callable[[Scan], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
+Rows: TypeAlias = Callable[[TableScan], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
 """Begin a scan; return the schema of its columns, and the rows."""
 
 
@@ -79,21 +79,21 @@ class TableSource(ArrowScanSource):
         self._offered.append(predicate)
         return False
 
-    def offered(self, names: Collection[str]) -> Scan:
+    def offered(self, names: Collection[str]) -> TableScan:
         """Return the scan that a plan has offered the conditions of: of those columns that its
         statement names, or all if it names all.
         """
         asked = {name.lower() for name in names}
         every = self._arrow.names
         columns = [n for n in every if "*" in asked or n.lower() in asked]
-        return Scan(tuple(columns or every[:1]), self._condition())
+        return TableScan(tuple(columns or every[:1]), self._condition())
 
     def stream(self, columns: Sequence[int] | None, filters: Sequence[Node]) -> tuple[object, bool]:
         """Return the rows that count, with some columns, as an Arrow stream."""
         try:
             every = self._arrow.names
             names = every if columns is None else [every[at] for at in columns]
-            scan = Scan(tuple(names), self._condition(), self._test)
+            scan = TableScan(tuple(names), self._condition(), self._test)
             schema, batches = self._rows(scan)
             reader: Any = pa.RecordBatchReader.from_batches(schema, self._watched(batches))
         except BaseException as error:

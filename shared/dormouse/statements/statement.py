@@ -78,7 +78,7 @@ _VALUES = ("identifier", "string_const", "numeric_const")
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class TableReference:
     """A reference to a table: `name` is its own in the statement, `as_of` a version, a tag or a
     time, empty for the newest version. It begins at `line` and `column`, from 1.
     """
@@ -91,13 +91,13 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ParsedStatement:
     """A query. `sql` is what DuckDB gets; `parameters` are named in it; `explains` says that not
     its rows are wanted, but what would be read for them. `tree` is what was parsed.
     """
 
     sql: str
-    references: tuple[Reference, ...]
+    references: tuple[TableReference, ...]
     parameters: tuple[str, ...]
     explains: bool
     tree: Node = field(compare=False, repr=False)
@@ -134,7 +134,7 @@ class _Version:
     value: str
 
 
-def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
+def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedStatement:
     """Return a statement that is one query: SELECT, WITH, VALUES, or a set operation on these.
 
     Raises:
@@ -157,7 +157,7 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
     _check(whole["node"])
     after = {a.start: b.start for a, b in pairwise(tokens)}
     names = {token.start: token for token in tokens}
-    references: list[Reference] = []
+    references: list[TableReference] = []
     edits = []
     own_names = _own_names(text)
     for node in _tables(whole["node"], frozenset()):
@@ -173,7 +173,7 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
         at = _place(plain, token.start)
         _check_table(node, at)
         name = next(own_names)
-        references.append(Reference(name, table, as_of, *at))
+        references.append(TableReference(name, table, as_of, *at))
         alias = "" if node["alias"] else f" AS {quoted(table)}"
         edits.append((token.start, token.end, f"{quoted(name)}{alias}".encode()))
     for version in versions.values():
@@ -187,7 +187,7 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> Statement:
             f"at most {MAX_REFERENCES} are allowed"
         )
     end = max((token.end for token in tokens if token.text.strip("; ")), default=0)
-    return Statement(
+    return ParsedStatement(
         _edited(plain[:end], edits).decode(),
         tuple(references),
         tuple(each["key"] for each in whole["named_param_map"]),
@@ -461,7 +461,9 @@ MAX_DIGITS = 38
 _AS_TABLE = "ingest long lists of values into a table, and join it"
 
 
-def checked_parameters(statement: Statement, values: Mapping[str, object]) -> dict[str, object]:
+def checked_parameters(
+    statement: ParsedStatement, values: Mapping[str, object]
+) -> dict[str, object]:
     """Return the values of the parameters of a statement by name.
 
     Raises:

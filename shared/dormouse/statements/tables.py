@@ -32,7 +32,7 @@ from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import exact_ranges
 from dormouse.state.state import TableState
 from dormouse.statements.limits import ReadLimitError
-from dormouse.statements.statement import Reference
+from dormouse.statements.statement import TableReference
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -51,7 +51,7 @@ OpenTable: TypeAlias = Callable[[str, str], Opened]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class TableScan:
     """What a scan asks of a reference: some columns. Rows for which `condition` is not true, or
     what `test` returns as an expression of Arrow, need not come.
     """
@@ -73,7 +73,7 @@ class First:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class SqlTables:
     """The tables of a statement: one version of each, for all its scans. `columns` has what the
     scans read of each table, in rows or conditions, by its id; `reads` counts for all of them. Its
     only reference needs no more than the rows `first`, if there are such.
@@ -89,7 +89,7 @@ class Tables:
     reads: ReadCounters = field(default_factory=ReadCounters)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def find(self, reference: Reference) -> Schema:
+    def find(self, reference: TableReference) -> Schema:
         """Open the table of a reference, and return what the caller may see of its schema.
 
         Raises:
@@ -124,7 +124,7 @@ class Tables:
         only = read[0] if len(read) == 1 else 0
         return QueryResult(schema, PeekableBatches(batches), self.reads, only, versions)
 
-    def rows(self, name: str, scan: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan, and their schema; they are read while they are taken."""
         visible, _ = self.references[name]
         schema = arrow_schema(visible.table.schema)
@@ -136,12 +136,12 @@ class Tables:
         be tested for it.
         """
         visible, state = self.references[name]
-        selection = self.selection(name, Scan((), condition))
+        selection = self.selection(name, TableScan((), condition))
         if selection.condition is not None or has_rules(visible.table, state):
             return None
         return count_rows(self.resources, visible.table, state, selection)
 
-    def selection(self, name: str, scan: Scan) -> Selection:
+    def selection(self, name: str, scan: TableScan) -> Selection:
         """Return the selection of a scan, and note the columns that it reads."""
         visible, state = self.references[name]
         schema = visible.table.schema
@@ -158,7 +158,7 @@ class Tables:
             self.columns[visible.table.id].update(scan.columns)
         return _by_ranges(selection, schema)
 
-    def check_reads(self, name: str, scan: Scan, most: int | None, earlier: int) -> int:
+    def check_reads(self, name: str, scan: TableScan, most: int | None, earlier: int) -> int:
         """Return about how many bytes of shards a scan reads, by the state and the share of the
         columns. `earlier` scans read so many; the first rows by key do not count.
 
@@ -187,7 +187,7 @@ class Tables:
         sees_all = "administer" in visible.permission.verbs or not has_rules(visible.table, state)
         return visible.shows_all_keys and sees_all
 
-    def _rows(self, name: str, scan: Scan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _rows(self, name: str, scan: TableScan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         visible, state = self.references[name]
         table, selection = visible.table, self.selection(name, scan)
         is_ordered = self.first is not None and self.first.is_ordered

@@ -43,7 +43,7 @@ class TableDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class DeclaredChange:
     """The changes that make one table match its declaration.
 
     `schema` and `splits` are those of a table to be created. `add` are columns to add to an
@@ -63,7 +63,7 @@ class TableChange:
     @property
     def is_empty(self) -> bool:
         """Return whether nothing has to change."""
-        return self == TableChange(self.name)
+        return self == DeclaredChange(self.name)
 
 
 def plan_table_changes(
@@ -71,7 +71,7 @@ def plan_table_changes(
     tables: Iterable[Table],
     split_keys: Mapping[str, Set[Key]],
     defaults: Mapping[str, Value],
-) -> list[TableChange]:
+) -> list[DeclaredChange]:
     """Return the changes, in the order of the declarations, without the empty ones.
 
     `split_keys` maps the name of each existing table for which splits are declared to the keys at
@@ -101,7 +101,7 @@ def plan_table_changes(
     return changes
 
 
-def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableChange:
+def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> DeclaredChange:
     check_name(wanted.name)
     if wanted.schema is None:
         raise InvalidRequestError("it does not exist; a schema is needed to create it")
@@ -113,7 +113,7 @@ def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableC
     check_change_data(wanted.schema, made.properties)
     csv_dialect(made.properties)
     check_published(wanted.schema, made.properties)
-    return TableChange(
+    return DeclaredChange(
         wanted.name,
         schema=wanted.schema,
         splits=wanted.splits or (),
@@ -125,7 +125,7 @@ def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> TableC
 
 def _change(
     wanted: TableDeclaration, table: Table, split_keys: Set[Key], defaults: Mapping[str, Value]
-) -> TableChange:
+) -> DeclaredChange:
     if table.deleting:
         raise InvalidRequestError("it is being deleted", hint="try again when it is gone")
     _check_splits(wanted.splits or (), split_keys)
@@ -146,7 +146,7 @@ def _change(
         own = merge_settings(table.settings, put, unset)
         changed = changed.with_settings(own, defaults)
         check_change(table, changed)
-    return TableChange(
+    return DeclaredChange(
         table.name,
         add=add,
         units=units,

@@ -358,7 +358,7 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
+class KnownProperty:
     """One property as the documentation and errors describe it. `choices` lists all values of a
     property that has only a few.
     """
@@ -409,12 +409,12 @@ def _either(choices: tuple[str, ...]) -> str:
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
-def _known() -> dict[str, Property]:
+def _known() -> dict[str, KnownProperty]:
     hints = get_type_hints(Properties, include_extras=True)
     known = {}
     for field in msgspec.structs.fields(Properties):
         kind, meta = get_args(hints[field.name])
-        known[field.name] = Property(
+        known[field.name] = KnownProperty(
             name=field.name,
             default=field.default,
             least=meta.ge,
@@ -426,11 +426,11 @@ def _known() -> dict[str, Property]:
     return known
 
 
-KNOWN: Mapping[str, Property] = _known()
+KNOWN: Mapping[str, KnownProperty] = _known()
 """All properties by name, in the order of their declarations."""
 
 
-def property_named(name: str) -> Property:
+def property_named(name: str) -> KnownProperty:
     """Return the property of that name.
 
     Raises:

@@ -25,8 +25,8 @@ from dormouse.query.rows import query_rows
 from dormouse.query.selection import decode_selection
 from dormouse.statements.limits import Limits
 from dormouse.statements.running import VerifiedFiles, run_statement
-from dormouse.statements.statement import Reference
-from dormouse.statements.tables import Opened, Scan, Tables
+from dormouse.statements.statement import TableReference
+from dormouse.statements.tables import Opened, SqlTables, TableScan
 
 STAFF = "id:long, since:long, name:string, pay:long, tags:map<string, string>?"
 ROWS = [
@@ -69,14 +69,14 @@ def read(served: Services, asked: SelectionMessage) -> list[dict[str, object]]:
     return rows
 
 
-def opened(served: Services) -> Tables:
+def opened(served: Services) -> SqlTables:
     """Return the tables of a statement as such a service opens them."""
 
     def open_table(name: str, as_of: str) -> Opened:
         seen = access.allowed_table(served, "local", name, "read")
         return seen, read_as_of(served, seen.table, None)[1]
 
-    return Tables(served, open_table, 0)
+    return SqlTables(served, open_table, 0)
 
 
 def sql(served: Services, text: str) -> list[dict[str, object]]:
@@ -217,9 +217,9 @@ def test_a_statement_reads_no_files_with_hidden_columns(
         served = services(mice, AccessRule("local", "*", ("read",), hidden))
         tables = opened(served)
         for name in ("staff", "other"):  # of a single small table, rows are streamed
-            tables.find(Reference(name, name, "", 1, 1))
+            tables.find(TableReference(name, name, "", 1, 1))
         with closing(VerifiedFiles(served.scratch)) as files:
-            assert bool(files.query(tables, "staff", Scan(("id",)), 0)) is not bool(hidden)
+            assert bool(files.query(tables, "staff", TableScan(("id",)), 0)) is not bool(hidden)
 
 
 def test_a_statement_cannot_name_a_table_that_is_not_seen(mice: Instance) -> None:

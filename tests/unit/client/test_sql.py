@@ -22,7 +22,7 @@ from dormouse.errors import (
 from dormouse.statements import running
 from dormouse.statements.limits import Limits
 from dormouse.statements.running import run_statement
-from dormouse.statements.tables import Tables
+from dormouse.statements.tables import SqlTables
 
 ROWS = 5_000
 SHORT_SECONDS = 0.1
@@ -261,7 +261,7 @@ def test_what_watches_a_statement_ends_it(mice: Instance, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(running, "WATCH_MS", 0)
     services = mice.services
-    tables = Tables(services, partial(open_table, services, None), services.clock.now_ms())
+    tables = SqlTables(services, partial(open_table, services, None), services.clock.now_ms())
     with pytest.raises(StopError):
         run_statement(tables, BOMB, {}, services.scratch, Limits(), watch)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from dormouse.features.export import Manifest, load_manifest
+from dormouse.features.export import ExportManifest, load_manifest
 from dormouse.state.jobs import JobRecord
 from dormouse.stored.paths import MANIFEST, export_prefix
 from dormouse.tables.table import Table
@@ -29,7 +29,7 @@ def filled(world: World, **options: object) -> Table:
     return table
 
 
-def manifest(world: World, to: str = "out") -> Manifest:
+def manifest(world: World, to: str = "out") -> ExportManifest:
     found = load_manifest(world.results, to)
     assert found is not None, "there is no manifest"
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dormouse.features.compaction import compact
-from dormouse.features.export import Export
+from dormouse.features.export import ExportRequest
 from dormouse.features.export_rows import export_all, write_task
 from dormouse.features.ingest import ingest
 from dormouse.features.spark import list_spark_requests, newest_spark_run
@@ -60,7 +60,7 @@ class Heavy:
             case ExportJob():
                 export_all(services, self.job, self._write)
 
-    def _write(self, export: Export, tasks: Sequence[int]) -> None:
+    def _write(self, export: ExportRequest, tasks: Sequence[int]) -> None:
         for task in tasks:
             write_task(self.world.services, export, task)
 

@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.access import EVERYTHING, Permission
 from dormouse.errors import InvalidRequestError
-from dormouse.features.export import EXPORT, Export
+from dormouse.features.export import EXPORT, ExportRequest
 from dormouse.features.long_jobs import ReadTable
 from dormouse.keys import KeyRange
 from dormouse.query.rows import count_rows
@@ -107,7 +107,7 @@ def test_a_result_is_an_arrow_stream_for_any_library(table: ShardTable) -> None:
 def test_a_selection_is_stored_with_its_export() -> None:
     condition = parse_condition("v > 3", SCHEMA)
     selection = Selection(7, ("v",), (KeyRange((1,), None),), condition, time_ms=9)
-    export = Export("id", "to", ReadTable.of(Table("table", "name", SCHEMA), selection))
+    export = ExportRequest("id", "to", ReadTable.of(Table("table", "name", SCHEMA), selection))
     found = EXPORT.decode(EXPORT.encode(export, "p"), "p").read
     assert found.selection == selection
     assert found.selection.where == condition.sql

@@ -135,7 +135,7 @@ def test_blocks_and_shared_ones_have_all_rows_of_any_key(
         key_index, BLOCK_ROWS=per_block, BLOCK_ROWS_OF_CHANGES=per_block, MOST_REACHING=most
     ):
         found = list(blocks_of_changes(table))
-    plain = [block for block in found if isinstance(block, key_index.Block)]
+    plain = [block for block in found if isinstance(block, key_index.IndexBlock)]
     assert sum(len(block.rows) for block in found) <= len(table) + most * len(plain)
     at = encode_key(key)
     here = [block for block in plain if block.fence <= at][-1:] or plain[:1]

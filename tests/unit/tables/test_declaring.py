@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
-from dormouse.tables.declaring import TableChange, TableDeclaration, plan_table_changes
+from dormouse.tables.declaring import DeclaredChange, TableDeclaration, plan_table_changes
 from dormouse.tables.table import Alteration, Table, apply_alteration, merge_settings
 
 KEY = Field("k", Primitive.LONG)
@@ -21,11 +21,11 @@ SCHEMA = Schema((KEY,), values=(OLD,))
 TABLE = Table("1", "t", SCHEMA).with_settings({"compaction_files": 5}, {})
 
 
-def planned(*declared: TableDeclaration, table: Table = TABLE) -> list[TableChange]:
+def planned(*declared: TableDeclaration, table: Table = TABLE) -> list[DeclaredChange]:
     return plan_table_changes(declared, [table], {"t": {(10,)}}, {})
 
 
-def made(change: TableChange, table: Table | None) -> Table:
+def made(change: DeclaredChange, table: Table | None) -> Table:
     """The table after a change."""
     put = {name: value for name, value in change.properties.items() if value is not None}
     if change.schema is not None:

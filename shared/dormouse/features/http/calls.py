@@ -30,7 +30,7 @@ class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The base of the queries and bodies of requests: unknown names are refused."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The base of answers."""
 
 
@@ -49,7 +49,7 @@ class NoQuery(Form, frozen=True, kw_only=True):
     """The query of a route that takes none."""
 
 
-class Page(Form, frozen=True, kw_only=True):
+class PageQuery(Form, frozen=True, kw_only=True):
     """Which part of a list is wanted: up to `limit` items, after the one that `next` named."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
@@ -74,7 +74,7 @@ class OpenTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """One request to an instance."""
 
     instance: Instance
@@ -173,7 +173,7 @@ class Route:
                 return None
         return found
 
-    def arguments(self, call: Call) -> dict[str, object]:
+    def arguments(self, call: HttpCall) -> dict[str, object]:
         """Return the query and the body of a request as the function takes them.
 
         Raises:

@@ -199,7 +199,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 @dataclass(frozen=True, slots=True)
-class Paging:
+class Pagination:
     """The pages of one question about a table at one version, as its caller may see it: a
     continuation names only keys that are visible.
     """

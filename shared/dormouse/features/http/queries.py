@@ -16,10 +16,10 @@ from dormouse.client.queries import QUEUE, failure_of, message_parameters
 from dormouse.client.versions import named_parameters
 from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features.access import administers_instance, check_readable
-from dormouse.features.http.calls import Call, Form, Page, Shown, json_answer
+from dormouse.features.http.calls import Answer, Form, HttpCall, PageQuery, json_answer
 from dormouse.features.http.forms import (
     MOST_ANSWER_BYTES,
-    Paging,
+    Pagination,
     RowPage,
     TooMuchError,
     accepted_form,
@@ -83,14 +83,14 @@ _FORMATS = {
 _UNKNOWN = "nothing is recorded of it: it waits, or was never asked, or ended a week ago"
 
 
-class QueryAccepted(Shown, frozen=True, kw_only=True):
+class QueryAccepted(Answer, frozen=True, kw_only=True):
     """A query that is answered later; `location` is the path that shows its state and result."""
 
     query_id: str
     location: str
 
 
-class QuerySummary(Shown, frozen=True, kw_only=True):
+class QuerySummary(Answer, frozen=True, kw_only=True):
     """A query that `who` asked. `state` is waiting, running, finished, failed or cancelled;
     `subject` is the table, or SQL. Of its sub-queries, `parts`, `parts_done` are done. Times are
     milliseconds since 1970; 0 is not yet.
@@ -107,20 +107,20 @@ class QuerySummary(Shown, frozen=True, kw_only=True):
     finished_ms: int = 0
 
 
-class QueriesPage(Page, frozen=True, kw_only=True):
+class QueriesPage(PageQuery, frozen=True, kw_only=True):
     """Which part of a list is wanted; with `all`, of the queries of all callers."""
 
     all: bool = False
 
 
-class QueryPage(Shown, frozen=True, kw_only=True):
+class QueryPage(Answer, frozen=True, kw_only=True):
     """Queries, the newest first. With `next`, there are more: ask for those after it."""
 
     queries: list[QuerySummary]
     next: str = ""
 
 
-class QueryFile(Shown, frozen=True, kw_only=True):
+class QueryFile(Answer, frozen=True, kw_only=True):
     """A file of a result. A `url` that begins with a slash is a path of this API; others can be
     used by anybody, for `expires_seconds`.
     """
@@ -148,7 +148,7 @@ def prefers_later(headers: Mapping[str, str]) -> bool:
     return RESPOND_LATER in [part.partition(";")[0].strip() for part in preferences]
 
 
-def ask_later(call: Call, asked: AnswerQuery) -> HttpResponse:
+def ask_later(call: HttpCall, asked: AnswerQuery) -> HttpResponse:
     """Send a query, and return where it is followed; `asked` lacks its id, format and asker.
 
     Raises:
@@ -162,7 +162,7 @@ def ask_later(call: Call, asked: AnswerQuery) -> HttpResponse:
     return json_answer(202, answer, preference_applied=RESPOND_LATER)
 
 
-def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
+def send_query(call: HttpCall, asked: AnswerQuery, key: str = "") -> str:
     """Send a query of the caller; return its id, which follows from `key` and the question if there
     is a key.
 
@@ -187,7 +187,7 @@ def send_query(call: Call, asked: AnswerQuery, key: str = "") -> str:
     return query_id
 
 
-def list_queries(call: Call, query: QueriesPage) -> QueryPage:
+def list_queries(call: HttpCall, query: QueriesPage) -> QueryPage:
     """List the queries that the caller has asked to be answered later, and that have begun.
 
     With `all`, list those of all callers, for administrators of all tables by an access rule.
@@ -204,7 +204,7 @@ def list_queries(call: Call, query: QueriesPage) -> QueryPage:
     return QueryPage(queries=[QuerySummary(**_summary(each)) for each in some], next=more)
 
 
-def show_query(call: Call, query_id: str) -> QueryShown:
+def show_query(call: HttpCall, query_id: str) -> QueryShown:
     """Show the state of a query that the caller has asked, and its result once it is finished."""
     record = own_query(call, query_id)
     if record is None:
@@ -224,7 +224,7 @@ def show_query(call: Call, query_id: str) -> QueryShown:
     )
 
 
-def cancel_query(call: Call, query_id: str) -> QueryAccepted:
+def cancel_query(call: HttpCall, query_id: str) -> QueryAccepted:
     """Cancel a query that the caller has asked, unless it has ended. Who administers all tables by
     an access rule can cancel those of others that have begun.
     """
@@ -237,7 +237,7 @@ def cancel_query(call: Call, query_id: str) -> QueryAccepted:
     return QueryAccepted(query_id=query_id, location=f"/queries/{query_id}")
 
 
-def read_result(call: Call, query_id: str, file: str) -> HttpResponse:
+def read_result(call: HttpCall, query_id: str, file: str) -> HttpResponse:
     """Return a file of a result; from a function only a small one: the others have links."""
     record = own_query(call, query_id)
     end = _end(call, record) if record is not None and record.is_finished else None
@@ -276,7 +276,7 @@ def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
     )
 
 
-def own_query(call: Call, query_id: str) -> JobRecord | None:
+def own_query(call: HttpCall, query_id: str) -> JobRecord | None:
     """Return the record of a query of the caller; None if nothing is recorded of it yet.
 
     Raises:
@@ -291,7 +291,7 @@ def own_query(call: Call, query_id: str) -> JobRecord | None:
     raise ProblemError(404, "you have no such query", hint="GET /queries lists yours")
 
 
-def _end(call: Call, record: JobRecord) -> QueryEnd:
+def _end(call: HttpCall, record: JobRecord) -> QueryEnd:
     """Return how a query ended, if the caller may still see what it returns.
 
     Raises:
@@ -305,7 +305,7 @@ def _end(call: Call, record: JobRecord) -> QueryEnd:
     return end
 
 
-def _file(call: Call, query_id: str, each: ResultFile) -> QueryFile:
+def _file(call: HttpCall, query_id: str, each: ResultFile) -> QueryFile:
     url = call.instance.links.download_url(query_prefix(query_id) + each.name, LINK_SECONDS)
     return QueryFile(
         url=url or f"/queries/{query_id}/files/{each.name}",
@@ -378,7 +378,7 @@ class Statement(Form, frozen=True, kw_only=True):
     spark: bool = False
 
 
-def query_table(call: Call, table: str, body: Question) -> HttpResponse:
+def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
     """Return rows of a table, sorted by its keys, in pages that are all of one version.
 
     With the header ``Prefer: respond-async``, and if a condition would read very much, all rows are
@@ -395,7 +395,7 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
     time_ms = before.time_ms if before else services.clock.now_ms()
 
     def ranges_of(table: Table) -> list[KeyRange]:
-        paging = Paging(VisibleTable.of(table, seen.permission), 0, time_ms, question, before)
+        paging = Pagination(VisibleTable.of(table, seen.permission), 0, time_ms, question, before)
         return selected_ranges(table, _selection(paging, body, _columns(paging, body), 1))
 
     try:
@@ -405,7 +405,7 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
             raise
         raise gone() from None
     seen = VisibleTable.of(current, seen.permission)
-    paging = Paging(seen, state.version, time_ms, question, before)
+    paging = Pagination(seen, state.version, time_ms, question, before)
     columns = _columns(paging, body)
     most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
     selection = _selection(paging, body, columns, most)
@@ -426,7 +426,7 @@ def query_table(call: Call, table: str, body: Question) -> HttpResponse:
     return rows_response(form, page, can_continue=True)
 
 
-def run_statement(call: Call, body: Statement) -> HttpResponse:
+def run_statement(call: HttpCall, body: Statement) -> HttpResponse:
     """Return the rows of a query in SQL, all at once; later, as files, if they are too many for an
     answer or take too long, for Spark, or with the header ``Prefer: respond-async``.
     """
@@ -441,7 +441,7 @@ def run_statement(call: Call, body: Statement) -> HttpResponse:
     return ask_later(call, message)
 
 
-def _statement_now(call: Call, body: Statement) -> HttpResponse:
+def _statement_now(call: HttpCall, body: Statement) -> HttpResponse:
     """Return the rows of a statement. Raises TooMuchError."""
     form = accepted_form(call.request.headers)
     clock = call.instance.services.clock
@@ -469,7 +469,7 @@ def _statement_now(call: Call, body: Statement) -> HttpResponse:
     return rows_response(form, page, can_continue=False)
 
 
-def _rows_later(call: Call, seen: VisibleTable, body: Question) -> HttpResponse:
+def _rows_later(call: HttpCall, seen: VisibleTable, body: Question) -> HttpResponse:
     """Ask for all rows by a message, once it is known to fit the table."""
     if body.columns == [] or EMPTY_RANGE in _ranges(KeyCodec(seen.schema), body):
         raise InvalidRequestError("no rows or columns are asked for")
@@ -500,13 +500,13 @@ def _as_of(body: Question) -> Any:
     return parse_as_of(body.as_of) if isinstance(body.as_of, str) else body.as_of
 
 
-def _columns(paging: Paging, body: Question) -> list[str]:
+def _columns(paging: Pagination, body: Question) -> list[str]:
     schema = paging.seen.schema
     names = [field.name for field in schema.fields] if body.columns is None else body.columns
     return list(dict.fromkeys(schema.field_named(name).name for name in names))
 
 
-def _selection(paging: Paging, body: Question, columns: Sequence[str], most: int) -> Selection:
+def _selection(paging: Pagination, body: Question, columns: Sequence[str], most: int) -> Selection:
     """Return the rows to read: those of the page, the keys by which it goes on, and one more."""
     schema = paging.seen.schema
     keys = [field.name for field in schema.keys if field.name not in columns]

@@ -17,7 +17,7 @@ from dormouse.errors import DormouseError
 from dormouse.features.http import queries, tables, upkeep
 from dormouse.features.http import queries as asked
 from dormouse.features.http import tables as changes
-from dormouse.features.http.calls import JSON, JSON_HEADERS, Call, NoQuery, Route, json_answer
+from dormouse.features.http.calls import JSON, JSON_HEADERS, HttpCall, NoQuery, Route, json_answer
 from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
 from dormouse.features.http.problems import PROBLEM_JSON, Problem, ProblemError, problem_of
 from dormouse.features.http.queries import RESPOND_LATER
@@ -245,7 +245,7 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
     if request.path == DOCUMENT and request.method in ("GET", "HEAD"):
         return HttpResponse(200, JSON_HEADERS, document(ROUTES))
     route, names = find_route(request)
-    call = Call(instance, request)
+    call = HttpCall(instance, request)
     if route.apart and instance.computing is not None:
         response = instance.computing.answer(request)
         if response.status == HTTPStatus.ACCEPTED and instance.folder is not None:

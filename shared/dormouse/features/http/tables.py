@@ -17,7 +17,7 @@ from dormouse.client.waiting import Status
 from dormouse.errors import InvalidRequestError
 from dormouse.features.access import check_instance, check_new_name, damaged_entries, visible_tables
 from dormouse.features.delete_rows import build_deletion
-from dormouse.features.http.calls import Call, Form, Page, Shown
+from dormouse.features.http.calls import Answer, Form, HttpCall, PageQuery
 from dormouse.features.http.problems import ProblemError
 from dormouse.features.tables import new_table_id
 from dormouse.key_codec import KeyCodec
@@ -46,7 +46,7 @@ from dormouse.tables.table import check_name, property_sources
 _Item = TypeVar("_Item")
 
 
-class Column(Shown, frozen=True, kw_only=True):
+class Column(Answer, frozen=True, kw_only=True):
     """A column. `role` is row key, sort key or value; `type` is in the short form of types."""
 
     name: str
@@ -54,7 +54,7 @@ class Column(Shown, frozen=True, kw_only=True):
     role: str
 
 
-class TableSummary(Shown, frozen=True, kw_only=True):
+class TableSummary(Answer, frozen=True, kw_only=True):
     """A table in a list. `created_ms` is milliseconds since 1970."""
 
     name: str
@@ -66,7 +66,7 @@ class TableSummary(Shown, frozen=True, kw_only=True):
     created_ms: int
 
 
-class TableList(Shown, frozen=True, kw_only=True):
+class TableList(Answer, frozen=True, kw_only=True):
     """Tables by name. `damaged` names those whose entries cannot be read."""
 
     tables: list[TableSummary]
@@ -79,14 +79,14 @@ class TableShown(TableSummary, frozen=True, kw_only=True):
     fields: list[Column]
 
 
-class Property(Shown, frozen=True, kw_only=True):
+class Property(Answer, frozen=True, kw_only=True):
     """The value of a property, and whether it is the table's, the instance's or the default."""
 
     value: int | str
     set_by: Literal["table", "instance", "default"]
 
 
-class Partition(Shown, frozen=True, kw_only=True):
+class Partition(Answer, frozen=True, kw_only=True):
     """A partition: the keys of `range`, written ``from..to``. `depth` counts those above it."""
 
     id: str
@@ -97,14 +97,14 @@ class Partition(Shown, frozen=True, kw_only=True):
     shards: int
 
 
-class PartitionPage(Shown, frozen=True, kw_only=True):
+class PartitionPage(Answer, frozen=True, kw_only=True):
     """Partitions in key order. With `next`, there are more: ask for those `after` it."""
 
     partitions: list[Partition]
     next: str = ""
 
 
-class Shard(Shown, frozen=True, kw_only=True):
+class Shard(Answer, frozen=True, kw_only=True):
     """A shard: `live_rows` of its `rows` count; `first` and `last` are its least and last key."""
 
     id: str
@@ -117,21 +117,21 @@ class Shard(Shown, frozen=True, kw_only=True):
     jobs: list[str]
 
 
-class ShardPage(Shown, frozen=True, kw_only=True):
+class ShardPage(Answer, frozen=True, kw_only=True):
     """Shards by their first key. With `next`, there are more: ask for those `after` it."""
 
     shards: list[Shard]
     next: str = ""
 
 
-class VersionPage(Shown, frozen=True, kw_only=True):
+class VersionPage(Answer, frozen=True, kw_only=True):
     """Versions, the newest first. With `next`, there are more: ask for those `after` it."""
 
     versions: list[Version]
     next: str = ""
 
 
-class PartsPage(Page, frozen=True, kw_only=True):
+class PartsPage(PageQuery, frozen=True, kw_only=True):
     """Which part of a list is wanted, of which version: its number, a tag, or an ISO 8601 time."""
 
     as_of: str = ""
@@ -143,26 +143,26 @@ class PartitionsPage(PartsPage, frozen=True, kw_only=True):
     all: bool = False
 
 
-def list_tables(call: Call) -> TableList:
+def list_tables(call: HttpCall) -> TableList:
     """List the tables that the caller may use, by name."""
     tables = visible_tables(call.services, call.principal)
     damaged = sorted(error.what for error in damaged_entries(call.services, call.principal))
     return TableList(tables=[TableSummary(**_summary(each)) for each in tables], damaged=damaged)
 
 
-def show_table(call: Call, table: str) -> TableShown:
+def show_table(call: HttpCall, table: str) -> TableShown:
     """Show a table and its columns."""
     visible = call.table(table).seen
     columns = [Column(name=n, type=t, role=r) for n, t, r in visible.schema.described()]
     return TableShown(**_summary(visible), fields=columns)
 
 
-def show_schema(call: Call, table: str) -> dict[str, Any]:
+def show_schema(call: HttpCall, table: str) -> dict[str, Any]:
     """Return the schema of a table, in the form in which a table is created."""
     return call.table(table).seen.schema.to_json()
 
 
-def show_properties(call: Call, table: str) -> dict[str, Property]:
+def show_properties(call: HttpCall, table: str) -> dict[str, Property]:
     """Return the properties of a table, and where the value of each comes from.
 
     Those that may name a column are left out for callers from whom columns are hidden.
@@ -178,18 +178,18 @@ def show_properties(call: Call, table: str) -> dict[str, Property]:
     }
 
 
-def show_status(call: Call, table: str) -> Status:
+def show_status(call: HttpCall, table: str) -> Status:
     """Return a table in numbers: rows, shards, partitions, and work that is pending."""
     return call.table(table).handle.status()
 
 
-def show_metrics(call: Call, table: str) -> dict[str, float]:
+def show_metrics(call: HttpCall, table: str) -> dict[str, float]:
     """Return the metrics that the table publishes every minute, as they are now."""
     metrics = call.table(table).handle.metrics()
     return {metric.title: value for metric, value in metrics.items()}
 
 
-def list_partitions(call: Call, table: str, query: PartitionsPage) -> PartitionPage:
+def list_partitions(call: HttpCall, table: str, query: PartitionsPage) -> PartitionPage:
     """List the leaf partitions of a table in key order, and split ones that still hold rows."""
     opened = call.table(table)
     opened.check_keys()
@@ -198,7 +198,7 @@ def list_partitions(call: Call, table: str, query: PartitionsPage) -> PartitionP
     return PartitionPage(partitions=[picked(Partition, each) for each in some], next=more)
 
 
-def list_shards(call: Call, table: str, query: PartsPage) -> ShardPage:
+def list_shards(call: HttpCall, table: str, query: PartsPage) -> ShardPage:
     """List the shards of a table that have rows which count, by their first key."""
     opened = call.table(table)
     opened.check_keys()
@@ -207,7 +207,7 @@ def list_shards(call: Call, table: str, query: PartsPage) -> ShardPage:
     return ShardPage(shards=[picked(Shard, each) for each in some], next=more)
 
 
-def list_versions(call: Call, table: str, query: Page) -> VersionPage:
+def list_versions(call: HttpCall, table: str, query: PageQuery) -> VersionPage:
     """List the versions of a table that can be read, the newest first, each with its tags."""
     versions = call.table(table).handle.versions()
     some, more = page_of(versions, query, lambda each: str(each.version))
@@ -215,7 +215,7 @@ def list_versions(call: Call, table: str, query: Page) -> VersionPage:
 
 
 def page_of(
-    items: Sequence[_Item], query: Page, name: Callable[[_Item], str]
+    items: Sequence[_Item], query: PageQuery, name: Callable[[_Item], str]
 ) -> tuple[Sequence[_Item], str]:
     """Return the part of a list that is asked for, and the name of its last item if more follow.
 
@@ -247,7 +247,7 @@ def _summary(visible: VisibleTable) -> dict[str, Any]:
     }
 
 
-_Struct = TypeVar("_Struct", bound=Shown)
+_Struct = TypeVar("_Struct", bound=Answer)
 
 
 def picked(kind: type[_Struct], item: object) -> _Struct:
@@ -264,7 +264,7 @@ def picked(kind: type[_Struct], item: object) -> _Struct:
 IDEMPOTENCY_KEY = "idempotency-key"
 
 
-class Accepted(Shown, frozen=True, kw_only=True):
+class Accepted(Answer, frozen=True, kw_only=True):
     """A request that is on its way; `location` is the path that shows what became of it. `remarks`
     say of columns of a sample what they were, where the type of the table does not show it.
     """
@@ -349,7 +349,7 @@ class Letters(Form, frozen=True, kw_only=True):
     ids: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
 
 
-def create_table(call: Call, body: NewTable) -> Accepted:
+def create_table(call: HttpCall, body: NewTable) -> Accepted:
     """Create a table, from a schema or from a sample of its rows."""
     name = check_name(body.name)
     check_new_name(call.services, call.principal, name)
@@ -363,7 +363,7 @@ def create_table(call: Call, body: NewTable) -> Accepted:
     return msgspec.structs.replace(accepted, remarks=remarks)
 
 
-def change_table(call: Call, table: str, body: TableChange) -> Accepted:
+def change_table(call: HttpCall, table: str, body: TableChange) -> Accepted:
     """Change a table: its columns, its properties, its name, or whether it is online."""
     table_id, key = _administered(call, table), _id(call)
     columns = body.add, body.drop, body.rename, body.units
@@ -394,19 +394,19 @@ def change_table(call: Call, table: str, body: TableChange) -> Accepted:
     return send(call.instance, request, table_id)
 
 
-def delete_table(call: Call, table: str, query: Deletion) -> Accepted:
+def delete_table(call: HttpCall, table: str, query: Deletion) -> Accepted:
     """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
     table_id = _administered(call, table)
     return send(call.instance, DeleteTable(_id(call), table, query.release_tags), table_id)
 
 
-def compact_table(call: Call, table: str, body: Compaction) -> Accepted:
+def compact_table(call: HttpCall, table: str, body: Compaction) -> Accepted:
     """Begin the compactions of a table that are due, or one of each leaf partition."""
     table_id = _administered(call, table)
     return send(call.instance, CompactTable(_id(call), table, body.all), table_id)
 
 
-def delete_rows(call: Call, table: str, body: RowDeletion) -> Accepted:
+def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> Accepted:
     """Hide rows of a table from all readers; what comes later is not affected."""
     opened = call.table(table, "write")
     selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
@@ -416,14 +416,14 @@ def delete_rows(call: Call, table: str, body: RowDeletion) -> Accepted:
     return send(call.instance, request, handle.table.id)
 
 
-def split_partitions(call: Call, table: str, body: Split) -> Accepted:
+def split_partitions(call: HttpCall, table: str, body: Split) -> Accepted:
     """Split the leaf partitions of a table that have too many rows, or one of them."""
     table_id = _administered(call, table)
     request = SplitPartitions(_id(call), table, body.partition, body.forced)
     return send(call.instance, request, table_id)
 
 
-def redrive_dead_letters(call: Call, queue: str, body: Letters) -> Accepted:
+def redrive_dead_letters(call: HttpCall, queue: str, body: Letters) -> Accepted:
     """Send dead letters back to their queue."""
     from dormouse.features.dead_letters import resolve_queue
 
@@ -439,7 +439,7 @@ def send(instance: Instance, request: AdminRequest, table_id: str) -> Accepted:
     return Accepted(request_id=request.request_id, location=location)
 
 
-def idempotency_key(call: Call) -> str:
+def idempotency_key(call: HttpCall) -> str:
     """Return the header of that name as the digits of a digest, which any path can have; empty if
     there is none.
 
@@ -456,17 +456,17 @@ def idempotency_key(call: Call) -> str:
     return digest_of_key(key)
 
 
-def _administered(call: Call, name: str) -> str:
+def _administered(call: HttpCall, name: str) -> str:
     """Return the id of a table that the caller may administer."""
     return call.table(name, "administer").handle.table.id
 
 
-def _id(call: Call) -> str:
+def _id(call: HttpCall) -> str:
     return idempotency_key(call) or call.instance.services.ids.new()
 
 
 def _schema(
-    call: Call, body: NewTable, properties: Mapping[str, object]
+    call: HttpCall, body: NewTable, properties: Mapping[str, object]
 ) -> tuple[Schema, list[str]]:
     """Return the schema of a new table, and what is to be said of its columns."""
     if (body.schema is None) == (body.sample is None):
@@ -483,7 +483,7 @@ def _schema(
 
 
 def _inferred(
-    call: Call, body: NewTable, sample: Sample, properties: Mapping[str, object]
+    call: HttpCall, body: NewTable, sample: Sample, properties: Mapping[str, object]
 ) -> tuple[Schema, list[str]]:
     from dormouse.client.inferring import infer_schema
 

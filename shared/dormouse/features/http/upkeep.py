@@ -30,11 +30,11 @@ from dormouse.features.batch_files import look_up_sources, refusal_of
 from dormouse.features.http.calls import (
     JSON,
     JSON_LINES,
-    Call,
+    Answer,
     Form,
+    HttpCall,
     OpenTable,
-    Page,
-    Shown,
+    PageQuery,
     check_body,
 )
 from dormouse.features.http.problems import ProblemError
@@ -54,7 +54,7 @@ _UNKNOWN = "nothing is recorded of it: it waits to be carried out, or was never 
 RequestState = Literal["waiting", "accepted", "finished", "failed", "refused"]
 
 
-class Job(Shown, frozen=True, kw_only=True):
+class Job(Answer, frozen=True, kw_only=True):
     """A job of a table, a request, or a file that waits or was refused. Times are milliseconds
     since 1970; 0 is unknown or not yet. `state` is waiting, accepted, assigned, running, finished,
     failed, refused or damaged.
@@ -75,28 +75,28 @@ class Job(Shown, frozen=True, kw_only=True):
     finished_ms: int
 
 
-class JobsPage(Page, frozen=True, kw_only=True):
+class JobsPage(PageQuery, frozen=True, kw_only=True):
     """Which jobs are wanted: of a kind, such as ingest, or in a state, such as running; or all."""
 
     kind: str = ""
     state: str = ""
 
 
-class JobPage(Shown, frozen=True, kw_only=True):
+class JobPage(Answer, frozen=True, kw_only=True):
     """Jobs, those that changed last first. With `next`, there are more: ask for those after it."""
 
     jobs: list[Job]
     next: str = ""
 
 
-class QueueList(Shown, frozen=True, kw_only=True):
+class QueueList(Answer, frozen=True, kw_only=True):
     """All queues, in the order of the flow. `note` says why ages are unknown, if they are."""
 
     queues: list[Queue]
     note: str
 
 
-class Letter(Shown, frozen=True, kw_only=True):
+class Letter(Answer, frozen=True, kw_only=True):
     """A message that failed for good, and why. `sent_ms` is milliseconds since 1970."""
 
     id: str
@@ -106,14 +106,14 @@ class Letter(Shown, frozen=True, kw_only=True):
     body: str
 
 
-class LetterPage(Shown, frozen=True, kw_only=True):
+class LetterPage(Answer, frozen=True, kw_only=True):
     """The dead letters of a queue, the oldest first."""
 
     dead_letters: list[Letter]
     next: str = ""
 
 
-class RequestShown(Shown, frozen=True, kw_only=True):
+class RequestShown(Answer, frozen=True, kw_only=True):
     """What became of a request. It waits until it is carried out, which takes a second or so; it
     also waits if there is none of that id. An accepted one has begun jobs, which go on.
     """
@@ -126,18 +126,18 @@ class RequestShown(Shown, frozen=True, kw_only=True):
     updated_ms: int = 0
 
 
-def list_jobs(call: Call, table: str, query: JobsPage) -> JobPage:
+def list_jobs(call: HttpCall, table: str, query: JobsPage) -> JobPage:
     """List the jobs of a table, its requests, and the files that wait or were refused."""
     return _jobs(call, table, query)
 
 
-def list_refused_files(call: Call, table: str, query: Page) -> JobPage:
+def list_refused_files(call: HttpCall, table: str, query: PageQuery) -> JobPage:
     """List the files that were refused for a table, each with the reason."""
     asked = JobsPage(limit=query.limit, after=query.after, kind="ingest", state="refused")
     return _jobs(call, table, asked)
 
 
-def list_other_jobs(call: Call, query: JobsPage) -> JobPage:
+def list_other_jobs(call: HttpCall, query: JobsPage) -> JobPage:
     """List the requests about no table, and the files that were dropped for none."""
     check_instance(call.services, call.principal, "read")
     records: Iterable[JobRecord] = call.instance.jobs()
@@ -146,14 +146,14 @@ def list_other_jobs(call: Call, query: JobsPage) -> JobPage:
     return _page_of_jobs(records, query)
 
 
-def list_queues(call: Call) -> QueueList:
+def list_queues(call: HttpCall) -> QueueList:
     """List the queues of the instance, with their messages and dead letters."""
     check_instance(call.services, call.principal, "read")
     states, note = call.instance.queue_states()
     return QueueList(queues=states, note=note)
 
 
-def list_dead_letters(call: Call, queue: str, query: Page) -> LetterPage:
+def list_dead_letters(call: HttpCall, queue: str, query: PageQuery) -> LetterPage:
     """List the dead letters of a queue, which stay where they are."""
     check_instance(call.services, call.principal, "administer")
     found = call.instance.dead_letters().show(queue)
@@ -161,7 +161,7 @@ def list_dead_letters(call: Call, queue: str, query: Page) -> LetterPage:
     return LetterPage(dead_letters=[picked(Letter, each) for each in some], next=more)
 
 
-def show_request(call: Call, request: str) -> RequestShown:
+def show_request(call: HttpCall, request: str) -> RequestShown:
     """Show what became of a request, by the path that was the answer to it."""
     table_id, dot, request_id = request.partition(".")
     found = _recorded(call.instance, table_id, request_id) if dot and request_id else None
@@ -184,7 +184,7 @@ def show_request(call: Call, request: str) -> RequestShown:
     )
 
 
-def _may_wait(call: Call, table_id: str, request_id: str) -> bool:
+def _may_wait(call: HttpCall, table_id: str, request_id: str) -> bool:
     """Return whether a request of which nothing is recorded may have been sent by this caller: ids
     have a form, and name a table that the request makes, or that the caller may administer.
     """
@@ -208,7 +208,7 @@ def _recorded(instance: Instance, table_id: str, request_id: str) -> JobRecord |
     return found or get(NO_TABLE, request_id)
 
 
-def _jobs(call: Call, table: str, query: JobsPage) -> JobPage:
+def _jobs(call: HttpCall, table: str, query: JobsPage) -> JobPage:
     """Return jobs of a table; reasons may name columns, and keys are in the names of partitions."""
     opened = call.table(table)
     records: Iterable[JobRecord] = jobs_of(
@@ -258,7 +258,7 @@ class NewFile(Form, frozen=True, kw_only=True):
     name: str
 
 
-class Upload(Shown, frozen=True, kw_only=True):
+class Upload(Answer, frozen=True, kw_only=True):
     """Where to PUT the content of a file, within `expires_seconds`; `location` is the path that
     shows what became of it. A `url` that begins with a slash is a path of this API.
     """
@@ -269,7 +269,7 @@ class Upload(Shown, frozen=True, kw_only=True):
     location: str
 
 
-class FileShown(Shown, frozen=True, kw_only=True):
+class FileShown(Answer, frozen=True, kw_only=True):
     """A file of a table: it waits until it is ingested, or refused for a reason."""
 
     name: str
@@ -279,7 +279,7 @@ class FileShown(Shown, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class RowsTaken(Shown, frozen=True, kw_only=True):
+class RowsTaken(Answer, frozen=True, kw_only=True):
     """Rows that are durable, and will be rows of the table; `location` shows when they are.
 
     If the table has rows of that Idempotency-Key already, `known` says so: then none are added. If
@@ -293,7 +293,7 @@ class RowsTaken(Shown, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-def begin_upload(call: Call, table: str, body: NewFile) -> Upload:
+def begin_upload(call: HttpCall, table: str, body: NewFile) -> Upload:
     """Return where to PUT the content of a file, which then becomes rows of the table."""
     handle = call.table(table, "write").handle
     key = _key(handle, body.name)
@@ -302,7 +302,7 @@ def begin_upload(call: Call, table: str, body: NewFile) -> Upload:
     return Upload(url=url, method="PUT", expires_seconds=UPLOAD_SECONDS, location=location)
 
 
-def put_file(call: Call, table: str, file: str) -> FileShown:
+def put_file(call: HttpCall, table: str, file: str) -> FileShown:
     """Drop a file, which becomes rows of the table: on AWS a small one; POST /tables/{table}/files
     names where a large one goes.
     """
@@ -313,7 +313,7 @@ def put_file(call: Call, table: str, file: str) -> FileShown:
     return _shown(opened, _drop(handle, key, body, once=False))
 
 
-def show_file(call: Call, table: str, file: str) -> FileShown:
+def show_file(call: HttpCall, table: str, file: str) -> FileShown:
     """Show whether a file that was dropped for a table is rows of it, or was refused, and why."""
     opened = _opened(call, table)
     handle, key = opened.handle, _key(opened.handle, file)
@@ -325,7 +325,7 @@ def show_file(call: Call, table: str, file: str) -> FileShown:
     return _shown(opened, found)
 
 
-def add_rows(call: Call, table: str) -> RowsTaken:
+def add_rows(call: HttpCall, table: str) -> RowsTaken:
     """Add rows, as a JSON array of objects or as JSON lines. They are durable before the answer.
 
     Sent again with one Idempotency-Key, the same body adds nothing; another body is refused, or,
@@ -363,7 +363,7 @@ def add_rows(call: Call, table: str) -> RowsTaken:
     )
 
 
-def _opened(call: Call, table: str) -> OpenTable:
+def _opened(call: HttpCall, table: str) -> OpenTable:
     """Return a table for a sender of files, or a reader of all of it: reasons may name columns."""
     try:
         return call.table(table, "write")

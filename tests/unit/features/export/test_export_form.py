@@ -8,8 +8,8 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.export import (
     EXPORT,
     FILES,
-    Export,
     ExportedFile,
+    ExportRequest,
     SkippedShard,
     TaskFiles,
 )
@@ -92,7 +92,7 @@ def test_an_export_and_its_files_are_stored_as_they_are() -> None:
     properties = properties_of({}, {"filters": "where(k > 0)"})
     read = ReadTable.of(Table("table id", "name", SCHEMA, properties), selection)
     assert (read.schema, read.selection) == (SCHEMA, selection)
-    export = Export("id", "to", read, cut="c", tasks=3)
+    export = ExportRequest("id", "to", read, cut="c", tasks=3)
     assert EXPORT.decode(EXPORT.encode(export, "x"), "x") == export
     assert export.read.table.properties.filters == "where(k > 0)"
     files = (ExportedFile("part-00000-000.parquet", 3, 400),)

@@ -7,7 +7,7 @@ import pytest
 from dormouse.errors import NotFoundError
 from dormouse.features import export as requesting
 from dormouse.features.administration import administer
-from dormouse.features.export import Export, TaskFiles
+from dormouse.features.export import ExportRequest, TaskFiles
 from dormouse.features.long_jobs import Parts
 from dormouse.features.pins import LONGEST_MS, REQUEST_MS
 from dormouse.messages.requests import CompactTable, ExportRows, TagVersion, UntagVersion
@@ -139,7 +139,7 @@ def test_two_deliveries_of_a_request_export_the_version_of_the_first(
 ) -> None:
     parts_of, versions = requesting.parts_of, []
 
-    def second_is_quicker(storage: Storage, export: Export) -> Parts[TaskFiles]:
+    def second_is_quicker(storage: Storage, export: ExportRequest) -> Parts[TaskFiles]:
         monkeypatch.setattr(requesting, "parts_of", parts_of)
         world.drop("letters/late.parquet", letters("q"))
         world.settle()

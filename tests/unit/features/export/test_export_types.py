@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.features.export import Manifest, load_manifest
+from dormouse.features.export import ExportManifest, load_manifest
 from dormouse.features.export_rows import export_rows
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange
@@ -26,7 +26,7 @@ from tests.unit.features.test_every_type import compacting, drop, fits, found, n
 from tests.unit.query.test_oracle import assert_same_rows
 
 
-def exported(world: World, table: Table, file_bytes: int, **asked: Any) -> Manifest:
+def exported(world: World, table: Table, file_bytes: int, **asked: Any) -> ExportManifest:
     world.export(table, to="out", **asked)
     while world.queue:
         message = world.queue.popleft().message
@@ -38,7 +38,7 @@ def exported(world: World, table: Table, file_bytes: int, **asked: Any) -> Manif
     return manifest
 
 
-def read(world: World, manifest: Manifest, schema: Schema) -> list[Row]:
+def read(world: World, manifest: ExportManifest, schema: Schema) -> list[Row]:
     folder = world.folder / "results" / "out"
     tables = [pq.read_table(folder / file.name) for file in manifest.files]
     whole = pa.concat_tables([arrow_schema(schema).empty_table(), *tables])

@@ -19,7 +19,7 @@ from dormouse.sql.conditions import parse_condition
 from dormouse.statements import running
 from dormouse.statements.limits import Limits
 from dormouse.statements.running import run_statement
-from dormouse.statements.tables import Opened, Tables
+from dormouse.statements.tables import Opened, SqlTables
 from tests.support.world import World
 from tests.unit.features.asking import asks, result
 from tests.unit.features.queries.random_statements import (
@@ -84,7 +84,7 @@ def whole(world: World, text: str, values: Mapping[str, object]) -> pa.Table:
         state = store.at(version=int(as_of)) if as_of else store.current()
         return VisibleTable.whole(table), state
 
-    tables = Tables(world.services, opened, world.clock.now_ms())
+    tables = SqlTables(world.services, opened, world.clock.now_ms())
     return run_statement(tables, text, values, world.folder / "scratch", Limits()).read_all()
 
 
