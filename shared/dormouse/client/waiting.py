@@ -275,6 +275,7 @@ class Polling:
             count = left()
             if watch is not None:
                 watch(count)
+            # Work moves between the queues that are counted, so one look may miss it.
             zeros = zeros + 1 if count == 0 else 0
             if zeros == looks:
                 return

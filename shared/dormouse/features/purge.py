@@ -153,6 +153,7 @@ def rewrite_jobs(
     free: dict[str, list[Shard]] = {}
     whole: dict[str, list[Shard]] = {}
     for shard, held in by_shard.items():
+        # Only a shard whose every row is free can be rewritten once for all its leaves.
         is_whole = not state.taken.get(shard) and all(each.job is None for each in held)
         for partition in _partitions_to_rewrite(state, shard, held):
             (whole if is_whole else free).setdefault(partition, []).append(state.shards[shard])
@@ -226,7 +227,7 @@ def _together(
     size_bytes = sum(shard.size_bytes for shard in joined)
     if len(joined) <= MAX_REWRITE_INPUTS and size_bytes <= JOINED_BYTES:
         return partition.id, joined
-    yield from parts
+    yield from parts  # together they are too many: nothing above can join them either
     return None
 
 

@@ -543,16 +543,17 @@ def _overlaps(
         runs = {run_of_shard(output)[0] for output in outputs}
         holders: dict[str, list[tuple[str, set[str]]]] = {}
         for output in outputs:
-            within = runs & _runs_in(by_id[output])
+            within = runs & _runs_in(by_id[output])  # of these runs, whose rows it can have
             for leaf in placed[output].live:
                 others = holders.setdefault(leaf, [])
-                other = next((other for other, runs in others if not runs & within), None)
+                other = next((other for other, common in others if not common & within), None)
                 if other is not None:
                     yield (
                         f"shards {other} and {output} both hold rows of shard {shard} in "
                         f"partition {leaf}"
                     )
                     break
+                # one shard of a run stands for all of them, whose rows differ
                 if all(run_of_shard(other)[0] != run_of_shard(output)[0] for other, _ in others):
                     others.append((output, within))
 

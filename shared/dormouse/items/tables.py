@@ -566,7 +566,7 @@ class Repair:
         body = good.text() if good else None
         if good_item and good_copy:
             return body
-        self.unread |= body is None
+        self.unread |= body is None  # a name that leads nowhere may be this one's, so it stays
         table = _table_in(key, body) if body is not None and key.owner.startswith(ID) else None
         names = (table.id, table.name) if table else (key.owner.removeprefix(ID),)
         if which and which not in names:
@@ -577,6 +577,8 @@ class Repair:
             what = f"the copy of {_described(key, table)}"
             self._write(what, put(copy_key(key), body, unchanged(copy)), Check(key, has(key, body)))
         else:
+            # A table that was deleted meanwhile must not come back: its copy went, or its
+            # tombstone was put.
             checks = [Check(copy_key(key), unchanged(copy))]
             if table is not None and not table.deleting:
                 checks.append(self.tombstones.none_of(table.id))

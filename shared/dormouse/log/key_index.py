@@ -285,6 +285,7 @@ def _blocks(
     for place, low in enumerate(lows):
         if rows >= most and low != lows[place - 1]:
             block = pa.concat_tables([rows_between(first, place), reaching]).combine_chunks()
+            # what ends above the cut is needed by readers of the next block, too
             goes_on: Any = pc.fill_null(pc.greater(block["high"], pa.scalar(low)), True)  # type: ignore[type-var]  # the stubs lose the type
             reaching = block.filter(goes_on)
             if len(reaching) > MOST_REACHING:
@@ -406,9 +407,11 @@ class KeyIndex:
         numbers: set[int] = set()
         for span in wanted:
             low, high = span.low, span.high
+            # A block begins at its fence: the last one at or below `low` is the first that counts.
             first = max(bisect_right(self._fences, low) - 1, 0)
             last = len(self) if high is None else bisect_left(self._fences, high)
             numbers.update(range(first, min(max(last, first + 1), len(self))))
+            # Rows of wide partitions may lie in shared blocks, which overlap others.
             for number, place in enumerate(self._shared, len(self)):
                 if (high is None or place.low <= high) and (
                     place.high is None or low <= place.high

@@ -112,16 +112,17 @@ class Log:
                 if page_now and delta_id in page_now.ids:
                     self._prepare_next(page_now)
                     return Placement(attempt, page_now, page_now.version_of(delta_id))
+                # A page that answers without the id never takes it, so no earlier attempt can land.
                 doubtful = doubtful and page_now is None
                 if page_now and _never_takes(page_now, delta_id):
                     return Placement(attempt, low_water_mark=page_now.low_water_mark)
                 page = self._writable_page(page, page_now, doubtful)
-                failures = 0
+                failures = 0  # the page was full, or is new: no reason to pause
             except OutcomeUnknownError as error:
                 if isinstance(error, _LostSightError):
                     raise
                 doubtful, failure, failures = True, error, failures + 1
-            except UnavailableError as error:
+            except UnavailableError as error:  # this attempt did nothing; an earlier one may have
                 failure, failures = error, failures + 1
                 if isinstance(error, ServiceRefusedError):
                     break
@@ -223,9 +224,8 @@ class Log:
         head = self.head() or Head(-1)
         target = number if page is None else max(number + 1, head.last_page)
         if target > head.last_page:
-            self.pages.open_page(
-                self.table_id, target, head.low_water_mark
-            )  # False: another was quicker
+            # False: another writer was quicker, whose page is as good
+            self.pages.open_page(self.table_id, target, head.low_water_mark)
         elif page is None and number < head.manifest.covered_pages:
             if doubtful:
                 raise _LostSightError(
@@ -256,6 +256,7 @@ class Log:
                 page = None
             if page and delta_id in page.ids:
                 return page
+            # on a page that could still take it, a request that was sent long ago may yet arrive
             if page is None or not (page.is_full or _never_takes(page, delta_id)):
                 raise OutcomeUnknownError(
                     f"a commit to {self.title} was not answered; it may yet land",

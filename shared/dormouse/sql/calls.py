@@ -87,7 +87,7 @@ def can_cast(found: FieldType, wanted: FieldType, *, may_fail: bool) -> bool:
     if found == wanted:
         return True
     if isinstance(wanted, DecimalType):
-        whole = wanted.precision - wanted.scale
+        whole = wanted.precision - wanted.scale  # the digits before the point
         if isinstance(found, DecimalType):
             widens = wanted.scale >= found.scale and whole >= found.precision - found.scale
             return may_fail or widens

@@ -77,6 +77,7 @@ def exact_ranges(condition: Condition, schema: Schema) -> list[KeyRange] | None:
     if not all(_is_range(term, fields) for term in _terms(condition.expression)):
         return None
     spans = [_of_column(condition.expression, field) for field in fields]
+    # Behind a range of one key, that of the next is no range of both, but one for each value.
     if any(_only_value(span) is None for of_field in spans[:-1] for span in of_field):
         return None
     return None if math.prod(map(len, spans)) > MAX_LIST else key_bounds(condition, schema)

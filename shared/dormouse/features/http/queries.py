@@ -403,12 +403,13 @@ def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
     except NotFoundError:
         if before is None:
             raise
-        raise gone() from None
+        raise gone() from None  # it was there when the first page was read
     seen = VisibleTable.of(current, seen.permission)
     paging = Pagination(seen, state.version, time_ms, question, before)
     columns = _columns(paging, body)
     most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
     selection = _selection(paging, body, columns, most)
+    # Only in place of a first page: who began to read pages gets pages.
     if body.where and before is None and _reads_much(current, state, selection):
         return _rows_later(call, seen, body)
     result = query_rows(services, current, state, selection)
