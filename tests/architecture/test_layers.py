@@ -52,7 +52,7 @@ LAYERS = [
     {"features.export"},
     {"features.export_rows"},
     {"features.queries"},
-    {"features.query_delivery", "features.query_plans"},
+    {"features.query_plans"},
     {"features.query_runs"},
     {"features.answer_query"},
     {"features.publish_iceberg"},

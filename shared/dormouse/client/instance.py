@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
     from dormouse.access import AccessRules, Permission, Verb
     from dormouse.client.computing import ComputingProcess
-    from dormouse.client.exporting_sql import ExportedStatement
+    from dormouse.client.exporting import ExportedStatement
     from dormouse.client.inferring import Like, Types
     from dormouse.client.ingesting import Ingested
     from dormouse.client.queries import AskedQuery
@@ -511,7 +511,7 @@ class Instance(Shown):
             AlreadyExistsError: there are objects below `to`.
             LimitExceededError: as `sql`; then there is no manifest.
         """
-        from dormouse.client.exporting_sql import export_result, exported, free_prefix
+        from dormouse.client.exporting import export_result, exported, free_prefix
 
         prefix, chosen = free_prefix(self.services, to, form)
         if spark is not None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client.exporting_sql import export_result, free_prefix
+from dormouse.client.exporting import export_result, free_prefix
 from dormouse.client.instance import Instance
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, LimitExceededError
 from dormouse.files.results import ResultFormat
