@@ -328,13 +328,13 @@ class VerifiedFiles:
         every = find_blocks(storage, table.id, slices, table.schema, cache, footers=True)
         found = needed_blocks(storage, cache, table, selected, condition, footers=True)
         numbers: dict[str, set[int]] = {}
-        for groups in found:
-            numbers.setdefault(groups.slice.shard.id, set()).update(groups.numbers)
+        for blocks in found:
+            numbers.setdefault(blocks.slice.shard.id, set()).update(blocks.numbers)
         needed = sum(map(len, numbers.values()))
         whole = [replace(g, numbers=g.index.blocks) for g in every]
-        if needed * LEAST_SHARE < sum(len(groups.numbers) for groups in whole):
+        if needed * LEAST_SHARE < sum(len(blocks.numbers) for blocks in whole):
             return None
-        if not all(_has_names(groups, table.schema.fields) for groups in whole):
+        if not all(_has_names(blocks, table.schema.fields) for blocks in whole):
             return None
         tables.reads.add((slice.shard.id for slice in slices), needed)
         used = frozenset(scan.columns)
