@@ -120,8 +120,8 @@ class ComputingProcess:
             headers=dict(request.headers),
             principal=request.principal,
         )
-        done = self._done(task, ANSWER_SECONDS)
-        return HttpResponse(done.status, done.headers, done.body, done.problem)
+        result = self._done(task, ANSWER_SECONDS)
+        return HttpResponse(result.status, result.headers, result.body, result.problem)
 
     def compute(self, query_id: str, task: int, seconds: float) -> None:
         """Answer a sub-query of a query over messages, which has so many seconds left, and save its
@@ -151,10 +151,10 @@ class ComputingProcess:
         try:
             if is_alone:
                 raise _EndedError
-            done = self._current().do(task, seconds)
+            result = self._current().do(task, seconds)
         except _EndedError:
-            done = self._again(task, seconds)
-        return self.result(done)
+            result = self._again(task, seconds)
+        return self.result(result)
 
     @staticmethod
     def result(done: Done) -> Done:
@@ -249,11 +249,11 @@ class _Running:
             own = self._connection()
             own.settimeout(seconds)
             send(own, task)
-            done = msgspec.msgpack.decode(receive(own), type=Done)
+            result = msgspec.msgpack.decode(receive(own), type=Done)
         except (OSError, EOFError, msgspec.DecodeError) as error:
             raise self._ended(0 if isinstance(error, TimeoutError) else DEATH_SECONDS) from error
         self._idle.append(own)
-        return done
+        return result
 
     def _connection(self) -> socket.socket:
         """Return a connection to the process that no other task uses."""
@@ -305,11 +305,11 @@ def receive(connection: socket.socket) -> bytearray:
 
 def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:
     body = bytearray(size_bytes)
-    left = memoryview(body)
-    while left:
-        if not (read := connection.recv_into(left)):
+    rest = memoryview(body)
+    while rest:
+        if not (size := connection.recv_into(rest)):
             raise EOFError
-        left = left[read:]
+        rest = rest[size:]
     return body
 
 

@@ -98,7 +98,7 @@ def partitions_of(
     A split partition comes before those that it was split into. With `everything`, all are listed.
     """
     codec = KeyCodec(schema)
-    found = [
+    rows = [
         TablePartition(
             partition.id,
             codec.range_to_assignments(partition.range),
@@ -114,32 +114,32 @@ def partitions_of(
     ]
     columns = ("id", "range", "is_leaf", "rows", "shards")
     return Listing(
-        found, "partitions", columns, lambda each: [getattr(each, name) for name in columns]
+        rows, "partitions", columns, lambda each: [getattr(each, name) for name in columns]
     )
 
 
 def shards_of(schema: Schema, state: TableState) -> Listing[TableShard]:
     """Return the shards with rows that count, by their first key and their id."""
     codec = KeyCodec(schema)
-    held = _references_by_shard(state)
-    shards = sorted((state.shards[each] for each in held), key=lambda s: (s.low, s.id))
-    found = [
+    references = _references_by_shard(state)
+    shards = sorted((state.shards[each] for each in references), key=lambda s: (s.low, s.id))
+    rows = [
         TableShard(
             shard.id,
             shard.rows,
-            sum(reference.rows for reference in held[shard.id]),
+            sum(reference.rows for reference in references[shard.id]),
             shard.size_bytes,
             codec.to_python(shard.min_key),
             codec.to_python(shard.max_key),
             codec.to_assignments(shard.min_key),
             codec.to_assignments(shard.max_key),
-            tuple(sorted(reference.partition for reference in held[shard.id])),
-            tuple(sorted({r.job for r in held[shard.id] if r.job is not None})),
+            tuple(sorted(reference.partition for reference in references[shard.id])),
+            tuple(sorted({r.job for r in references[shard.id] if r.job is not None})),
         )
         for shard in shards
     ]
     columns = ("id", "rows", "live_rows", "size_bytes", "first", "last")
-    return Listing(found, "shards", columns, lambda each: [getattr(each, name) for name in columns])
+    return Listing(rows, "shards", columns, lambda each: [getattr(each, name) for name in columns])
 
 
 def files_of(
@@ -148,7 +148,7 @@ def files_of(
     """Return the files of the shards with rows that count, in the order of `shards_of`."""
     storage.expose(data_prefix(table_id))
     root = storage.uri if "://" in storage.uri else Path(storage.uri).absolute().as_uri()
-    found = [
+    rows = [
         TableFile(
             f"{root}/{shard_path(table_id, shard.id)}",
             shard.id,
@@ -159,7 +159,7 @@ def files_of(
         for shard in shards_of(schema, state)
     ]
     columns = ("uri", "size_bytes", "rows", "live_rows")
-    return Listing(found, "files", columns, lambda each: [getattr(each, name) for name in columns])
+    return Listing(rows, "files", columns, lambda each: [getattr(each, name) for name in columns])
 
 
 def _in_key_order(state: TableState) -> Iterator[tuple[Partition, int]]:
@@ -173,10 +173,10 @@ def _in_key_order(state: TableState) -> Iterator[tuple[Partition, int]]:
 
 
 def _references_by_shard(state: TableState) -> dict[str, list[Reference]]:
-    held: defaultdict[str, list[Reference]] = defaultdict(list)
+    by_shard: defaultdict[str, list[Reference]] = defaultdict(list)
     for reference in state.all_references():
-        held[reference.shard].append(reference)
-    return held
+        by_shard[reference.shard].append(reference)
+    return by_shard
 
 
 # Files that wait: dropped for a table, and neither ingested nor refused yet.
@@ -193,10 +193,10 @@ def files_that_wait(services: Services, table: Table) -> tuple[SourceLookup, lis
     since_ms = max(services.clock.now_ms() - PENDING_FILES_MS, table.files_since_ms)
     dropped = list(services.sources.list(f"{table.name}/", since_ms=since_ms))
     # Looked up after the listing: a file ingested in between counts as ingested.
-    known = look_up_sources(services, table, dropped)
+    lookup = look_up_sources(services, table, dropped)
     # A file dropped before the table was created is recorded under no table.
-    fresh = known.fresh(dropped)
-    return known, [s for s in fresh if not refusal_of(services, s, table.id, NO_TABLE)]
+    fresh = lookup.fresh(dropped)
+    return lookup, [s for s in fresh if not refusal_of(services, s, table.id, NO_TABLE)]
 
 
 # A table's jobs, from the tracker and from the table's state.
@@ -218,15 +218,15 @@ def jobs_of(services: Services, table: Table, *, reads_requests: bool = True) ->
         for job, record in records.items()
         if (record.kind, record.state) == ("ingest", "refused")
     ]
-    known = look_up_source_ids(services, table, refused)
-    for job in known.ids:
+    lookup = look_up_source_ids(services, table, refused)
+    for job in lookup.ids:
         records[job] = replace(records[job], state="finished", reason=SINCE_INGESTED)
     for source in files_that_wait(services, table)[1]:
         # A file that was refused and dropped again waits.
         if source.id not in records or records[source.id].state == "refused":
             records[source.id] = _waiting(table, source)
-    shown = _without_jobs_of_refused(records)
-    assigned = (r for r in _assigned(table, known.state) if r.job_id not in records)
+    own = _without_jobs_of_refused(records)
+    assigned = (r for r in _assigned(table, lookup.state) if r.job_id not in records)
     folder = f"{table.name}/"
     before = (
         record
@@ -235,7 +235,7 @@ def jobs_of(services: Services, table: Table, *, reads_requests: bool = True) ->
         and record.subject.startswith(folder)
         and record.job_id not in records
     )
-    return listed_jobs([*shown, *assigned, *before])
+    return listed_jobs([*own, *assigned, *before])
 
 
 def _without_jobs_of_refused(records: Mapping[str, JobRecord]) -> list[JobRecord]:
@@ -266,7 +266,7 @@ def _waiting(table: Table, source: Source) -> JobRecord:
 
 def _assigned(table: Table, state: TableState) -> Iterator[JobRecord]:
     for job in state.jobs.values():
-        held = (state.reference(job.partition, shard) for shard in job.inputs)
+        references = (state.reference(job.partition, shard) for shard in job.inputs)
         yield JobRecord(
             table.id,
             job.id,
@@ -276,6 +276,6 @@ def _assigned(table: Table, state: TableState) -> Iterator[JobRecord]:
             updated_ms=job.assigned_ms,
             files=len(job.inputs),
             size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
-            rows_read=sum(reference.rows for reference in held if reference is not None),
+            rows_read=sum(reference.rows for reference in references if reference is not None),
             purge_id=job.purge_id or "",
         )

@@ -81,10 +81,10 @@ def infer_schema(
         path = Path(like)
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")
-        found = columns_of(path, properties)
-        names = {column.name for column in found.columns}
-        columns, of = (*found.columns, *infer_path_columns(path, names)), "the file"
-        sampled = None if found.is_whole else found.rows
+        sample = columns_of(path, properties)
+        names = {column.name for column in sample.columns}
+        columns, of = (*sample.columns, *infer_path_columns(path, names)), "the file"
+        sampled = None if sample.is_whole else sample.rows
     else:
         columns, of = tuple(frame_columns(like)), "the frame"
     return Inferred(choose_schema(columns, row_keys, sort_keys, types, of=of), columns, sampled)
@@ -197,10 +197,10 @@ class KeySample:
         if self._kept is None:
             return []
         width = len(self._schema.row_keys)
-        kept = self._thinned(self._kept).sort_by([(str(i), "ascending") for i in range(width)])
+        keys = self._thinned(self._kept).sort_by([(str(i), "ascending") for i in range(width)])
         return [
             row_key(batch, row, self._schema)
-            for batch in kept.to_batches()
+            for batch in keys.to_batches()
             for row in range(batch.num_rows)
         ]
 

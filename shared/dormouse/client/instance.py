@@ -359,8 +359,10 @@ class Instance(Shown):
             InvalidRequestError: an unknown property, a bad value, or one that a table cannot have.
                 Or, without `hide_rows`, they would hide rows, as `set_properties` has it.
         """
-        given = properties or {}
-        rules = {rule: str(given[rule]) for rule in ("filters", "aggregations") if given.get(rule)}
+        settings = properties or {}
+        rules = {
+            rule: str(settings[rule]) for rule in ("filters", "aggregations") if settings.get(rule)
+        }
         for table in self.tables() if rules and not hide_rows else ():
             own = table.table.own
             table.check_hidden({rule: text for rule, text in rules.items() if rule not in own})
@@ -454,8 +456,8 @@ class Instance(Shown):
                 raise InvalidRequestError(
                     "a remote query is asked by the sender of its message, so `who` cannot be given"
                 )
-            asked = self._ask(text, parameters, timeout_seconds, run, spark=spark)
-            return asked.answer(timeout_seconds)
+            query = self._ask(text, parameters, timeout_seconds, run, spark=spark)
+            return query.answer(timeout_seconds)
         limits = Limits(memory_bytes, timeout_seconds, read_bytes)
         return self._query(text, parameters, limits, principal)
 
@@ -517,11 +519,11 @@ class Instance(Shown):
         if spark is not None:
             if to:
                 raise InvalidRequestError("Spark writes below queries/: `to` has to be empty")
-            asked = self._ask(text, parameters, timeout_seconds, spark=spark, form=chosen.value)
-            return exported(asked.uri, text, asked.ended(timeout_seconds))
+            query = self._ask(text, parameters, timeout_seconds, spark=spark, form=chosen.value)
+            return exported(query.uri, text, query.ended(timeout_seconds))
         limits = Limits(memory_bytes, timeout_seconds, None)
-        found = self._query(text, parameters, limits)
-        return export_result(self.services, text, found, prefix, chosen)
+        result = self._query(text, parameters, limits)
+        return export_result(self.services, text, result, prefix, chosen)
 
     def _ask(
         self,
@@ -537,14 +539,14 @@ class Instance(Shown):
         from dormouse.messages.stages import AnswerQuery
 
         check_run(run)
-        asked = AnswerQuery(
+        message = AnswerQuery(
             query_id=self.services.ids.new(),
             sql=text,
             parameters=message_parameters(named_parameters(parameters)),
             format=form,
             spark=spark or UNSET,
         )
-        return ask(self.services, self.queues, self.polling, asked, timeout_seconds)
+        return ask(self.services, self.queues, self.polling, message, timeout_seconds)
 
     def queries(self) -> Listing[JobRecord]:
         """Return the records of queries over messages, the newest first; they live for a week."""
@@ -579,8 +581,8 @@ class Instance(Shown):
 
         handle = self.table(name)
         request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)
-        sent = [m.message for m in self._administer(request)]
-        sources = (source for m in sent if isinstance(m, IngestJob) for source in m.sources)
+        messages = [m.message for m in self._administer(request)]
+        sources = (source for m in messages if isinstance(m, IngestJob) for source in m.sources)
         return Ingested(handle, tuple(sources))
 
     def compact(
@@ -608,8 +610,8 @@ class Instance(Shown):
             InvalidRequestError: the partition is split already, or has too few rows.
         """
         request = SplitPartitions(self.services.ids.new(), name, partition, forced)
-        sent = (m.message for m in self._administer(request))
-        return sum(len(m.partitions) for m in sent if isinstance(m, PartitionSplits))
+        messages = (m.message for m in self._administer(request))
+        return sum(len(m.partitions) for m in messages if isinstance(m, PartitionSplits))
 
     def collect_garbage(self, name: str) -> int:
         """Delete the shards that nothing references and whose delay is over; return how many.

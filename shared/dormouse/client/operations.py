@@ -111,12 +111,12 @@ class DeadLetterQueues:
     def _summary(self, queue: str, dead: int) -> DeadSummary:
         from dormouse.features.dead_letters import list_letters
 
-        seen = list_letters(self.services, queue, SAMPLE)
-        reasons = Counter(letter.reason for letter in seen).most_common()
+        letters = list_letters(self.services, queue, SAMPLE)
+        reasons = Counter(letter.reason for letter in letters).most_common()
         return DeadSummary(
             queue,
-            max(dead, len(seen)),
-            min((letter.sent_ms for letter in seen), default=None),
+            max(dead, len(letters)),
+            min((letter.sent_ms for letter in letters), default=None),
             tuple(reason for reason, _ in reasons),
         )
 
@@ -126,20 +126,20 @@ def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[Que
     names = [*QUEUES, *map(dead_letter_queue, QUEUES)]
     counts, unknown = queues.counts(names), ""
     try:
-        known = ages.ages(QUEUES, now_ms)
+        seconds = ages.ages(QUEUES, now_ms)
     except UnavailableError as error:  # the counts are worth showing without them
-        known, unknown = {}, error.explanation
+        seconds, unknown = {}, error.explanation
     states = []
     for queue in QUEUES:
-        found, dead = counts[queue], counts[dead_letter_queue(queue)]
+        live, dead = counts[queue], counts[dead_letter_queue(queue)]
         states.append(
             Queue(
                 queue,
-                found.waiting,
-                found.in_flight,
-                found.delayed,
+                live.waiting,
+                live.in_flight,
+                live.delayed,
                 dead.waiting + dead.in_flight,
-                known.get(queue),
+                seconds.get(queue),
             )
         )
     return states, unknown
@@ -183,24 +183,24 @@ def spark_status(storage: Storage, applications: SparkApplications) -> SparkStat
         unknown = error.explanation
     packages = _packages(storage)
     fitting = [each for each in packages if each.library == library_version()]
-    if found := (fitting or packages)[-1:]:
-        verdict: PackageVerdict = "fits" if fitting else "other version"
-        version, library = found[0].version, found[0].library
-        return SparkStatus(application, state, unknown, verdict, version, library)
-    return SparkStatus(application, state, unknown, "missing")
+    best = next(reversed(fitting or packages), None)
+    if best is None:
+        return SparkStatus(application, state, unknown, "missing")
+    verdict: PackageVerdict = "fits" if fitting else "other version"
+    return SparkStatus(application, state, unknown, verdict, best.version, best.library)
 
 
 def _packages(storage: Storage) -> list[SparkPackage]:
     """Return the complete packages in the data bucket, the oldest first."""
     from dormouse.features.spark import DESCRIPTION, decode_package
 
-    listed = list(storage.list(f"{SPARK_CODE}/"))
-    sizes = {stored.path: stored.size_bytes for stored in listed}
-    described = [stored for stored in listed if stored.path.endswith(f"/{DESCRIPTION}")]
+    objects = list(storage.list(f"{SPARK_CODE}/"))
+    sizes = {item.path: item.size_bytes for item in objects}
+    described = [item for item in objects if item.path.endswith(f"/{DESCRIPTION}")]
     packages = []
-    for stored in sorted(described, key=lambda stored: stored.modified_ms):
-        package = decode_package(storage.get(stored.path), stored.path)
-        folder = stored.path.removesuffix(DESCRIPTION)
+    for item in sorted(described, key=lambda item: item.modified_ms):
+        package = decode_package(storage.get(item.path), item.path)
+        folder = item.path.removesuffix(DESCRIPTION)
         if all(sizes.get(folder + name) == size for name, size in package.files.items()):
             packages.append(package)
     return packages

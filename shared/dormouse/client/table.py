@@ -163,14 +163,14 @@ class TableHandle(Shown):
         from dormouse.query.selection import selected_ranges
 
         now_ms = self.services.clock.now_ms()
-        wanted = ranges, exact, where, columns, limit
+        ask = ranges, exact, where, columns, limit
         table, state = read_as_of(
             self.services,
             self.current(),
             as_of,
-            ranges_of=lambda known: selected_ranges(known, self._select(known, 0, now_ms, *wanted)),
+            ranges_of=lambda known: selected_ranges(known, self._select(known, 0, now_ms, *ask)),
         )
-        selection = self._select(table, state.version, now_ms, *wanted)
+        selection = self._select(table, state.version, now_ms, *ask)
         return query_rows(self.services, table, state, selection).for_programs()
 
     def count(
@@ -191,8 +191,8 @@ class TableHandle(Shown):
             InvalidRequestError: they are no rules for rows of this schema.
         """
         table = self.current()
-        given = {"filters": filters, "aggregations": aggregations}
-        rules = {name: text for name, text in given.items() if text is not None}
+        texts = {"filters": filters, "aggregations": aggregations}
+        rules = {name: text for name, text in texts.items() if text is not None}
         return self._count(replace(table, properties=structs.replace(table.properties, **rules)))
 
     def check_hidden(self, rules: Mapping[str, str]) -> None:
@@ -232,9 +232,9 @@ class TableHandle(Shown):
 
         services = self.services
         # Parquet has all types of tables, and checksums
-        asked = AnswerQuery(query_id=services.ids.new(), table=self.name, selection=selection)
-        found = ask(services, self.queues, self.polling, asked, timeout_seconds)
-        return found.answer(timeout_seconds).for_programs()
+        message = AnswerQuery(query_id=services.ids.new(), table=self.name, selection=selection)
+        query = ask(services, self.queues, self.polling, message, timeout_seconds)
+        return query.answer(timeout_seconds).for_programs()
 
     def _select(
         self,
@@ -377,12 +377,12 @@ class TableHandle(Shown):
                 at_once=at_once,
                 watch=watch,
             )
-        given = paths_of(what)
+        places = paths_of(what)
         if idempotency_key is not None:
             raise InvalidRequestError(
                 "files need no idempotency key: a file of one name and content is ingested once"
             )
-        with local_copies(given, handle.services.scratch) as paths:
+        with local_copies(places, handle.services.scratch) as paths:
             files = files_to_drop(handle.name, paths)
             if name is not None:
                 if len(files) != 1:
@@ -529,9 +529,9 @@ class TableHandle(Shown):
         """Yield how messages name the table's own pending work: its files and jobs."""
         from dormouse.client.contents import files_that_wait
 
-        known, files = files_that_wait(self.services, self.current())
+        lookup, files = files_that_wait(self.services, self.current())
         yield from source_names(files)
-        yield from ((job_id,) for job_id in known.state.jobs)
+        yield from ((job_id,) for job_id in lookup.state.jobs)
 
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
@@ -539,10 +539,10 @@ class TableHandle(Shown):
         from dormouse.features.kinds import list_jobs
         from dormouse.stored.paths import spark_prefix
 
-        known, files = files_that_wait(self.services, table)
-        left = len(known.state.jobs) + len(files)
+        lookup, files = files_that_wait(self.services, table)
+        count = len(lookup.state.jobs) + len(files)
         incomplete, _ = list_jobs(self.services.storage, spark_prefix(self.table.id))
-        return left or len(incomplete), len(files)
+        return count or len(incomplete), len(files)
 
     def versions(self) -> Listing[Version]:
         """Return the versions that can be read, the newest first, each with its tags.

@@ -67,15 +67,15 @@ def versions_of(services: Services, table: Table) -> Listing[Version]:
     names: dict[int, tuple[str, ...]] = {}
     for pin in pins:
         names[pin.version] = (*names.get(pin.version, ()), pin.owner.name)
-    found = {
+    by_number = {
         p.version: Version(p.version, p.time_ms, p.rows, (), (), names[p.version]) for p in pins
     }
-    for kept in services.store(table).history():
-        tagged = names.get(kept.version, ())
-        found[kept.version] = Version(
-            kept.version, kept.time_ms, kept.rows, kept.changes, kept.jobs, tagged
+    for record in services.store(table).history():
+        tagged = names.get(record.version, ())
+        by_number[record.version] = Version(
+            record.version, record.time_ms, record.rows, record.changes, record.jobs, tagged
         )
-    versions = sorted(found.values(), key=lambda version: version.version, reverse=True)
+    versions = sorted(by_number.values(), key=lambda version: version.version, reverse=True)
     columns = ("version", "time", "changes", "rows", "job", "tags")
     return Listing(versions, "versions", columns, _version_row)
 
@@ -83,9 +83,9 @@ def versions_of(services: Services, table: Table) -> Listing[Version]:
 def tags_of(services: Services, table: Table) -> Listing[Tag]:
     """Return the tags of a table, by version."""
     columns = ("tag", "version", "time", "rows")
-    found = map(tag_of, tags.tags_of(services, table))
+    rows = map(tag_of, tags.tags_of(services, table))
     return Listing(
-        found, "tags", columns, lambda each: (each.tag, each.version, _time(each), each.rows)
+        rows, "tags", columns, lambda each: (each.tag, each.version, _time(each), each.rows)
     )
 
 
@@ -150,13 +150,13 @@ def open_table(
     """Open a table for a caller of this process; by default, for the process itself."""
     version = parse_as_of(as_of) if as_of else None
     if principal is not None:
-        seen = allowed_table(services, principal, name, "read")
-        table, state = read_as_of(services, seen.table, version)
-        return VisibleTable.of(table, seen.permission), state
-    found = services.tables.named(name)
-    if found is None or found.deleting:
+        visible = allowed_table(services, principal, name, "read")
+        table, state = read_as_of(services, visible.table, version)
+        return VisibleTable.of(table, visible.permission), state
+    entry = services.tables.named(name)
+    if entry is None or entry.deleting:
         raise table_not_found(name, services.tables.list_readable()[0])
-    table, state = read_as_of(services, found, version)
+    table, state = read_as_of(services, entry, version)
     return VisibleTable.whole(table), state
 
 

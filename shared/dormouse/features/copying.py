@@ -91,11 +91,11 @@ class Copying:
             DamagedShardError: a shard of the source is damaged.
         """
         there = self._sizes()
-        missing = [one for one in shards if there.get(self._path(one)) != one.size_bytes]
-        done = len(shards) - len(missing)
+        rest = [one for one in shards if there.get(self._path(one)) != one.size_bytes]
+        there_before = len(shards) - len(rest)
         pool = ThreadPoolExecutor(THREADS)
         try:
-            for count, _ in enumerate(pool.map(self._copy_shard, missing), start=done + 1):
+            for count, _ in enumerate(pool.map(self._copy_shard, rest), start=there_before + 1):
                 if watch is not None:
                     watch(count, len(shards))
         finally:
@@ -103,7 +103,7 @@ class Copying:
         there = self._sizes()
         if any(there.get(self._path(one)) != one.size_bytes for one in shards):
             raise InvariantError(f"shards are missing below {data_prefix(self.table_id)}")
-        return len(missing)
+        return len(rest)
 
     def copy_segments(self, segments: Iterable[SourceSegment]) -> tuple[SourceSegment, ...]:
         """Copy segments of sources; return them as the copy's state names them.
@@ -116,9 +116,9 @@ class Copying:
         for segment in segments:
             _, cover, ids = read_segment(self.source.storage, self.table.id, segment.id)
             there = replace(cover, table_id=self.table_id)
-            named, body = encode_sources(segment.id, there, [ids])
+            copy, body = encode_sources(segment.id, there, [ids])
             self.target.storage.put(sources_path(self.table_id, segment.id), body)
-            copied.append(named)
+            copied.append(copy)
         return tuple(copied)
 
     def copy_run_markers(self, plan: RebuildPlan) -> None:
@@ -152,8 +152,8 @@ class Copying:
         return shard_path(self.table_id, shard.id)
 
     def _sizes(self) -> dict[str, int]:
-        listed = self.target.storage.list(data_prefix(self.table_id))
-        return {stored.path: stored.size_bytes for stored in listed}
+        objects = self.target.storage.list(data_prefix(self.table_id))
+        return {item.path: item.size_bytes for item in objects}
 
 
 def _is_complete(marker: RunMarker, plan: RebuildPlan, live: Mapping[str, Sequence[str]]) -> bool:
@@ -188,13 +188,13 @@ def plan_copy(state: TableState) -> RebuildPlan:
         )
     for job in sorted(state.jobs):
         state, _ = apply(state, Entry(ReleaseJob(job), state.time_ms, state.generation))
-    held: dict[str, dict[str, Reference]] = {}
+    places: dict[str, dict[str, Reference]] = {}
     for reference in state.all_references():
-        held.setdefault(reference.shard, {})[reference.partition] = reference
+        places.setdefault(reference.shard, {})[reference.partition] = reference
     tree = state.partitions
     return RebuildPlan(
         tree,
-        tuple(_placed(tree, state.shards[shard], held[shard]) for shard in sorted(held)),
+        tuple(_placed(tree, state.shards[shard], places[shard]) for shard in sorted(places)),
         tuple(sorted(state.sources)),
         (),
         state.key_types,
@@ -204,7 +204,7 @@ def plan_copy(state: TableState) -> RebuildPlan:
     )
 
 
-def _placed(tree: PartitionTree, shard: Shard, held: Mapping[str, Reference]) -> PlacedShard:
+def _placed(tree: PartitionTree, shard: Shard, references: Mapping[str, Reference]) -> PlacedShard:
     span = KeyRange(shard.min_key, prefix_successor(shard.max_key))
     leaves = [
         leaf.id
@@ -212,15 +212,15 @@ def _placed(tree: PartitionTree, shard: Shard, held: Mapping[str, Reference]) ->
         if leaf.range.overlaps_span(shard.low, shard.high)
     ]
     # A leaf of which the writer counted no rows has no reference, and had none before.
-    if all(one.exact for one in held.values()) and _rows(held) == shard.rows:
-        counted = tuple((leaf, held[leaf].rows) for leaf in leaves if leaf in held)
+    if all(one.exact for one in references.values()) and _rows(references) == shard.rows:
+        counted = tuple((leaf, references[leaf].rows) for leaf in leaves if leaf in references)
         return PlacedShard(shard, tuple(leaf for leaf, _ in counted), (), counted)
-    merged = tuple(leaf for leaf in leaves if leaf not in held)
-    return PlacedShard(shard, tuple(leaf for leaf in leaves if leaf in held), merged)
+    merged = tuple(leaf for leaf in leaves if leaf not in references)
+    return PlacedShard(shard, tuple(leaf for leaf in leaves if leaf in references), merged)
 
 
-def _rows(held: Mapping[str, Reference]) -> int:
-    return sum(reference.rows for reference in held.values())
+def _rows(references: Mapping[str, Reference]) -> int:
+    return sum(reference.rows for reference in references.values())
 
 
 ATTEMPTS = 20
