@@ -49,8 +49,8 @@ def resolve_queue(name: str) -> str:
     """
     queue = name.removesuffix(dead_letter_queue(""))
     if queue not in QUEUES:
-        known = f"there are {', '.join(QUEUES)}"
-        raise NotFoundError(f"there is no queue {name!r}", hint=did_you_mean(name, QUEUES, known))
+        hint = f"there are {', '.join(QUEUES)}"
+        raise NotFoundError(f"there is no queue {name!r}", hint=did_you_mean(name, QUEUES, hint))
     return queue
 
 
@@ -60,9 +60,9 @@ def list_letters(services: Services, queue: str, most: int = MAX_LETTERS) -> lis
     A dead letter without a reason of its own gets the reason of its job's record, if there is one.
     While this call reads them, they are invisible to others for an instant.
     """
-    taken = services.dead_letters.receive(queue, most)
-    services.dead_letters.release(queue, taken)
-    explained = [replace(each, reason=_reason(services, each)) for each in taken]
+    letters = services.dead_letters.receive(queue, most)
+    services.dead_letters.release(queue, letters)
+    explained = [replace(each, reason=_reason(services, each)) for each in letters]
     return sorted(explained, key=lambda letter: (letter.sent_ms, letter.id))
 
 
@@ -74,19 +74,19 @@ def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
         UnavailableError: the queues do not answer; dead letters that were not deleted remain.
     """
     letters = _receive(services, queue, ids)
-    result, left = Redriven(), list(letters)
+    result, rest = Redriven(), list(letters)
     try:
         for start in range(0, len(letters), BATCH_LETTERS):
             some = letters[start : start + BATCH_LETTERS]
-            done = _redrive_some(services, queue, some)
+            outcome = _redrive_some(services, queue, some)
             result = Redriven(
-                result.sent + done.sent,
-                result.undeleted + done.undeleted,
-                result.unsent + done.unsent,
+                result.sent + outcome.sent,
+                result.undeleted + outcome.undeleted,
+                result.unsent + outcome.unsent,
             )
-            left = [letter for letter in left if letter.id not in done.sent]
+            rest = [letter for letter in rest if letter.id not in outcome.sent]
     finally:
-        services.dead_letters.release(queue, left)
+        services.dead_letters.release(queue, rest)
     return result
 
 
@@ -98,30 +98,30 @@ def discard(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
         UnavailableError: the queues do not answer; dead letters that were not deleted remain.
     """
     letters = _receive(services, queue, ids)
-    left = list(letters)
+    rest = list(letters)
     try:
-        left = services.dead_letters.delete(queue, letters)
+        rest = services.dead_letters.delete(queue, letters)
     finally:
-        services.dead_letters.release(queue, left)
-    kept = {letter.id for letter in left}
-    gone = tuple(letter.id for letter in letters if letter.id not in kept)
-    return Redriven(sent=gone, unsent=tuple(sorted(kept)))
+        services.dead_letters.release(queue, rest)
+    rest_ids = {letter.id for letter in rest}
+    gone = tuple(letter.id for letter in letters if letter.id not in rest_ids)
+    return Redriven(sent=gone, unsent=tuple(sorted(rest_ids)))
 
 
 def _receive(services: Services, queue: str, ids: Collection[str]) -> list[DeadLetter]:
     """Receive the dead letters with `ids`, or all; the others are made visible again at once."""
-    taken = services.dead_letters.receive(queue, MAX_LETTERS)
+    letters = services.dead_letters.receive(queue, MAX_LETTERS)
     if not ids:
-        return taken
-    meant = [letter for letter in taken if letter.id in ids]
+        return letters
+    meant = [letter for letter in letters if letter.id in ids]
     missing = sorted({*ids} - {letter.id for letter in meant})
     if missing:
-        services.dead_letters.release(queue, taken)
+        services.dead_letters.release(queue, letters)
         raise NotFoundError(
             f"there is no dead letter {', '.join(missing)} of queue {queue!r}",
             hint="list them; another process may have received them just now",
         )
-    services.dead_letters.release(queue, [each for each in taken if each.id not in ids])
+    services.dead_letters.release(queue, [each for each in letters if each.id not in ids])
     return meant
 
 
@@ -135,11 +135,11 @@ def _redrive_some(services: Services, queue: str, letters: Sequence[DeadLetter])
     finally:  # even if the deletion fails, they must not be sent again
         for letter in undeleted:
             _record_sent(services, queue, letter)
-    left = {letter.id for letter in undeleted}
+    rest_ids = {letter.id for letter in undeleted}
     unsent = {letter.id for letter in letters} - {letter.id for letter in landed}
     return Redriven(
-        tuple(letter.id for letter in landed if letter.id not in left),
-        tuple(sorted(left)),
+        tuple(letter.id for letter in landed if letter.id not in rest_ids),
+        tuple(sorted(rest_ids)),
         tuple(sorted(unsent)),
     )
 
@@ -149,9 +149,9 @@ def _was_sent(services: Services, letter: DeadLetter) -> bool:
 
 
 def _record_sent(services: Services, queue: str, letter: DeadLetter) -> None:
-    sent = Finished("sent back, but still among the dead letters", subject=queue)
+    event = Finished("sent back, but still among the dead letters", subject=queue)
     services.tracker.record(
-        TrackedRequest(NO_TABLE, f"{KIND}-{letter.id}", KIND), sent, services.clock.now_ms()
+        TrackedRequest(NO_TABLE, f"{KIND}-{letter.id}", KIND), event, services.clock.now_ms()
     )
 
 
@@ -191,8 +191,8 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
             return services.tracker.get(table_id, request_id)
         case {"request_id": str(request_id), "name": str(name)}:
             table = services.tables.named(name) if can_be_name(name) else None
-            known = services.tracker.get(table.id, request_id) if table is not None else None
-            return known or services.tracker.get(NO_TABLE, request_id)
+            record = services.tracker.get(table.id, request_id) if table is not None else None
+            return record or services.tracker.get(NO_TABLE, request_id)
         case {"request_id": str(request_id)}:
             return services.tracker.get(NO_TABLE, request_id)
     return None
@@ -208,7 +208,7 @@ def redrive_dead_letters(services: Services, request: Redrive) -> RequestResult:
         NotFoundError: there is no such queue, or no such dead letter.
         UnavailableError: some could not be sent or deleted; retry the request.
     """
-    done = redrive(services, resolve_queue(request.queue), request.ids)
-    if left := len(done.unsent) + len(done.undeleted):
-        raise UnavailableError(f"{left} dead letters of queue {request.queue!r} are still there")
-    return RequestResult(counts=Counts(messages=len(done.sent)))
+    outcome = redrive(services, resolve_queue(request.queue), request.ids)
+    if rest := len(outcome.unsent) + len(outcome.undeleted):
+        raise UnavailableError(f"{rest} dead letters of queue {request.queue!r} are still there")
+    return RequestResult(counts=Counts(messages=len(outcome.sent)))

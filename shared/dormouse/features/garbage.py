@@ -80,14 +80,14 @@ def unpinned(store: StateStore, state: TableState, shards: Iterable[str]) -> lis
     Raises:
         CorruptDataError: a pin is damaged, or the snapshot of one is.
     """
-    left = list(shards)
-    if left:
+    rest = list(shards)
+    if rest:
         for pinned in store.pins.states():
-            left = [shard for shard in left if not pinned.reference_counts.get(shard, 0)]
-    if left:
+            rest = [shard for shard in rest if not pinned.reference_counts.get(shard, 0)]
+    if rest:
         now = store.current()
-        left = [shard for shard in left if _is_as_chosen(shard, state, now)]
-    return left
+        rest = [shard for shard in rest if _is_as_chosen(shard, state, now)]
+    return rest
 
 
 def _is_as_chosen(shard: str, chosen: TableState, now: TableState) -> bool:
@@ -123,10 +123,10 @@ def is_following(services: Services, table: Table, state: TableState) -> bool:
     if record is None:
         return True
     oldest_ms = services.clock.now_ms() - table.properties.gc_delay_seconds * 1000
-    found = record.found_at(oldest_ms)
-    return found is not None and (
-        not found.metadata
-        or (found.state_id, found.generation) == (table.state_id, state.generation)
+    checkpoint = record.found_at(oldest_ms)
+    return checkpoint is not None and (
+        not checkpoint.metadata
+        or (checkpoint.state_id, checkpoint.generation) == (table.state_id, state.generation)
     )
 
 
@@ -144,9 +144,9 @@ def orphans(state: TableState, modified_ms: Mapping[str, int], oldest_ms: int) -
             runs.setdefault(run, []).append(shard)
     return [
         shard
-        for found in runs.values()
-        if max(modified_ms[shard] for shard in found) <= oldest_ms
-        for shard in found
+        for shards in runs.values()
+        if max(modified_ms[shard] for shard in shards) <= oldest_ms
+        for shard in shards
     ]
 
 
@@ -194,9 +194,9 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
     if not waiting and not held:
         return []
     seconds = [waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting]
-    left = MAX_DELAY_SECONDS if held else max(seconds)
+    seconds_left = MAX_DELAY_SECONDS if held else max(seconds)
     again = GarbageCandidates(table.id, state.generation, (*waiting, *held))
-    return [OutboundMessage("gc-candidates", again, min(left, MAX_DELAY_SECONDS))]
+    return [OutboundMessage("gc-candidates", again, min(seconds_left, MAX_DELAY_SECONDS))]
 
 
 def garbage_job_id(shards: Sequence[str]) -> str:

@@ -45,19 +45,19 @@ def segments_to_merge(counts: Sequence[int], fresh: int) -> int:
     - ``[4096] * 9``, 4096 → 9: one segment of 40,960 sources, of the next level.
     - ``[40960] * 9 + [4096] * 9``, 4096 → 18: the merged segment is the tenth of its own level.
     """
-    left, size = list(counts), fresh
+    rest, size = list(counts), fresh
     while True:
         level = _level(size)
-        smaller, alike = _up_to(level - 1, left), _up_to(level, left)
-        taken = alike if alike - smaller >= SEGMENT_FANOUT - 1 else smaller
+        smaller, alike = _up_to(level - 1, rest), _up_to(level, rest)
+        count = alike if alike - smaller >= SEGMENT_FANOUT - 1 else smaller
         if (
-            not taken
+            not count
             or size >= MAX_SEGMENT_SOURCES
-            or size + sum(left[-taken:]) > 2 * MAX_SEGMENT_SOURCES
+            or size + sum(rest[-count:]) > 2 * MAX_SEGMENT_SOURCES
         ):
-            return len(counts) - len(left)
-        size += sum(left[-taken:])
-        del left[-taken:]
+            return len(counts) - len(rest)
+        size += sum(rest[-count:])
+        del rest[-count:]
 
 
 def complete_chain(found: Iterable[SourceSegment]) -> tuple[list[SourceSegment], list[str]]:

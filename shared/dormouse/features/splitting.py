@@ -115,8 +115,8 @@ def _plan(
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
     largest = [state.shards[reference.shard] for reference in references[:MAX_FOOTERS]]
     with tracked(services, _tracked_job(table, partition), Started(subject=partition)):
-        read = read_footers(services.storage, table.id, largest)
-        footers: dict[str, KeyRanks] = {shard.id: footer for shard, footer in read}
+        pairs = read_footers(services.storage, table.id, largest)
+        footers: dict[str, KeyRanks] = {shard.id: footer for shard, footer in pairs}
     plan = plan_split(state.partitions.get(partition).range, footers)
     if plan is None:
         return "not split: all its rows share one key"
@@ -190,8 +190,8 @@ def plan_extension(
     return tuple(splits)
 
 
-def _put(fullest: list[_Leaf], leaf: Partition, known: KeyHistogram, least: int) -> None:
-    inside = known.within(leaf.range)
+def _put(fullest: list[_Leaf], leaf: Partition, histogram: KeyHistogram, least: int) -> None:
+    inside = histogram.within(leaf.range)
     if inside.rows >= least:
         heappush(fullest, (-inside.rows, leaf.range.low, leaf.id, inside))
 
@@ -236,16 +236,16 @@ class SplitWork(StoredWork, frozen=True, tag="split"):
             return JobOutcome(self.kind, job_id, counts=Counts(finished=1, partitions=1))
         if check.state.rows_in(partition) < fewest_rows(check.table.properties, forced=self.forced):
             return JobOutcome(self.kind, job_id, "failed", "not split: it has too few rows by now")
-        known = check.record(job_id)
+        last = check.record(job_id)
         if (
-            known is not None
-            and known.state == "finished"
-            and known.reason not in ("", OUTCOME_UNKNOWN)
+            last is not None
+            and last.state == "finished"
+            and last.reason not in ("", OUTCOME_UNKNOWN)
         ):
-            rests = not self.forced and check.now_ms - known.updated_ms < backoff_ms(known.attempts)
-            if rests or known.updated_ms >= check.requested_ms:
-                return JobOutcome(self.kind, job_id, "failed", known.reason)
-        since = known if known is not None and known.updated_ms >= check.requested_ms else None
+            rests = not self.forced and check.now_ms - last.updated_ms < backoff_ms(last.attempts)
+            if rests or last.updated_ms >= check.requested_ms:
+                return JobOutcome(self.kind, job_id, "failed", last.reason)
+        since = last if last is not None and last.updated_ms >= check.requested_ms else None
         return check.unfinished(self.kind, job_id, since)
 
 
@@ -260,13 +260,13 @@ def split_partitions(services: Services, table: Table, request: SplitPartitions)
     fewest = fewest_rows(table.properties, forced=request.forced)
     if request.partition:
         _check_leaf(state, request.partition, fewest)
-        wanted = [request.partition]
+        partitions = [request.partition]
     else:
-        wanted = splits_due(state, fewest)
-    messages = list(splits(table, state, wanted, forced=request.forced))
+        partitions = splits_due(state, fewest)
+    messages = list(splits(table, state, partitions, forced=request.forced))
     if not messages:
         return RequestResult()
-    return RequestResult(messages, SplitWork(state.generation, tuple(wanted), request.forced))
+    return RequestResult(messages, SplitWork(state.generation, tuple(partitions), request.forced))
 
 
 def _check_leaf(state: TableState, partition: str, fewest: int) -> None:

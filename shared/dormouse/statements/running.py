@@ -159,31 +159,31 @@ def answer_from_state(tables: SqlTables, plain: PlainSelect) -> pa.RecordBatch |
         cells = _known_cells(tables, plain)
     except _NotPlainError:
         return None
-    asked = plain.node["select_list"]
-    names = [each["alias"] or _name_of(each) for each in asked]
+    terms = plain.node["select_list"]
+    names = [each["alias"] or _name_of(each) for each in terms]
     fields = [pa.field(name, cell.type) for name, cell in zip(names, cells, strict=True)]
     columns = [pa.repeat(cell, 1) for cell in cells]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _known_cells(tables: SqlTables, plain: PlainSelect) -> list[Any]:
-    asked, condition = plain.node["select_list"], plain.condition()
+    calls, condition = plain.node["select_list"], plain.condition()
     if plain.node["modifiers"]:
         raise _NotPlainError
-    _check_calls(asked)
-    if any(each["function_name"] != "count_star" for each in asked):
+    _check_calls(calls)
+    if any(each["function_name"] != "count_star" for each in calls):
         if condition is not None:
             raise _NotPlainError
         return list(_ends(tables, plain))
     rows = tables.count(plain.name, condition)
     if rows is None:
         raise _NotPlainError
-    return [key_scalar(rows, Primitive.LONG)] * len(asked)
+    return [key_scalar(rows, Primitive.LONG)] * len(calls)
 
 
-def _check_calls(asked: list[Node]) -> None:
+def _check_calls(calls: list[Node]) -> None:
     """Check that calls of aggregates are of all rows."""
-    for each in asked:
+    for each in calls:
         if each["type"] != "FUNCTION" or each["export_state"]:
             raise _NotPlainError
         if each["filter"] or each["order_bys"]["orders"]:
@@ -192,15 +192,15 @@ def _check_calls(asked: list[Node]) -> None:
 
 def _ends(tables: SqlTables, plain: PlainSelect) -> Iterator[Any]:
     """Yield the least or the greatest first key, as is asked."""
-    asked = plain.node["select_list"]
+    calls = plain.node["select_list"]
     visible, state = tables.references[plain.name]
     first = visible.schema.row_keys[0] if visible.schema.row_keys else None
-    names = [each["function_name"] for each in asked]
+    names = [each["function_name"] for each in calls]
     if first is None or first.nullable or not set(names) <= {"min", "max"}:
         raise _NotPlainError
     if isinstance(first.type, Primitive) and first.type is Primitive.UUID:
         raise _NotPlainError
-    for each in asked:
+    for each in calls:
         columns = [plain.column(argument["expression"]).name for argument in each["arguments"]]
         if columns != [first.name]:  # more arguments ask for several ends
             raise _NotPlainError
@@ -326,17 +326,17 @@ class VerifiedFiles:
         storage = CountedObjects(resources.storage, tables.reads)
         cache, condition = resources.cache, selection.condition
         every = find_blocks(storage, table.id, slices, table.schema, cache, footers=True)
-        found = needed_blocks(storage, cache, table, selected, condition, footers=True)
+        targets = needed_blocks(storage, cache, table, selected, condition, footers=True)
         numbers: dict[str, set[int]] = {}
-        for blocks in found:
+        for blocks in targets:
             numbers.setdefault(blocks.slice.shard.id, set()).update(blocks.numbers)
-        needed = sum(map(len, numbers.values()))
+        count = sum(map(len, numbers.values()))
         whole = [replace(g, numbers=g.index.blocks) for g in every]
-        if needed * LEAST_SHARE < sum(len(blocks.numbers) for blocks in whole):
+        if count * LEAST_SHARE < sum(len(blocks.numbers) for blocks in whole):
             return None
         if not all(_has_names(blocks, table.schema.fields) for blocks in whole):
             return None
-        tables.reads.add((slice.shard.id for slice in slices), needed)
+        tables.reads.add((slice.shard.id for slice in slices), count)
         used = frozenset(scan.columns)
         if (shards, used) not in self.windows:
             fields = [field for field in table.schema.fields if field.name in used]
@@ -365,8 +365,8 @@ def _reading(window: MergeWindow, table: Table, *, is_joined: bool) -> str:
 
 def _can_be_read_as_it_is(table: Table, state: TableState) -> bool:
     """Return whether the rows of shards are those of the table, in the types of programs."""
-    stored = arrow_schema(table.schema)
-    return not has_rules(table, state) and frame_schema(stored).equals(stored)
+    schema = arrow_schema(table.schema)
+    return not has_rules(table, state) and frame_schema(schema).equals(schema)
 
 
 def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:
@@ -422,8 +422,8 @@ def reading(tables: SqlTables, name: str, scan: TableScan) -> dict[str, object]:
     table = visible.table
     selection = tables.selection(name, scan)
     ranges = selected_ranges(table, selection)
-    shown = map(KeyCodec(table.schema).range_to_assignments, ranges[:MAX_RANGES_SHOWN])
-    lines = [f"columns {', '.join(scan.columns)}", f"ranges: {' '.join(shown)}"]
+    texts = map(KeyCodec(table.schema).range_to_assignments, ranges[:MAX_RANGES_SHOWN])
+    lines = [f"columns {', '.join(scan.columns)}", f"ranges: {' '.join(texts)}"]
     lines += [] if scan.condition is None else [f"condition {scan.condition.sql}"]
     row = {"step": f"read {table.name}", "plan": "\n".join(lines), "version": state.version}
     if not tables.shows_all_rows(name):
@@ -448,12 +448,12 @@ def reading(tables: SqlTables, name: str, scan: TableScan) -> dict[str, object]:
 def _requests(found: Iterable[Blocks], table: Table, fields: Sequence[Field]) -> Iterator[int]:
     """Yield the bytes of each ranged read."""
     keys = table.schema.row_keys
-    read = [*keys, *(field for field in fields if field not in keys)]
+    columns = [*keys, *(field for field in fields if field not in keys)]
     numbers: dict[str, tuple[Blocks, set[int]]] = {}
     for blocks in found:
         numbers.setdefault(blocks.slice.shard.id, (blocks, set()))[1].update(blocks.numbers)
     for blocks, each in numbers.values():
-        for together in coalesce(blocks.index.sections(sorted(each), read), MAX_GET_BYTES):
+        for together in coalesce(blocks.index.sections(sorted(each), columns), MAX_GET_BYTES):
             yield together[-1].end - together[0].start
 
 
@@ -482,8 +482,8 @@ def run_statement(
     values = checked_parameters(statement, parameters)
     schemas = {each.name: tables.find(each) for each in statement.references}
     plain = plain_select(statement, schemas, parameters)
-    if plain and not statement.explains and (known := answer_from_state(tables, plain)):
-        return tables.result(known.schema, [known])
+    if plain and not statement.explains and (batch := answer_from_state(tables, plain)):
+        return tables.result(batch.schema, [batch])
     tables = replace(tables, first=first_rows(plain) if plain else None)
     running = _Running(tables, statement, values, schemas, database, limits, watch)
     try:
@@ -555,10 +555,10 @@ class _Running:
     def _plan(self) -> str:
         for name, schema in self._schemas.items():
             self._register(name, schema)
-        found = self._cursor.sql(
+        rows = self._cursor.sql(
             f"EXPLAIN {self._statement.sql}", params=self._parameters or None
         ).fetchall()
-        text = str(found[0][1])
+        text = str(rows[0][1])
         for each in self._statement.references:
             text = text.replace(each.name, each.table)
         return text
@@ -569,8 +569,8 @@ class _Running:
         for name, schema in self._schemas.items():
             self._register(name, schema)
         tables = {each.name: each.table for each in self._statement.references}
-        found, types = engine.plan(self._cursor, self._statement.sql, self._parameters, tables)
-        reader = found.to_arrow_reader(BATCH_ROWS)
+        relation, types = engine.plan(self._cursor, self._statement.sql, self._parameters, tables)
+        reader = relation.to_arrow_reader(BATCH_ROWS)
         with self._lock:
             if self._is_anew:
                 raise _Anew

@@ -105,14 +105,14 @@ class ParsedStatement:
     @property
     def names(self) -> frozenset[str]:
         """The names of columns that are in it, whatever they are of; with ``*`` for all."""
-        found, rest = set(), [self.tree]
+        names, rest = set(), [self.tree]
         while rest:
             node = rest.pop()
-            found.update(node.get("column_names", ()))
+            names.update(node.get("column_names", ()))
             if node.get("class") == "STAR":
-                found.add("*")
+                names.add("*")
             rest += _children(node)
-        return frozenset(found)
+        return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +198,8 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedState
 
 def _tokens(text: bytes) -> Iterator[_Token]:
     """Yield the tokens of a text without comments, as DuckDB finds them."""
-    found = [(start, kind.name) for start, kind in duckdb.tokenize(text.decode())]
-    for (start, kind), (end, _) in pairwise([*found, (len(text), "")]):
+    places = [(start, kind.name) for start, kind in duckdb.tokenize(text.decode())]
+    for (start, kind), (end, _) in pairwise([*places, (len(text), "")]):
         if kind != "comment":
             word = text[start:end].decode(errors="replace").rstrip()
             if len(word) > MAX_NAME and kind != "string_const":
@@ -251,14 +251,14 @@ def _edited(text: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
 def _parsed(text: bytes, parser: duckdb.DuckDBPyConnection) -> Node:
     """Return the only statement of a text as DuckDB's tree."""
     try:
-        found = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [text.decode()]).fetchone()
+        row = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [text.decode()]).fetchone()
     except duckdb.Error as error:
         if _TOO_DEEP in str(error):
             raise InvalidRequestError("the statement is nested too deeply") from error
         raise InvalidRequestError(f"the statement is not SQL: {first_line(error)}") from error
-    assert found is not None
+    assert row is not None
     try:
-        whole = decode_json(found[0], dict[str, Any])
+        whole = decode_json(row[0], dict[str, Any])
     except ValueError as error:
         raise InvalidRequestError("the statement is nested too deeply") from error
     if whole["error"]:
@@ -326,10 +326,10 @@ def _check(node: Node) -> None:
             )
         name = str(current.get("function_name", "")).lower()
         if kind == "TABLE_FUNCTION":
-            made = str(current["function"]["function_name"]).lower()
-            if made not in ROW_FUNCTIONS:
+            function = str(current["function"]["function_name"]).lower()
+            if function not in ROW_FUNCTIONS:
                 raise InvalidRequestError(
-                    f"{made} is not allowed in the place of a table",
+                    f"{function} is not allowed in the place of a table",
                     hint="name a table, or one of the functions "
                     + ", ".join(sorted(ROW_FUNCTIONS)),
                 )
@@ -493,8 +493,8 @@ def _check_size(values: Mapping[str, object]) -> None:
             hint=_AS_TABLE,
         )
     try:
-        held: list[Any] = [[value] for value in values.values()]
-        size_bytes = sum(pa.array(each).nbytes for each in held)
+        lists: list[Any] = [[value] for value in values.values()]
+        size_bytes = sum(pa.array(each).nbytes for each in lists)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
         raise InvalidRequestError("a parameter has a value that no type of SQL has") from error
     if size_bytes > MAX_PARAMETER_BYTES:

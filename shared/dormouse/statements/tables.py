@@ -112,24 +112,24 @@ class SqlTables:
     @property
     def versions(self) -> Mapping[str, tuple[int, ...]]:
         """The versions of each table that are read, ascending, by the names of tables."""
-        found: dict[str, set[int]] = {}
+        by_table: dict[str, set[int]] = {}
         for opened, state in self.references.values():
-            found.setdefault(opened.table.name, set()).add(state.version)
-        return {name: tuple(sorted(versions)) for name, versions in found.items()}
+            by_table.setdefault(opened.table.name, set()).add(state.version)
+        return {name: tuple(sorted(versions)) for name, versions in by_table.items()}
 
     def result(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryResult:
         """Return rows as the result of the statement."""
         versions = dict(self.versions)
-        read = [version for of_table in versions.values() for version in of_table]
-        only = read[0] if len(read) == 1 else 0
+        numbers = [version for of_table in versions.values() for version in of_table]
+        only = numbers[0] if len(numbers) == 1 else 0
         return QueryResult(schema, PeekableBatches(batches), self.reads, only, versions)
 
     def rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan, and their schema; they are read while they are taken."""
         visible, _ = self.references[name]
         schema = arrow_schema(visible.table.schema)
-        wanted = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
-        return wanted, self._rows(name, scan, wanted)
+        columns = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
+        return columns, self._rows(name, scan, columns)
 
     def count(self, name: str, condition: Condition | None) -> int | None:
         """Return the number of rows of a reference for which a condition is true, if no row has to
@@ -187,7 +187,7 @@ class SqlTables:
         sees_all = "administer" in visible.permission.verbs or not has_rules(visible.table, state)
         return visible.shows_all_keys and sees_all
 
-    def _rows(self, name: str, scan: TableScan, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _rows(self, name: str, scan: TableScan, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         visible, state = self.references[name]
         table, selection = visible.table, self.selection(name, scan)
         is_ordered = self.first is not None and self.first.is_ordered
@@ -196,18 +196,18 @@ class SqlTables:
             condition = self.first.condition if is_ordered else selection.condition
             selection = replace(selection, limit=limit, condition=condition)
         is_sifted = is_ordered or has_rules(table, state)
-        found = query_rows(
+        result = query_rows(
             self.resources, table, state, selection, is_sifted=is_sifted, reads=self.reads
         ).for_programs()
-        with closing(found):
-            seen, test = 0, None
-            for batch in found.batches:
-                seen += batch.num_rows
-                if scan.test is not None and seen > UNTESTED_ROWS:
+        with closing(result):
+            rows, test = 0, None
+            for batch in result.batches:
+                rows += batch.num_rows
+                if scan.test is not None and rows > UNTESTED_ROWS:
                     test, scan = scan.test(), replace(scan, test=None)
                 passed = batch if test is None else batch.filter(test)
                 if passed.num_rows:
-                    yield passed.select(wanted.names)
+                    yield passed.select(columns.names)
 
 
 def has_rules(table: Table, state: TableState) -> bool:
