@@ -237,14 +237,14 @@ def answer(
         lambda spent: _look(services, query, spent),
     )
     sink = _file_sink(services, query, task)
-    read: dict[str, set[str]] = {}
+    columns: dict[str, set[str]] = {}
 
     def look(reads: ReadCounters) -> None:
         watch.check(reads, sink.size_bytes)
 
-    opening = _rows(services, query, task, before, read, look)
+    opening = _rows(services, query, task, before, columns, look)
     with _aborting(sink), suppress(EndedError), opening as rows:
-        return _written(rows, sink, watch, read)
+        return _written(rows, sink, watch, columns)
     return None
 
 
@@ -302,21 +302,21 @@ def _rows(
     """Open the rows of a sub-query, and note the columns that it reads, by the ids of tables; rows
     are read while they are taken. `look` looks whether to go on while a statement is computed.
     """
-    read = query.read
-    if read is None:
-        found = statement_rows(services, query, noted, look)
+    source = query.read
+    if source is None:
+        result = statement_rows(services, query, noted, look)
     else:
-        selection = read.selection
-        noted[read.id] = {*selection.columns, *selection.tested_columns}
+        selection = source.selection
+        noted[source.id] = {*selection.columns, *selection.tested_columns}
         if selection.limit is not None:
             selection = replace(selection, limit=max(0, selection.limit - before.rows))
         parts = slices_from(parts_of(services.results, query.id, query.cut).pieces(task))
-        found = query_slices(services, read.table, parts, selection)
-        found = replace(found, versions={read.name: (selection.version,)})
+        result = query_slices(services, source.table, parts, selection)
+        result = replace(result, versions={source.name: (selection.version,)})
     try:
-        yield found
+        yield result
     finally:
-        found.close()
+        result.close()
 
 
 def _file_sink(services: Services, query: Query, task: int) -> ResultSink:
@@ -387,9 +387,9 @@ def _cancel(services: Services, message: CancelQuery) -> list[OutboundMessage]:
     """
     query = load_query(services.results, message.query_id)
     if query is None:
-        asked = AnswerQuery(query_id=message.query_id, table="-", who=message.who)
-        end = save_early(services, asked, "cancelled", CANCELLED, digest="")
-        end_early(services, asked, end)
+        request = AnswerQuery(query_id=message.query_id, table="-", who=message.who)
+        end = save_early(services, request, "cancelled", CANCELLED, digest="")
+        end_early(services, request, end)
         return []
     reason = CANCELLED
     if query.asked.who != message.who:

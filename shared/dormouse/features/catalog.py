@@ -80,8 +80,8 @@ def view_names(services: Services, principal: str) -> list[str]:
 
 
 def _listed(services: Services, principal: str) -> list[Table]:
-    seen = visible_tables(services, principal)
-    readable = (each.table for each in seen if each.is_whole and "read" in each.permission.verbs)
+    visible = visible_tables(services, principal)
+    readable = (each.table for each in visible if each.is_whole and "read" in each.permission.verbs)
     return [table for table in readable if is_published(table.properties)]
 
 
@@ -92,13 +92,13 @@ def _readable(services: Services, principal: str, name: str) -> Table | None:
         ForbiddenError: the caller may not read it, or not all of its columns.
         CorruptDataError: the entry of the table, or the access rules are damaged.
     """
-    found = find_table(services, principal, name, "read")
-    if found is not None and not found.is_whole:
+    visible = find_table(services, principal, name, "read")
+    if visible is not None and not visible.is_whole:
         raise ForbiddenError(
             f"rules about table {name!r} hide columns from you, and its files hold all it ever had",
             hint="query it by a service of the instance",
         )
-    return None if found is None else found.table
+    return None if visible is None else visible.table
 
 
 def find_view(services: Services, principal: str, name: str) -> tuple[Table, View]:
@@ -149,10 +149,10 @@ def find_metadata(services: Services, principal: str, name: str) -> tuple[Table,
 def _with_parts(services: Services, principal: str, name: str) -> Table | None:
     """Return the table whose stored rows have a name."""
     own = name.removesuffix(PARTS)
-    found = _readable(services, principal, own) if own != name else None
-    if found is None or not is_published(found.properties) or published_name(found) != name:
+    table = _readable(services, principal, own) if own != name else None
+    if table is None or not is_published(table.properties) or published_name(table) != name:
         return None
-    return found
+    return table
 
 
 def load_metadata(services: Services, principal: str, name: str) -> Loaded:
@@ -242,10 +242,10 @@ def _table(services: Services, request: HttpRequest, target: Target) -> HttpResp
         find_metadata(services, request.principal, target.name)
         return HttpResponse(204)
     only_refs = request.query.get("snapshots") == "refs"
-    known = "" if _asks_for_credentials(request) else request.headers.get("if-none-match", "")
-    if known:
+    etags = "" if _asks_for_credentials(request) else request.headers.get("if-none-match", "")
+    if etags:
         tag = entity_tag(find_metadata(services, request.principal, target.name)[1], only_refs)
-        if is_known(tag, known):
+        if is_known(tag, etags):
             return HttpResponse(304, {"etag": tag, "cache-control": "no-store"})
     loaded = load_metadata(services, request.principal, target.name)
     result = load_result(loaded.location, loaded.metadata, only_refs=only_refs)
@@ -258,8 +258,8 @@ def _table(services: Services, request: HttpRequest, target: Target) -> HttpResp
 
 
 def _asks_for_credentials(request: HttpRequest) -> bool:
-    asked = request.headers.get(DELEGATION, "").split(",")
-    return VENDED in {way.strip() for way in asked}
+    ways = request.headers.get(DELEGATION, "").split(",")
+    return VENDED in {way.strip() for way in ways}
 
 
 def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str, Any]:
@@ -272,13 +272,13 @@ def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str
     if access is None:
         return {"config": {}}
     lent = access.credentials(table_id) if _asks_for_credentials(request) else {}
-    found = {**access.settings(), **lent}
+    config = {**access.settings(), **lent}
     if not lent:
-        return {"config": found}
+        return {"config": config}
     root = root_uri(services.storage)
     prefixes = (data_prefix(table_id), iceberg_prefix(table_id))
-    each = [{"prefix": f"{root}/{prefix}", "config": found} for prefix in prefixes]
-    return {"config": found, "storage-credentials": each}
+    each = [{"prefix": f"{root}/{prefix}", "config": config} for prefix in prefixes]
+    return {"config": config, "storage-credentials": each}
 
 
 def _views(services: Services, request: HttpRequest, target: Target) -> HttpResponse:

@@ -152,10 +152,10 @@ def rewrite_jobs(
             by_shard.setdefault(reference.shard, []).append(reference)
     free: dict[str, list[Shard]] = {}
     whole: dict[str, list[Shard]] = {}
-    for shard, held in by_shard.items():
+    for shard, own in by_shard.items():
         # Only a shard whose every row is free can be rewritten once for all its leaves.
-        is_whole = not state.taken.get(shard) and all(each.job is None for each in held)
-        for partition in _partitions_to_rewrite(state, shard, held):
+        is_whole = not state.taken.get(shard) and all(each.job is None for each in own)
+        for partition in _partitions_to_rewrite(state, shard, own):
             (whole if is_whole else free).setdefault(partition, []).append(state.shards[shard])
     for partition, shards in _places(state.partitions, whole) if whole else ():
         free.setdefault(partition, []).extend(shards)
@@ -193,8 +193,8 @@ def _join(
         return
     for child, part in zip(children, parts, strict=True):
         if part:
-            left = [span for span in others if span.overlaps(child.range)]
-            yield from _join(tree, child, part, left)
+            inside = [span for span in others if span.overlaps(child.range)]
+            yield from _join(tree, child, part, inside)
 
 
 def _places(
@@ -304,11 +304,11 @@ def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatch
 
     A damaged object is skipped: the shards in it are checked again.
     """
-    known = ShardMatches()
-    for stored in services.storage.list(purge_matches_prefix(table_id, purge_id)):
+    matches = ShardMatches()
+    for item in services.storage.list(purge_matches_prefix(table_id, purge_id)):
         with suppress(CorruptDataError):  # none is left if another delivery finished the purge
-            known |= MATCHES.get(services.storage, stored.path) or ShardMatches()
-    return known
+            matches |= MATCHES.get(services.storage, item.path) or ShardMatches()
+    return matches
 
 
 def save_matches(services: Services, table_id: str, purge_id: str, found: ShardMatches) -> None:
@@ -349,9 +349,9 @@ def remaining_objects(check: JobCheck) -> list[str]:
     a row to remove, or its key.
     """
     # Listed before the state is read: a shard committed in between counts as referenced.
-    listed = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
+    paths = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
     state = check.services.store(check.table).current()
-    unreferenced = [path for path in listed if not state.reference_counts.get(_shard_of(path), 0)]
+    unreferenced = [path for path in paths if not state.reference_counts.get(_shard_of(path), 0)]
     unreferenced += list_replaced(check.services, check.table)
     path = request_left_path(check.table.id, check.key)
     storage = check.services.storage
@@ -388,20 +388,20 @@ class PurgeWork(StoredWork, frozen=True, tag="purge"):
         if load_purge(check.services, check.table.id, self.purge_id) is not None:
             yield check.unfinished(self.kind, self.purge_id, check.record(self.purge_id))
             return
-        known = check.record(self.purge_id)
-        left = remaining_objects(check) if known is not None and known.state == "finished" else []
-        if left:
+        record = check.record(self.purge_id)
+        rest = remaining_objects(check) if record is not None and record.state == "finished" else []
+        if rest:
             reason = (
                 "the table has none of its rows any more, but objects that may hold such rows "
-                f"are not deleted yet: {len(left)}, among them {left[0]}"
+                f"are not deleted yet: {len(rest)}, among them {rest[0]}"
             )
             yield JobOutcome(self.kind, self.purge_id, "unfinished", reason, is_pending=True)
             return
-        removed = known.rows if known is not None else 0
+        removed = record.rows if record is not None else 0
         yield check.ended(
             self.kind,
             self.purge_id,
-            known,
+            record,
             lambda: JobOutcome(
                 self.kind, self.purge_id, counts=Counts(finished=1, removed=removed)
             ),

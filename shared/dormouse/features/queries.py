@@ -122,11 +122,11 @@ def all_versions(ends: Iterable[TaskEnd]) -> dict[str, tuple[int, ...]]:
 
 def all_columns(ends: Iterable[TaskEnd]) -> ColumnsRead:
     """Return what several sub-queries have read together."""
-    found: dict[str, set[str]] = {}
+    by_table: dict[str, set[str]] = {}
     for end in ends:
         for table_id, columns in end.columns.items():
-            found.setdefault(table_id, set()).update(columns)
-    return {table_id: tuple(sorted(columns)) for table_id, columns in found.items()}
+            by_table.setdefault(table_id, set()).update(columns)
+    return {table_id: tuple(sorted(columns)) for table_id, columns in by_table.items()}
 
 
 class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,9 +225,9 @@ def task_messages(query: Query, done: list[int]) -> list[OutboundMessage]:
     """Return the messages of the sub-queries that can run now; if all are done, of the last one,
     which finishes the query.
     """
-    left = [task for task in range(query.tasks) if task not in set(done)]
-    wanted = left[:1] if query.in_turn else left
-    tasks = wanted or [query.tasks - 1]
+    rest = [task for task in range(query.tasks) if task not in set(done)]
+    next_tasks = rest[:1] if query.in_turn else rest
+    tasks = next_tasks or [query.tasks - 1]
     return [
         OutboundMessage("queries", QueryTask(query.id, task, query.asked.who)) for task in tasks
     ]
@@ -251,8 +251,8 @@ def load_end(results: Storage, query_id: str) -> QueryEnd | None:
 
 def delete_parts(results: Storage, query_id: str) -> None:
     """Delete all that a query stored but what it asked and how it ended."""
-    kept = (query_path(query_id), query_manifest_path(query_id))
-    paths = [each.path for each in results.list(query_prefix(query_id)) if each.path not in kept]
+    both = (query_path(query_id), query_manifest_path(query_id))
+    paths = [each.path for each in results.list(query_prefix(query_id)) if each.path not in both]
     results.delete(paths)
 
 
@@ -334,12 +334,12 @@ def check_spent(limits: QueryLimits, spent: Spent, memory_bytes: int) -> None:
     Raises:
         LimitExceededError: it has; the message says of what.
     """
-    taken = (
+    amounts = (
         ("rows", spent.rows, limits.rows),
         ("bytes of its result", spent.result_bytes, limits.result_bytes),
         ("bytes read of shards", spent.read_bytes, limits.read_bytes),
     )
-    for what, count, most in taken:
+    for what, count, most in amounts:
         if most is not None and count > most:
             raise LimitExceededError(f"the query took more than {most:,} {what}", hint=_LESS)
     if limits.dollars is not None and dollars(spent, memory_bytes) > limits.dollars:

@@ -134,10 +134,10 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
     Raises:
         ForbiddenError: rules have changed meanwhile, and do not let who asked read it any more.
     """
-    done = list(ends)
-    versions, columns = all_versions(done), all_columns(done)
+    parts = list(ends)
+    versions, columns = all_versions(parts), all_columns(parts)
     check_readable(services, query.asked.who, versions, columns)
-    files = tuple(file for end in done for file in end.files)
+    files = tuple(file for end in parts for file in end.files)
     end = QueryEnd(
         query=query.id,
         state="finished",
@@ -147,16 +147,16 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         who=query.asked.who,
         to=query.asked.to,
         format=query.asked.format,
-        schema=done[0].schema,
+        schema=parts[0].schema,
         versions=versions,
         columns=columns,
         files=files,
-        rows=sum(end.rows for end in done),
+        rows=sum(end.rows for end in parts),
         size_bytes=sum(file.size_bytes for file in files),
         tasks=query.tasks,
-        requests=sum(end.requests for end in done),
-        read_bytes=sum(end.read_bytes for end in done),
-        function_milliseconds=sum(end.milliseconds for end in done),
+        requests=sum(end.requests for end in parts),
+        read_bytes=sum(end.read_bytes for end in parts),
+        function_milliseconds=sum(end.milliseconds for end in parts),
     )
     end = END.save(services.results, query_manifest_path(end.query), end)
     settle(services, end)
@@ -166,8 +166,8 @@ def settle(services: Services, end: QueryEnd) -> None:
     """Send how a query ended to its queue, if it names one, then record it, and let go of the
     versions that a finished one read.
     """
-    known = services.tracker.get(tracked_query(end.query).table_id, end.query)
-    if known is None or not known.is_finished:
+    last = services.tracker.get(tracked_query(end.query).table_id, end.query)
+    if last is None or not last.is_finished:
         undelivered = _deliver(services, end) if end.to else ""
         kind = Failed if undelivered else _EVENTS[end.state]
         event = kind(

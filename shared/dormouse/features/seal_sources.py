@@ -86,10 +86,10 @@ def complete_chain(found: Iterable[SourceSegment]) -> tuple[list[SourceSegment],
 
 def _up_to(level: int, counts: Sequence[int]) -> int:
     """Return how many of the last counts in a row are of this level or a lower one."""
-    taken = 0
-    while taken < len(counts) and _level(counts[-1 - taken]) <= level:
-        taken += 1
-    return taken
+    count = 0
+    while count < len(counts) and _level(counts[-1 - count]) <= level:
+        count += 1
+    return count
 
 
 def _level(count: int) -> int:
@@ -113,8 +113,8 @@ def seal_sources(services: Services, table: Table, *, least: int = MIN_SEALED_SO
     if len(state.sources) < least:
         return
     there = state.source_segments
-    taken = segments_to_merge([segment.count for segment in there], len(state.sources))
-    replaced = there[len(there) - taken :]
+    count = segments_to_merge([segment.count for segment in there], len(state.sources))
+    replaced = there[len(there) - count :]
     try:
         _seal(services, table, state, replaced)
     except (NotFoundError, CorruptDataError) as error:
@@ -131,8 +131,8 @@ def seal_sources(services: Services, table: Table, *, least: int = MIN_SEALED_SO
 def _seal(
     services: Services, table: Table, state: TableState, replaced: Sequence[SourceSegment]
 ) -> None:
-    kept = state.source_segments[: len(state.source_segments) - len(replaced)]
-    after = kept[-1].up_to if kept else 0
+    before = state.source_segments[: len(state.source_segments) - len(replaced)]
+    after = before[-1].up_to if before else 0
     cover = Cover(table.id, table.log, state.generation, after, state.version)
     parts = [read_segment(services.storage, table.id, one.id)[2] for one in replaced]
     fresh = digests_of(state.sources_up_to(state.version))
@@ -152,10 +152,10 @@ def load_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment
     begun_with = {segment.id for segment in restored.all_source_segments} if restored else set()
     by_log: dict[str, list[SourceSegment]] = {}
     reasons: list[str] = []
-    for stored in services.storage.list(sources_prefix(table.id)):
+    for item in services.storage.list(sources_prefix(table.id)):
         try:
             named, cover, _ = read_segment(
-                services.storage, table.id, sources_segment_of(stored.path)
+                services.storage, table.id, sources_segment_of(item.path)
             )
         except NotFoundError:
             continue  # an audit has deleted it since it was listed
@@ -164,28 +164,28 @@ def load_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment
             continue
         if cover.generation == table.generation or named.id in begun_with:
             by_log.setdefault(cover.log, []).append(named)
-    kept: list[SourceSegment] = []
+    segments: list[SourceSegment] = []
     for log in sorted(by_log):
         chain, wrong = complete_chain(by_log[log])
-        kept += chain
+        segments += chain
         reasons += wrong
-    return tuple(kept), reasons
+    return tuple(segments), reasons
 
 
 def obsolete_segments(services: Services, table: Table, before_ms: int) -> list[str]:
     """Return the paths of segments that were written before a time and that neither the newest
     state nor a pinned version names.
     """
-    listed = list(services.storage.list(sources_prefix(table.id)))
-    if not listed:
+    objects = list(services.storage.list(sources_prefix(table.id)))
+    if not objects:
         return []
     # Read after the listing, so that it names each segment that was committed meanwhile.
     states = _states_to_keep(services.store(table))
-    named = {segment.id for state in states for segment in state.all_source_segments}
+    in_use = {segment.id for state in states for segment in state.all_source_segments}
     return [
-        stored.path
-        for stored in listed
-        if stored.modified_ms < before_ms and sources_segment_of(stored.path) not in named
+        item.path
+        for item in objects
+        if item.modified_ms < before_ms and sources_segment_of(item.path) not in in_use
     ]
 
 

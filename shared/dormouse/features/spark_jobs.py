@@ -104,12 +104,12 @@ def is_spark_job_complete(services: Services, state: TableState, job: SparkJob) 
     table = services.table(job.table_id)
     if table is None or job.generation < table.generation:
         return True
-    left = look_up_sources(services, table, job.sources).fresh(job.sources)
-    request = load_spark_request(services, job.table_id, job.job_id) if left else None
+    fresh = look_up_sources(services, table, job.sources).fresh(job.sources)
+    request = load_spark_request(services, job.table_id, job.job_id) if fresh else None
     return (
-        not left
+        not fresh
         or request is not None
-        and all(_was_refused(services, source, request) for source in left)
+        and all(_was_refused(services, source, request) for source in fresh)
     )
 
 
@@ -241,16 +241,16 @@ def _records_of_driver(services: Services, table: Table, request: SparkRequest) 
     ended = services.tracker.get(job.table_id, job.job_id)
     found = [ended] if ended is not None and ended.state == "finished" else []
     if isinstance(job, IngestJob):
-        left = look_up_sources(services, table, job.sources).fresh(job.sources)
-        records = (services.tracker.get(job.table_id, source.id) for source in left)
+        fresh = look_up_sources(services, table, job.sources).fresh(job.sources)
+        records = (services.tracker.get(job.table_id, source.id) for source in fresh)
         found += [each for each in records if each is not None and _is_refusal(each, request)]
     return found
 
 
 def _is_whole(services: Services, job: ExportJob) -> bool:
     """Return whether an ended export has its manifest below the prefix that its record names."""
-    known = services.tracker.get(job.table_id, job.job_id)
-    manifest = load_manifest(services.results, known.subject) if known and known.subject else None
+    last = services.tracker.get(job.table_id, job.job_id)
+    manifest = load_manifest(services.results, last.subject) if last and last.subject else None
     return manifest is not None and manifest.export == job.job_id
 
 
@@ -275,13 +275,13 @@ def age_seconds(services: Services, request: SparkRequest) -> float:
 
 
 def _was_refused(services: Services, source: Source, request: SparkRequest) -> bool:
-    known = services.tracker.get(request.job.table_id, source.id)
-    return known is not None and _is_refusal(known, request)
+    last = services.tracker.get(request.job.table_id, source.id)
+    return last is not None and _is_refusal(last, request)
 
 
-def _is_refusal(known: JobRecord, request: SparkRequest) -> bool:
+def _is_refusal(last: JobRecord, request: SparkRequest) -> bool:
     """Return whether a record says that a file was refused since the job was requested."""
-    return known.state == "refused" and known.updated_ms >= request.requested_ms
+    return last.state == "refused" and last.updated_ms >= request.requested_ms
 
 
 # dispatch_spark: start one Spark run for a heavy job, however often its message is delivered.

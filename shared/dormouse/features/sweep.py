@@ -232,8 +232,8 @@ def _missed_files(
     jobs = (request.job for request in spark)
     begun = {source.id for job in jobs if isinstance(job, IngestJob) for source in job.sources}
     since_ms = max(services.clock.now_ms() - MISSED_FILES_MS, table.files_since_ms)
-    listed = services.sources.list(f"{table.name}/", since_ms=since_ms)
-    known = (source for source in listed if source.id not in begun)
+    sources = services.sources.list(f"{table.name}/", since_ms=since_ms)
+    known = (source for source in sources if source.id not in begun)
     missed: list[Source] = []
     while some := list(islice(known, LOOKUP_BATCH)):
         fresh = look_up_sources(services, table, some).fresh(some)
@@ -284,25 +284,25 @@ def _orphan_age_ms(table: Table) -> int:
 
 def _delete_orphans(services: Services, table: Table) -> None:
     """Delete shards that the state does not reference and that are too old for a later commit."""
-    listed = services.storage.list(data_prefix(table.id))
-    modified_ms = {shard: o.modified_ms for o in listed if (shard := shard_id_of(o.path))}
+    objects = services.storage.list(data_prefix(table.id))
+    modified_ms = {shard: o.modified_ms for o in objects if (shard := shard_id_of(o.path))}
     state = _current_state(services, table)
     now_ms = services.clock.now_ms()
     oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
     if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
         # Shards written before the table was reset cannot be committed any more.
         oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
-    found = unpinned(services.store(table), state, orphans(state, modified_ms, oldest_ms))
+    shards = unpinned(services.store(table), state, orphans(state, modified_ms, oldest_ms))
     if not is_following(services, table, state):
-        found = []
-    if not found:
+        shards = []
+    if not shards:
         finalise(services, table.id, ORPHANS_JOB, failed=True)
         return
-    subject = f"{len(found)} shards nobody committed"
+    subject = f"{len(shards)} shards nobody committed"
     job = TrackedJob(table.id, ORPHANS_JOB, "garbage")
-    with tracked(services, job, Started(subject=subject, files=len(found))):
-        discard_shards(services.storage, table.id, found, state)
-    record(services, job, Finished(files=len(found)))
+    with tracked(services, job, Started(subject=subject, files=len(shards))):
+        discard_shards(services.storage, table.id, shards, state)
+    record(services, job, Finished(files=len(shards)))
 
 
 def _abort_uploads(services: Services, table: Table) -> None:
