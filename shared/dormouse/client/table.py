@@ -499,7 +499,7 @@ class TableHandle(Shown):
 
         Records of what has begun live for seven days.
         """
-        from dormouse.client.contents import jobs_of
+        from dormouse.client.jobs import jobs_of
 
         return jobs_of(self.services, self.current())
 
