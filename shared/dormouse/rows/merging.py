@@ -249,13 +249,13 @@ def merge_blocks(
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
     bounds = ValueBounds.of(where, schema)
-    found = [groups.expanded() for groups in bounds.pruned(found) if groups.numbers]
+    found = [blocks.expanded() for blocks in bounds.pruned(found) if blocks.numbers]
     if not found:
         return
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
     names, sizes = [field.name for field in fields], sizes_of(found, fields)
-    most_rows = sum(groups.slice.shard.rows for groups in found)
+    most_rows = sum(blocks.slice.shard.rows for blocks in found)
     cut = _cut(found, schema)
     spans = [cut.intersection(span) for span in merge_windows(_stored(found, sizes), memory_bytes)]
     is_cut = cut != KeyRange()
@@ -289,14 +289,14 @@ def _cut(found: Sequence[Blocks], schema: Schema) -> KeyRange:
     That is the range that all slices have, if most of their row groups lie in it: it costs less to
     merge some rows in vain than to compare each with the range, and to copy it.
     """
-    ranges = {groups.slice.range for groups in found}
-    if len(ranges) > 1 or all(groups.slice.is_whole for groups in found):
+    ranges = {blocks.slice.range for blocks in found}
+    if len(ranges) > 1 or all(blocks.slice.is_whole for blocks in found):
         return KeyRange()
     shared = fit_range(ranges.pop(), schema)
     inside = sum(
-        len({*groups.numbers}.intersection(groups.index.blocks_within(shared))) for groups in found
+        len({*blocks.numbers}.intersection(blocks.index.blocks_within(shared))) for blocks in found
     )
-    return shared if 2 * inside >= sum(len(groups.numbers) for groups in found) else KeyRange()
+    return shared if 2 * inside >= sum(len(blocks.numbers) for blocks in found) else KeyRange()
 
 
 def _stored(found: Iterable[Blocks], sizes: Sizes) -> list[list[tuple[Key, int]]]:
@@ -320,8 +320,8 @@ def _windows(
     outside of it.
     """
     for span in spans:
-        parts = bounds.pruned(groups.within(span, schema) for groups in found)
-        if some := [groups.expanded() for groups in parts if groups.numbers]:
+        parts = bounds.pruned(blocks.within(span, schema) for blocks in found)
+        if some := [blocks.expanded() for blocks in parts if blocks.numbers]:
             yield span, some
 
 
@@ -370,21 +370,21 @@ class _MergePlan:
         merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
         return merged if self.where is None else self.where.apply(merged)
 
-    def _wide_rows(self, groups: Blocks, local: LocalFile) -> WideRows:
+    def _wide_rows(self, blocks: Blocks, local: LocalFile) -> WideRows:
         columns = arrow_schema(self.schema)
         wanted = pa.schema([columns.field(name) for name in self.names])
-        path = shard_path(self.table_id, groups.slice.shard.id)
-        sizes = self.sizes[groups.slice.shard.id]
-        return WideRows.of_shard(local, path, groups, wanted, self.schema, sizes)
+        path = shard_path(self.table_id, blocks.slice.shard.id)
+        sizes = self.sizes[blocks.slice.shard.id]
+        return WideRows.of_shard(local, path, blocks, wanted, self.schema, sizes)
 
-    def _source(self, groups: Blocks, local: LocalFile) -> _Source:
-        ranges = {f"{local.path.parent.name}/{local.path.name}": groups.first_bytes}
-        return _Source(partial(self._shard, groups, local.path), ranges)
+    def _source(self, blocks: Blocks, local: LocalFile) -> _Source:
+        ranges = {f"{local.path.parent.name}/{local.path.name}": blocks.first_bytes}
+        return _Source(partial(self._shard, blocks, local.path), ranges)
 
-    def _shard(self, groups: Blocks, local: Path, context: SessionContext) -> DataFrame | None:
-        is_whole = self.is_cut or groups.slice.is_whole
-        wanted = KeyRange() if is_whole else groups.slice.range
-        names, sequence = groups.index.names, groups.slice.shard.sequence
+    def _shard(self, blocks: Blocks, local: Path, context: SessionContext) -> DataFrame | None:
+        is_whole = self.is_cut or blocks.slice.is_whole
+        wanted = KeyRange() if is_whole else blocks.slice.range
+        names, sequence = blocks.index.names, blocks.slice.shard.sequence
         frame = engine.sorted_file(context, local, names, self.schema, wanted, sequence)
         if self.where is None:
             return frame

@@ -447,19 +447,19 @@ class ValueBounds:
 
     def pruned(self, found: Iterable[Blocks]) -> Iterator[Blocks]:
         """Yield `found` without blocks of row groups whose statistics exclude a matching row."""
-        for groups in found:
+        for blocks in found:
             if not self.ranges:
-                yield groups
+                yield blocks
                 continue
-            places = _places(groups, self.ranges)
-            layout = groups.index.stored.layout
+            places = _places(blocks, self.ranges)
+            layout = blocks.index.stored.layout
             wanted = {
                 number
-                for number in groups.row_groups
-                if self._may_match(groups.metadata.row_group(number), places)
+                for number in blocks.row_groups
+                if self._may_match(blocks.metadata.row_group(number), places)
             }
-            numbers = [n for n in groups.numbers if layout.row_group_of(n) in wanted]
-            yield replace(groups, numbers=numbers)
+            numbers = [n for n in blocks.numbers if layout.row_group_of(n) in wanted]
+            yield replace(blocks, numbers=numbers)
 
     def applied(self, frame: DataFrame) -> DataFrame:
         """Return `frame`, filtered by the bounds."""
@@ -480,9 +480,9 @@ class ValueBounds:
         return True
 
 
-def _places(groups: Blocks, fields: Iterable[Field]) -> dict[Field, int]:
+def _places(blocks: Blocks, fields: Iterable[Field]) -> dict[Field, int]:
     """Return the Parquet column of each field in a shard, none of which is nested; fields that the
     shard lacks are left out.
     """
-    columns = groups.index.stored.columns
+    columns = blocks.index.stored.columns
     return {field: columns[field.id][1] for field in fields if field.id in columns}

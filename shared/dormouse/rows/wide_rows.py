@@ -96,16 +96,16 @@ Sizes = Mapping[str, Mapping[int, GroupSize]]
 def sizes_of(found: Iterable[Blocks], fields: Collection[Field]) -> dict[str, dict[int, GroupSize]]:
     """Return the size of each row group, of some columns."""
     sizes: dict[str, dict[int, GroupSize]] = {}
-    for groups in found:
-        leaves = [leaf for _, leaf in groups.index.leaves(fields)]
-        of_shard = sizes.setdefault(groups.slice.shard.id, {})
-        of_shard.update((number, _size_of(groups, number, leaves)) for number in groups.row_groups)
+    for blocks in found:
+        leaves = [leaf for _, leaf in blocks.index.leaves(fields)]
+        of_shard = sizes.setdefault(blocks.slice.shard.id, {})
+        of_shard.update((number, _size_of(blocks, number, leaves)) for number in blocks.row_groups)
     return sizes
 
 
-def _size_of(groups: Blocks, number: int, leaves: Sequence[int]) -> GroupSize:
+def _size_of(part: Blocks, number: int, leaves: Sequence[int]) -> GroupSize:
     """Return the size of a row group."""
-    index, stored = groups.index, groups.index.stored
+    index, stored = part.index, part.index.stored
     blocks = stored.layout.blocks_of(number)
     in_blocks = [
         [stored.memory_bytes(block, leaf) + VALUE_BYTES * index.rows(block) for block in blocks]
@@ -203,7 +203,7 @@ class WideRows:
         cls,
         local: LocalFile,
         path: str,
-        groups: Blocks,
+        blocks: Blocks,
         wanted: pa.Schema,
         schema: Schema,
         sizes: Mapping[int, GroupSize],
@@ -212,15 +212,15 @@ class WideRows:
         from a local copy. `sizes` are those of its row groups.
         """
         fields = [field for field in schema.fields if field.name in wanted.names]
-        stored = stored_names(groups.index.names, fields)
-        span = KeyRange() if groups.slice.is_whole else fit_range(groups.slice.range, schema)
+        stored = stored_names(blocks.index.names, fields)
+        span = KeyRange() if blocks.slice.is_whole else fit_range(blocks.slice.range, schema)
         # a part has no other row groups and columns
-        leaves = None if local.is_part else [leaf for _, leaf in groups.index.leaves(fields)]
+        leaves = None if local.is_part else [leaf for _, leaf in blocks.index.leaves(fields)]
         rows = {
             place if local.is_part else number: sizes[number].row_bytes
-            for place, number in enumerate(groups.row_groups)
+            for place, number in enumerate(blocks.row_groups)
         }
-        sequence = groups.slice.shard.sequence
+        sequence = blocks.slice.shard.sequence
         return cls(local.path, path, wanted, stored, span, rows, leaves, sequence)
 
     @classmethod
