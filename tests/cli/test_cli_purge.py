@@ -45,8 +45,8 @@ def test_rows_are_purged_by_a_predicate_and_by_several_keys(flights: Dormouse) -
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ((), "either by a predicate or by keys"),
-        (("--where", "delay < 0", "--key", "carrier=AA"), "either by a predicate or by keys"),
+        ((), "either by a condition or by keys"),
+        (("--where", "delay < 0", "--key", "carrier=AA"), "either by a condition or by keys"),
         (("--where", "colour = 'red'"), "colour"),
         (("--key", "flight=12"), "a value for 'carrier' too"),
         (("--key", "delay=12"), "not a row key"),

@@ -23,7 +23,7 @@ from dormouse.arrow.order import fit_range, ranges_to_read
 from dormouse.errors import InvalidRequestError
 from dormouse.features.kinds import Kind
 from dormouse.features.pins import read_version
-from dormouse.features.requests import request_key
+from dormouse.features.requests import check_only_rows, request_key
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, KeyPart, KeyRange, union_ranges
 from dormouse.messages.requests import DeleteRows
@@ -138,12 +138,7 @@ def build_deletion(
         InvalidRequestError: as `delete_rows`, or it names what `permission` hides.
     """
     asked, schema = request.selection, table.schema
-    others = asked.ranges or asked.columns or asked.limit is not None or asked.as_of is not None
-    if others or bool(asked.where.strip()) == bool(asked.keys):
-        raise InvalidRequestError(
-            "say which rows to delete: either by a condition or by keys, and nothing else",
-            hint="a condition can name key columns too; `true` is one for all rows",
-        )
+    check_only_rows(asked, "delete")
     if len(asked.keys) > MAX_LIST:
         raise InvalidRequestError(
             f"a deletion names at most {MAX_LIST:,} keys, not {len(asked.keys):,}",

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from dormouse.access import EVERYTHING
-from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.errors import CorruptDataError
 from dormouse.features.kinds import Kind, delete_below, list_jobs
 from dormouse.features.long_jobs import SelectedRows
 from dormouse.features.pins import read_version, refuse_tagged, release_tags
@@ -25,6 +25,7 @@ from dormouse.features.requests import (
     JobOutcome,
     RequestResult,
     StoredWork,
+    check_only_rows,
     request_left_path,
 )
 from dormouse.jobs import SweepCheck, record
@@ -450,12 +451,7 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
         InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
     """
     asked, schema = request.selection, table.schema
-    others = asked.ranges or asked.columns or asked.limit is not None or asked.as_of is not None
-    if others or bool(asked.where.strip()) == bool(asked.keys):
-        raise InvalidRequestError(
-            "say which rows to purge: either by a predicate or by keys, and nothing else",
-            hint="a predicate can name key columns too",
-        )
+    check_only_rows(asked, "purge")
     selection = decode_selection(asked, schema, permission=EVERYTHING, version=0, time_ms=0)
     if selection.condition is not None:
         check_groups(table.name, schema, table.properties, selection.condition.columns, "purge")

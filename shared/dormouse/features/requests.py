@@ -15,9 +15,10 @@ from typing import Protocol
 
 import msgspec
 
+from dormouse.errors import InvalidRequestError
 from dormouse.jobs import MAX_RECEIVES, OUTCOME_UNKNOWN
 from dormouse.messages.requests import Counts, JobState, ReplyJob
-from dormouse.messages.stages import OutboundMessage
+from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.ports import Services
 from dormouse.state.jobs import JobRecord
 from dormouse.state.state import TableState
@@ -216,6 +217,20 @@ def key_of_request(request_id: str, name: str) -> str:
 
 
 # The paths of objects stored for requests.
+
+
+def check_only_rows(asked: SelectionMessage, verb: str) -> None:
+    """Check that a request names rows by a condition or by keys, and nothing else.
+
+    Raises:
+        InvalidRequestError: it does not; the message has the `verb` of what is to become of them.
+    """
+    others = asked.ranges or asked.columns or asked.limit is not None or asked.as_of is not None
+    if others or bool(asked.where.strip()) == bool(asked.keys):
+        raise InvalidRequestError(
+            f"say which rows to {verb}: either by a condition or by keys, and nothing else",
+            hint="a condition can name key columns too; `true` is one for all rows",
+        )
 
 
 def request_prefix(table_id: str) -> str:

@@ -324,8 +324,8 @@ def test_a_job_whose_purge_failed_frees_its_shards(world: World) -> None:
 @pytest.mark.parametrize(
     ("where", "keys", "reason"),
     [
-        ("", (), "either by a predicate or by keys"),
-        ("letter = 'a'", (("a",),), "either by a predicate or by keys"),
+        ("", (), "either by a condition or by keys"),
+        ("letter = 'a'", (("a",),), "either by a condition or by keys"),
         ("colour = 'red'", (), "colour"),
         ("letter = 1", (), "cannot be compared"),
         ("letter", (), "a condition is needed there"),
