@@ -36,7 +36,6 @@ from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.features.answer_query import FileSink
 from dormouse.features.long_jobs import ReadTable
-from dormouse.features.pins import read_version
 from dormouse.features.queries import (
     EndedError,
     Query,
@@ -48,6 +47,7 @@ from dormouse.features.queries import (
     load_end,
 )
 from dormouse.features.query_plans import quoted
+from dormouse.features.versions import read_version
 from dormouse.files.results import ResultFormat, RowFile
 from dormouse.messages.stages import QueryLimits
 from dormouse.ports import Services

@@ -12,9 +12,9 @@ from unittest.mock import patch
 from dormouse.errors import DormouseError
 from dormouse.features.checking import check
 from dormouse.features.export import load_manifest
-from dormouse.features.pins import read_version
 from dormouse.features.publishing import READERS_MS, reachable
 from dormouse.features.publishing import problems as published_problems
+from dormouse.features.versions import read_version
 from dormouse.ports import NO_TABLE
 from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix

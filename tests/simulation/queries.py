@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dormouse.arrow.order import requested_ranges
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from dormouse.features.pins import RangesOf, read_version
+from dormouse.features.versions import RangesOf, read_version
 from dormouse.keys import KeyRange
 from dormouse.state.state import TableState
 from tests.simulation.instance import Worker

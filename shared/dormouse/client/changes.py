@@ -22,8 +22,8 @@ from dormouse.access import EVERYTHING
 from dormouse.arrow.order import requested_ranges, row_keys
 from dormouse.arrow.values import sort_columns
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
-from dormouse.features import pins
-from dormouse.features.versions import ingested_since, read_as_of
+
+from dormouse.features.versions import ingested_since, read_as_of, tags_of
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult, with_changes
@@ -79,7 +79,7 @@ def changes_of(services: Services, table: Table, since: AsOf, wanted: Wanted) ->
 
 def _version_of(services: Services, table: Table, since: AsOf) -> int:
     since = checked_as_of(since)
-    named = {pin.owner.name: pin.version for pin in pins.tags_of(services, table)}
+    named = {pin.owner.name: pin.version for pin in tags_of(services, table)}
     if isinstance(since, str) and since in named:
         return named[since]  # its version need not be readable
     if isinstance(since, int):

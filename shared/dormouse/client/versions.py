@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from dormouse.access import VisibleTable
 from dormouse.errors import InvalidRequestError
-from dormouse.features import pins as tags
 from dormouse.features.access import allowed_table
 from dormouse.features.versions import read_as_of
+from dormouse.features.versions import tags_of as pins_of_tags
 from dormouse.key_codec import KeyCodec, KeyLike, Ranges
 from dormouse.messages.stages import SelectionMessage
 from dormouse.ports import Services
@@ -63,7 +63,7 @@ class Tag:
 
 def versions_of(services: Services, table: Table) -> Listing[Version]:
     """Return the versions that are kept or tagged, the newest first."""
-    pins = tags.tags_of(services, table)
+    pins = pins_of_tags(services, table)
     names: dict[int, tuple[str, ...]] = {}
     for pin in pins:
         names[pin.version] = (*names.get(pin.version, ()), pin.owner.name)
@@ -83,7 +83,7 @@ def versions_of(services: Services, table: Table) -> Listing[Version]:
 def tags_of(services: Services, table: Table) -> Listing[Tag]:
     """Return the tags of a table, by version."""
     columns = ("tag", "version", "time", "rows")
-    rows = map(tag_of, tags.tags_of(services, table))
+    rows = map(tag_of, pins_of_tags(services, table))
     return Listing(
         rows, "tags", columns, lambda each: (each.tag, each.version, _time(each), each.rows)
     )

@@ -22,8 +22,8 @@ from dormouse.access import EVERYTHING, Permission
 from dormouse.arrow.order import fit_range, ranges_to_read
 from dormouse.errors import InvalidRequestError
 from dormouse.features.kinds import Kind
-from dormouse.features.pins import read_version
 from dormouse.features.requests import check_only_rows, request_key
+from dormouse.features.versions import read_version
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, KeyPart, KeyRange, union_ranges
 from dormouse.messages.requests import DeleteRows

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
-from dormouse.features.pins import refuse_tagged
+from dormouse.features.versions import refuse_tagged
 from dormouse.messages.requests import DeleteTable
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services

@@ -1,7 +1,7 @@
 """An export of one version of a table: its request, its tasks, and the files they wrote.
 
 All that the tasks need is fixed when the export begins (`long_jobs`); a pin of the version keeps
-the shards that hold the rows (`features.pins`). The export is deleted first: if it exists, all
+the shards that hold the rows (`features.versions`). The export is deleted first: if it exists, all
 objects of its tasks do too.
 """
 
@@ -21,7 +21,6 @@ from dormouse.access import EVERYTHING
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.kinds import Kind, ManifestKind, delete_below, list_jobs
 from dormouse.features.long_jobs import Parts, ReadTable
-from dormouse.features.pins import pin_export
 from dormouse.features.requests import (
     UNKNOWN_OUTCOME,
     JobCheck,
@@ -29,7 +28,7 @@ from dormouse.features.requests import (
     RequestResult,
     StoredWork,
 )
-from dormouse.features.versions import read_as_of
+from dormouse.features.versions import pin_export, read_as_of
 from dormouse.jobs import SweepCheck, record
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange

@@ -18,7 +18,6 @@ from dormouse.access import EVERYTHING
 from dormouse.errors import CorruptDataError
 from dormouse.features.kinds import Kind, delete_below, list_jobs
 from dormouse.features.long_jobs import SelectedRows
-from dormouse.features.pins import read_version, refuse_tagged, release_tags
 from dormouse.features.publishing import list_replaced
 from dormouse.features.requests import (
     JobCheck,
@@ -28,6 +27,7 @@ from dormouse.features.requests import (
     check_only_rows,
     request_left_path,
 )
+from dormouse.features.versions import read_version, refuse_tagged, release_tags
 from dormouse.jobs import SweepCheck, record
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import Counts, PurgeRows

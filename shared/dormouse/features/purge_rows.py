@@ -26,7 +26,6 @@ from dormouse.errors import (
     NotFoundError,
 )
 from dormouse.features.garbage import abandoned_after_ms
-from dormouse.features.pins import read_version
 from dormouse.features.planning import assign
 from dormouse.features.publishing import READERS_MS, publish_again
 from dormouse.features.purge import (
@@ -44,6 +43,7 @@ from dormouse.features.purge import (
 )
 from dormouse.features.reset import is_for
 from dormouse.features.row_matcher import RowMatcher
+from dormouse.features.versions import read_version
 from dormouse.iceberg import avro
 from dormouse.iceberg.avro import DATA
 from dormouse.jobs import REFUSALS_KEPT_SECONDS, is_chain_expired, new_run, record

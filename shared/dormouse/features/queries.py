@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from dormouse.errors import LimitExceededError
 from dormouse.features.kinds import Kind, ManifestKind
 from dormouse.features.long_jobs import Parts, ReadTable
-from dormouse.features.pins import query_of
+from dormouse.features.versions import query_of
 from dormouse.jobs import SweepCheck
 from dormouse.messages.stages import (
     AnswerQuery,

@@ -20,7 +20,6 @@ from dormouse.access import VisibleTable
 from dormouse.errors import InvalidRequestError, LimitExceededError, needs_extra
 from dormouse.features.access import allowed_table, visible_tables
 from dormouse.features.long_jobs import ReadTable
-from dormouse.features.pins import owner_of, pin_version
 from dormouse.features.queries import (
     QUERY,
     Query,
@@ -29,7 +28,7 @@ from dormouse.features.queries import (
     question,
     statement_limits,
 )
-from dormouse.features.versions import read_as_of
+from dormouse.features.versions import owner_of, pin_version, read_as_of
 from dormouse.messages.stages import AnswerQuery
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult

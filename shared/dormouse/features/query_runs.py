@@ -15,7 +15,6 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.features.access import check_readable
-from dormouse.features.pins import unpin
 from dormouse.features.queries import (
     END,
     EndedError,
@@ -35,6 +34,7 @@ from dormouse.features.queries import (
     task_messages,
     tracked_query,
 )
+from dormouse.features.versions import unpin
 from dormouse.files.results import READABLE, ResultFormat, json_objects, read_rows, read_schema
 from dormouse.jobs import record, tracked_job
 from dormouse.messages.stages import AnswerQuery, OutboundMessage, StatementJob

@@ -18,7 +18,6 @@ from msgspec import structs
 
 from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.delete_rows import Note, load_notes
-from dormouse.features.pins import REBUILDING
 from dormouse.features.rebuild_plan import (
     FoundShard,
     PlacedShard,
@@ -28,6 +27,7 @@ from dormouse.features.rebuild_plan import (
 )
 from dormouse.features.reset import load_restored
 from dormouse.features.seal_sources import load_segments
+from dormouse.features.versions import REBUILDING
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services, StoredObject
 from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer

@@ -22,12 +22,12 @@ from dormouse.features.garbage import (
     unpublished,
 )
 from dormouse.features.kinds import list_jobs
-from dormouse.features.pins import unpin_ended
 from dormouse.features.planning import LOOKED_AT_ONCE
 from dormouse.features.publishing import collect_iceberg
 from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restored
 from dormouse.features.seal_sources import obsolete_segments
 from dormouse.features.spark import SparkRequest, list_spark_requests
+from dormouse.features.versions import unpin_ended
 from dormouse.jobs import (
     REFUSALS_KEPT_SECONDS,
     SWEEP_SECONDS,

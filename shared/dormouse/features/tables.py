@@ -10,8 +10,8 @@ from msgspec import UnsetType
 
 from dormouse.access import check_column_renames, check_table_rename
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.features.pins import release_tags
 from dormouse.features.reset import ResetOptions, finish_reset, reset_table
+from dormouse.features.versions import release_tags
 from dormouse.iceberg.views import PARTS, published_name
 from dormouse.key_codec import KeyCodec
 from dormouse.messages.requests import (

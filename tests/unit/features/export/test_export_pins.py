@@ -9,7 +9,7 @@ from dormouse.features import export as requesting
 from dormouse.features.administration import administer
 from dormouse.features.export import ExportRequest, TaskFiles
 from dormouse.features.long_jobs import Parts
-from dormouse.features.pins import LONGEST_MS, REQUEST_MS
+from dormouse.features.versions import LONGEST_MS, REQUEST_MS
 from dormouse.messages.requests import CompactTable, ExportRows, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Storage

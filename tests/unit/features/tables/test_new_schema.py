@@ -8,10 +8,10 @@ import pytest
 
 from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
 from dormouse.features.export import load_manifest
-from dormouse.features.pins import read_version
 from dormouse.features.purge_rows import EARLIER_SCHEMA, prove_purge
 from dormouse.features.rebuild import rebuild
 from dormouse.features.row_matcher import RowMatcher
+from dormouse.features.versions import read_version
 from dormouse.keys import Key, encode_key
 from dormouse.messages.requests import CompactTable, ReinitialiseTable
 from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged

@@ -13,9 +13,8 @@ from dormouse.features import garbage as collecting
 from dormouse.features import seal_sources as sealing
 from dormouse.features import versions as restoring
 from dormouse.features.administration import administer
-from dormouse.features.pins import tags_of
 from dormouse.features.reset import restorer
-from dormouse.features.versions import read_as_of
+from dormouse.features.versions import read_as_of, tags_of
 from dormouse.messages.requests import (
     CompactTable,
     ReinitialiseTable,

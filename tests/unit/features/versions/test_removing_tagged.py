@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration import administer
-from dormouse.features.pins import tags_of
+from dormouse.features.versions import tags_of
 from dormouse.messages.requests import (
     AdminRequest,
     DeleteTable,

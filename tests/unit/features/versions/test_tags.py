@@ -10,8 +10,7 @@ from dormouse.access import EVERYTHING
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.administration import administer
 from dormouse.features.checking import check
-from dormouse.features.pins import read_version
-from dormouse.features.versions import tagged
+from dormouse.features.versions import read_version, tagged
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import (
     AdminRequest,
