@@ -345,11 +345,6 @@ class PartOfState(TableState):
                 yield span, found
 
 
-def part_of_state(pieces: Sequence[Piece], version: int) -> PartOfState:
-    """Return the part of a version that consecutive pieces are."""
-    return PartOfState(version=version, shards=shards_of(pieces), pieces=tuple(pieces))
-
-
 def shards_of(pieces: Sequence[Piece]) -> OverlayMap[str, Shard]:
     """Return the shards of pieces by id."""
     return OverlayMap(HashTrieMap({s.id: s for piece in pieces for s in piece.shards}))
