@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
-from dormouse.files.changes import Changes
+from dormouse.files.changes import FileChanges
 from dormouse.files.formats import read_source
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
@@ -115,7 +115,8 @@ def _message(form: str, body: bytes) -> None:
     local = _folder() / "dropped"
     local.write_bytes(body.replace(b"\n", b" "))
     with refusing(RefusedSourceError):
-        for batch in read_source(local, "x.json", _CHANGED, changes=Changes(_CHANGED, "", form)):
+        changes = FileChanges(_CHANGED, "", form)
+        for batch in read_source(local, "x.json", _CHANGED, changes=changes):
             batch.validate(full=True)
 
 

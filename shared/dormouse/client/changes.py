@@ -22,7 +22,6 @@ from dormouse.access import EVERYTHING
 from dormouse.arrow.order import requested_ranges, row_keys
 from dormouse.arrow.values import sort_columns
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
-
 from dormouse.features.versions import ingested_since, read_as_of, tags_of
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Services
@@ -44,7 +43,7 @@ KEYS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedChanges:
     """What of the changes is wanted: with `deleted`, each row says what happened to it, and
     rows that are gone come too; with `before`, also what changed rows were."""
 
@@ -55,7 +54,7 @@ class Wanted:
     before: bool = False
 
 
-def changes_of(services: Services, table: Table, since: AsOf, wanted: Wanted) -> QueryResult:
+def changes_of(services: Services, table: Table, since: AsOf, wanted: WantedChanges) -> QueryResult:
     """Return what changed since a version, as `TableHandle.changes` says."""
     since = _version_of(services, table, since)
     state = services.store(table).current()
@@ -91,7 +90,7 @@ def _version_of(services: Services, table: Table, since: AsOf) -> int:
 
 
 def _added(
-    services: Services, table: Table, since: int, selection: Selection, wanted: Wanted
+    services: Services, table: Table, since: int, selection: Selection, wanted: WantedChanges
 ) -> QueryResult:
     """Return the rows ingested and not deleted since a version, a few shards at a time; with
     deleted ones, those of that version that were deleted since follow.
@@ -163,7 +162,7 @@ class _Comparison:
     state: TableState
     selection: Selection
 
-    def result(self, wanted: Wanted) -> QueryResult:
+    def result(self, wanted: WantedChanges) -> QueryResult:
         """Return what is in one version and not in the other."""
         found = self._rows(self.state, self.selection, (_NOTHING,))
         kinds = {"insert", "update"}

@@ -583,9 +583,9 @@ class TableHandle(Shown):
             NotFoundError: the version is yet to come, or its changes are not kept any more; or the
                 table was reset, restored or rebuilt since, or deleted.
         """
-        from dormouse.client.changes import Wanted, changes_of
+        from dormouse.client.changes import WantedChanges, changes_of
 
-        wanted = Wanted(columns, where, limit, deleted or before, before)
+        wanted = WantedChanges(columns, where, limit, deleted or before, before)
         return changes_of(self.services, self.current(), since, wanted)
 
     def tag(self, version: int | dt.datetime, name: str, *, move: bool = False) -> Tag:

@@ -25,7 +25,7 @@ CHANGES = ("insert", "update", "delete")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class FileChanges:
     """How files and frames say what becomes of rows, in a table with this schema; `by` is its
     column `latest_by`, if it has one, and `form` its property `change_data`.
     """
@@ -123,12 +123,12 @@ class Changes:
                 yield field.name, missing, "there is no value, and the column cannot be null"
 
 
-def changes_in_files(table: Table) -> Changes | None:
+def changes_in_files(table: Table) -> FileChanges | None:
     """Return how files say what becomes of rows of a table; None if it keeps all rows."""
     properties = table.properties
     if properties.keep == "all":
         return None
-    return Changes(table.schema, properties.latest_by, properties.change_data)
+    return FileChanges(table.schema, properties.latest_by, properties.change_data)
 
 
 def _deletes(batch: pa.RecordBatch) -> Array:

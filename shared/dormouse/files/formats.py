@@ -30,7 +30,7 @@ from dormouse.errors import InvalidRequestError, RefusedSourceError, is_panic
 from dormouse.files.casting import unreadable
 from dormouse.files.cells import with_fitting_keys
 from dormouse.files.change_data import ChangeData
-from dormouse.files.changes import Changes
+from dormouse.files.changes import FileChanges
 from dormouse.files.inferred import (
     JsonColumns,
     TextColumn,
@@ -180,11 +180,11 @@ def read_source(
     dialect: CsvDialect | None = None,
     arrivals: Arrivals | None = None,
     rejects: Rejects | None = None,
-    changes: Changes | None = None,
+    changes: FileChanges | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as ``arrow_schema(schema)``, or with `changes`, if its table keeps
-    the latest rows, as `Changes.stored`; its format is chosen by the suffix of `key`, whose folders
-    may give values of columns (`path_columns`).
+    the latest rows, as `FileChanges.stored`; its format is chosen by the suffix of `key`, whose
+    folders may give values of columns (`path_columns`).
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. With
     `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,

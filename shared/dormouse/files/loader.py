@@ -19,7 +19,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dormouse.errors import RefusedSourceError
-from dormouse.files.changes import Changes, changes_in_files
+from dormouse.files.changes import FileChanges, changes_in_files
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects
 from dormouse.keys import Key
@@ -64,7 +64,7 @@ class SourceLoader:
         dialect: CsvDialect | None = None,
         on_error: Callable[[str], str] = on_error_of,
         store: Callable[[str, Path], str] | None = None,
-        changes: Changes | None = None,
+        changes: FileChanges | None = None,
         order: Mapping[str, int] | None = None,
     ) -> None:
         """Start empty; the loader as a whole uses about `memory_bytes` of memory.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.files.change_data import ChangeData, operations
-from dormouse.files.changes import Changes
+from dormouse.files.changes import FileChanges
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import Rejects
 from dormouse.schema.schema import Field, Schema, parse_schema
@@ -282,7 +282,7 @@ def test_a_change_that_lacks_a_column_is_refused(op: str) -> None:
     assert "column 'n'" in str(refused)
 
 
-# Changes that cannot be read.
+# FileChanges that cannot be read.
 
 
 @pytest.mark.parametrize(
@@ -611,7 +611,7 @@ def rows_of(
     path = folder / "messages"
     path.write_bytes(b"".join(json.dumps(m).encode() + b"\n" for m in messages))
     by = "position" if any(f.name == "position" for f in table.fields) else ""
-    batches = read_source(path, key, table, changes=Changes(table, by, "debezium"), **how)
+    batches = read_source(path, key, table, changes=FileChanges(table, by, "debezium"), **how)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -7,10 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from dormouse.client.changes import Wanted, changes_of
+from dormouse.client.changes import WantedChanges, changes_of
 from dormouse.errors import AlreadyExistsError, NotFoundError
-from dormouse.features.pins import tags_of
-from dormouse.features.versions import tag_version
+from dormouse.features.versions import tag_version, tags_of
 from dormouse.messages.requests import (
     CompactTable,
     DeleteRows,
@@ -41,7 +40,7 @@ def table(world: World) -> Table:
 
 def changes(world: World, table: Table, since: int | str) -> tuple[str, int]:
     """Return the letters that came since, and up to which version."""
-    found = changes_of(world.services, newest(world, table), since, Wanted())
+    found = changes_of(world.services, newest(world, table), since, WantedChanges())
     rows = found.reader.read_all().to_pylist()
     return "".join(sorted(row["letter"] for row in rows)), found.version
 
@@ -66,7 +65,7 @@ def test_rows_of_later_ingests_come_once_without_what_was_rewritten(
 
 
 def test_they_are_selected_by_columns_condition_and_limit(world: World, table: Table) -> None:
-    found = changes_of(world.services, table, 0, Wanted(["note"], "letter >= 'b'", 1))
+    found = changes_of(world.services, table, 0, WantedChanges(["note"], "letter >= 'b'", 1))
     assert found.reader.read_all().to_pylist() == [{"note": "b2"}]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from dormouse.client.versions import changes_of
+from dormouse.client.changes import WantedChanges, changes_of
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.features import garbage as collecting
 from dormouse.features import seal_sources as sealing
@@ -322,7 +322,7 @@ def test_of_versions_at_one_time_the_last_is_read(world: World) -> None:
     assert state.version == world.state(made).version
     _, before = read_as_of(world.services, made, at - dt.timedelta(milliseconds=1))
     assert before.rows == 1
-    found = changes_of(world.services, made, at - dt.timedelta(milliseconds=1), None, None, None)
+    found = changes_of(world.services, made, at - dt.timedelta(milliseconds=1), WantedChanges())
     assert sorted(row["letter"] for row in found.reader.read_all().to_pylist()) == ["b", "c"]
 
 
@@ -334,4 +334,4 @@ def test_while_a_table_gets_another_schema_its_changes_are_refused(world: World)
     with pytest.raises(Crash):
         administer(world.services, request)
     with pytest.raises(NotFoundError, match="is being reset and gets another schema"):
-        changes_of(world.services, newest(world, made), 0, None, None, None)
+        changes_of(world.services, newest(world, made), 0, WantedChanges())
