@@ -17,8 +17,9 @@ from pyspark import RDD, SparkContext, StorageLevel
 from dormouse.errors import DormouseError, UnavailableError
 from dormouse.features.batch_files import balanced_batches
 from dormouse.features.compaction_steps import leaf_tasks, max_task_rows
-from dormouse.features.ingest import Written, ingest, ingested_schema, refuse
+from dormouse.features.ingest import Written, ingest, refuse
 from dormouse.features.splitting import plan_extension
+from dormouse.files.loader import ingested_schema
 from dormouse.jobs import new_run
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import IngestJob

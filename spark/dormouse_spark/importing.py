@@ -16,8 +16,7 @@ import pyarrow as pa
 from dormouse.arrow.types import slices_of_size
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction_steps import KeyTask
-from dormouse.features.ingest import ruled_rows
-from dormouse.files.loader import load_sources, loader_of
+from dormouse.files.loader import load_sources, loader_of, ruled_rows
 from dormouse.files.rejects import RejectedRows
 from dormouse.keys import Key, KeyHistogram
 from dormouse.rows.sorting import Sorter

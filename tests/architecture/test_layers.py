@@ -92,6 +92,7 @@ THIRD_PARTY = {
         "files/",
         "query/",
         "statements/",
+        "iceberg/dead_rows",
         "iceberg/manifests",
         "features/compaction",
         "features/export_rows",

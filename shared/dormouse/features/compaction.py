@@ -110,7 +110,7 @@ from dormouse.stored.paths import (
     steps_prefix,
 )
 from dormouse.tables.properties import bloom_columns
-from dormouse.tables.row_rules import row_rules
+from dormouse.tables.row_rules import RowRules, row_rules
 from dormouse.tables.table import Table
 
 # Merge the inputs of a compaction, or a key range of them, into shards by the table's rules.
@@ -194,11 +194,7 @@ def merge_inputs(
     """
     table, job = compaction.table, compaction.job
     wanted = compaction.partition.range.intersection(span)
-    rules = row_rules(table.schema, table.properties)
-    schema = compaction.context.schema
-    if compaction.deletions:
-        deletions = deletions_for(schema, compaction.deletions)
-        schema, rules = deletions.schema, replace(rules, kept=deletions.hidden.negated())
+    schema, rules = _read_by(compaction)
     read = RowCounter(
         merge_slices(
             storage,
@@ -236,6 +232,15 @@ def merge_inputs(
     if len(compaction.leaves) > 1:
         outputs = list(_placed(outputs, compaction.leaves, rows))
     return Merged(tuple(outputs), read.rows, kept.rows, removed.rows, last_is_marked)
+
+
+def _read_by(compaction: Compaction) -> tuple[Schema, RowRules]:
+    """Return the columns that inputs are read by, and the rules for their rows, with deletions."""
+    rules = row_rules(compaction.table.schema, compaction.table.properties)
+    if not compaction.deletions:
+        return compaction.context.schema, rules
+    deletions = deletions_for(compaction.context.schema, compaction.deletions)
+    return deletions.schema, replace(rules, kept=deletions.hidden.negated())
 
 
 def _counted(

@@ -16,21 +16,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 from msgspec import structs
 
-from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.batch_files import look_up_sources
-from dormouse.files.changes import changes_in_files
 from dormouse.files.loader import (
     Begins,
     Loaded,
     LocalRows,
     SourceLoader,
+    ingested_schema,
     load_local,
     load_sources,
     loader_of,
+    ruled_rows,
 )
 from dormouse.files.rejects import RejectedRows
 from dormouse.jobs import (
@@ -50,8 +49,6 @@ from dormouse.jobs import (
 from dormouse.keys import Key
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
-from dormouse.rows.predicates import apply_row_rules
-from dormouse.schema.schema import TOMBSTONE, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.jobs import (
@@ -478,22 +475,6 @@ def _write(
         target_bytes=table.properties.shard_target_bytes,
         spanning=spans_leaves(strategy, loader.size_bytes, holding),
     )
-
-
-def ingested_schema(table: Table) -> Schema:
-    """Return the columns of the shards that are ingested into a table: in one that keeps the latest
-    rows, their commit says of all what `SEQUENCE` says of each.
-    """
-    return table.schema.with_values(TOMBSTONE) if changes_in_files(table) else table.schema
-
-
-def ruled_rows(
-    batches: Iterable[pa.RecordBatch], table: Table, now_ms: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield what the rules of a table leave of sorted rows that were loaded."""
-    rules, columns = row_rules(table.schema, table.properties), arrow_schema(ingested_schema(table))
-    rows = apply_row_rules(batches, rules.stored_schema(table.schema), rules, now_ms)
-    return (conform(batch, columns) for batch in rows)
 
 
 # Run ingest jobs in functions, and isolate a file that crashes them from the others of its job.

@@ -18,14 +18,16 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import RefusedSourceError
 from dormouse.files.changes import FileChanges, changes_in_files
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects
 from dormouse.keys import Key
 from dormouse.ports import Arrivals, Sources, Storage
+from dormouse.rows.predicates import apply_row_rules
 from dormouse.rows.sorting import Sorter
-from dormouse.schema.schema import SEQUENCE, Schema
+from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Schema
 from dormouse.state.sources import Source, on_error_of
 from dormouse.storage import read_ahead
 from dormouse.stored.paths import rejected_prefix
@@ -196,6 +198,22 @@ def loader_of(
         changes=changes_in_files(table),
         order=order,
     )
+
+
+def ingested_schema(table: Table) -> Schema:
+    """Return the columns of the shards that are ingested into a table: in one that keeps the latest
+    rows, their commit says of all what `SEQUENCE` says of each.
+    """
+    return table.schema.with_values(TOMBSTONE) if changes_in_files(table) else table.schema
+
+
+def ruled_rows(
+    batches: Iterable[pa.RecordBatch], table: Table, now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield what the rules of a table leave of sorted rows that were loaded."""
+    rules, columns = row_rules(table.schema, table.properties), arrow_schema(ingested_schema(table))
+    rows = apply_row_rules(batches, rules.stored_schema(table.schema), rules, now_ms)
+    return (conform(batch, columns) for batch in rows)
 
 
 Loaded = Generator[tuple[Source, RefusedSourceError | None]]
