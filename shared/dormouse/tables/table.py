@@ -403,11 +403,7 @@ def check_columns(schema: Schema, properties: Properties) -> None:
     Raises:
         InvalidRequestError: it has.
     """
-    if taken := sorted(OF_ROWS & {field.name for field in schema.fields}):
-        raise InvalidRequestError(
-            f"no column of a table can be named {taken[0]!r}",
-            hint=f"{', '.join(sorted(OF_ROWS))} tell what becomes of a row",
-        )
+    _check_free(field.name for field in schema.fields)
     if schema.leaf_columns > properties.max_fields:
         raise InvalidRequestError(
             f"the schema would have {schema.leaf_columns} columns, and max_fields is "
@@ -416,7 +412,16 @@ def check_columns(schema: Schema, properties: Properties) -> None:
         )
 
 
+def _check_free(names: Iterable[str]) -> None:
+    if taken := sorted(OF_ROWS.intersection(names)):
+        raise InvalidRequestError(
+            f"no column of a table can be named {taken[0]!r}",
+            hint=f"{', '.join(sorted(OF_ROWS))} tell what becomes of a row",
+        )
+
+
 def _check_names(schema: Schema, alteration: Alteration) -> None:
+    _check_free(alteration.rename.values())
     keys = {item.name for item in schema.keys}
     verbs = dict.fromkeys(alteration.drop, "dropped")
     for name, new_name in alteration.rename.items():

@@ -13,6 +13,8 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.features.copying import copy_table
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 
 COLUMNS = pa.schema({"id": pa.int64(), "o": pa.int64(), "v": pa.string(), "_change": pa.string()})
@@ -247,3 +249,12 @@ def test_a_number_that_is_there_twice_is_one_row(instance: Instance) -> None:
         10,
         10,
     )
+
+
+@pytest.mark.parametrize("name", ["_change", "_sequence", "_tombstone"])
+def test_no_column_gets_the_name_of_what_tells_about_rows(instance: Instance, name: str) -> None:
+    table = create(instance)
+    taken = Field(name, Primitive.LONG, nullable=True)
+    for change in ({"rename": {"v": name}}, {"add": [taken]}, {"drop": ["v"], "add": [taken]}):
+        with pytest.raises(InvalidRequestError, match="no column of a table"):
+            table.alter(**change)  # type: ignore[arg-type]  # one of each
