@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from dormouse.arrow.order import row_key
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.planning import even_split_points
+from dormouse.files.changes import FileChanges
 from dormouse.files.formats import FoundFile, counted_reading, infer_file, read_source
 from dormouse.files.frames import Frame, frame_columns
 from dormouse.files.inferred import infer_path_columns
@@ -25,7 +26,6 @@ from dormouse.schema.types import FieldType, show_type
 from dormouse.tables.properties import (
     Properties,
     csv_dialect,
-    parse_properties,
     parse_settings,
     properties_of,
 )
@@ -87,6 +87,9 @@ def infer_schema(
         sampled = None if sample.is_whole else sample.rows
     else:
         columns, of = tuple(frame_columns(like)), "the frame"
+    if changes := FileChanges.of(Schema((), is_part=True), _properties(properties)):
+        marks = {field.name for field in changes.added}  # they say what becomes of a row
+        columns = tuple(column for column in columns if column.name not in marks)
     return Inferred(choose_schema(columns, row_keys, sort_keys, types, of=of), columns, sampled)
 
 
@@ -154,7 +157,8 @@ def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | No
     rejects = Rejects(path.name) if of_table.ingest_on_error == "skip" else None
     name, dialect = path.as_posix(), csv_dialect(of_table)
     with counted_reading(path):
-        batches = read_source(path, name, schema, dialect, rejects=rejects)
+        changes = FileChanges.of(schema, of_table)
+        batches = read_source(path, name, schema, dialect, rejects=rejects, changes=changes)
         rows = sum(batch.num_rows for batch in batches)
     if rejects is not None:
         rejects.check(rows)
@@ -251,13 +255,14 @@ def estimate_splits(
         raise InvalidRequestError("an estimate needs at least one partition and one file")
     most = min(max(SAMPLED_AT_LEAST, SAMPLED_PER_PARTITION * partitions), SAMPLED_AT_MOST)
     sample = KeySample(schema, most, seed)
-    dialect = csv_dialect(parse_properties(properties or {}))
+    of_table = _properties(properties)
+    dialect, changes = csv_dialect(of_table), FileChanges.of(schema, of_table)
     for path in map(Path, files):
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")
         try:
             with counted_reading(path):
-                for batch in read_source(path, path.as_posix(), schema, dialect):
+                for batch in read_source(path, path.as_posix(), schema, dialect, changes=changes):
                     sample.add(batch)
         except RefusedSourceError as error:
             raise RefusedSourceError(f"{path}: {error}", hint=error.hint) from error

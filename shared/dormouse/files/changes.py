@@ -19,6 +19,7 @@ from dormouse.files.rejects import refuse_each
 from dormouse.rows.latest import entombed
 from dormouse.schema.schema import CHANGE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import Primitive
+from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 
 CHANGES = ("insert", "update", "delete")
@@ -34,18 +35,30 @@ class FileChanges:
     by: str = ""
     form: str = ""
 
+    @staticmethod
+    def of(schema: Schema, properties: Properties) -> FileChanges | None:
+        """Return it for a table with these properties; None if it keeps all rows."""
+        if properties.keep == "all":
+            return None
+        return FileChanges(schema, properties.latest_by, properties.change_data)
+
+    @property
+    def added(self) -> tuple[Field, ...]:
+        """The columns that files and frames may have besides those of the table."""
+        is_dms = self.form == "dms"
+        return (Field(OPERATION, Primitive.STRING, nullable=True), CHANGE) if is_dms else (CHANGE,)
+
     @property
     def file_schema(self) -> Schema:
         """The columns that files and frames may have: a row that deletes needs no other than the
         keys and `by`.
         """
-        is_dms = self.form == "dms"  # of which a full load has no order
+        is_ordered = self.form != "dms"  # of which a full load has no order
         values = (
-            f if f.name == self.by and not is_dms else replace(f, nullable=True)
+            f if f.name == self.by and is_ordered else replace(f, nullable=True)
             for f in self.schema.values
         )
-        operation = (Field(OPERATION, Primitive.STRING, nullable=True),) if is_dms else ()
-        return replace(self.schema, values=(*values, *operation, CHANGE))
+        return replace(self.schema, values=(*values, *self.added))
 
     def stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file or frame with `TOMBSTONE` in place of `CHANGE`; one of 0 is
@@ -125,10 +138,7 @@ class FileChanges:
 
 def changes_in_files(table: Table) -> FileChanges | None:
     """Return how files say what becomes of rows of a table; None if it keeps all rows."""
-    properties = table.properties
-    if properties.keep == "all":
-        return None
-    return FileChanges(table.schema, properties.latest_by, properties.change_data)
+    return FileChanges.of(table.schema, table.properties)
 
 
 def _deletes(batch: pa.RecordBatch) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dormouse.client.inferring import check_file, estimate_splits, infer_schema
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
@@ -258,3 +259,21 @@ def test_no_column_gets_the_name_of_what_tells_about_rows(instance: Instance, na
     for change in ({"rename": {"v": name}}, {"add": [taken]}, {"drop": ["v"], "add": [taken]}):
         with pytest.raises(InvalidRequestError, match="no column of a table"):
             table.alter(**change)  # type: ignore[arg-type]  # one of each
+
+
+@pytest.mark.parametrize("form", ["", "dms"])
+def test_a_table_is_made_like_a_file_that_says_what_becomes_of_rows(
+    instance: Instance, tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / "changes.csv"
+    name, delete = ("Op", "D") if form else ("_change", "delete")
+    insert, was = ("I", "a") if form else ("", "")
+    lines = f"{insert},1,a", f"{insert},2,b", f"{delete},1,{was}"
+    file.write_text("\n".join((f"{name},id,v", *lines)))
+    given = {"keep": "latest", "change_data": form}
+    schema = infer_schema(file, ["id"], properties=given).schema
+    check_file(file, schema, given)
+    assert estimate_splits(schema, [file], 2, properties=given).rows == 3
+    table = instance.create_table("t", like=file, row_keys=["id"], properties=given)
+    table.ingest(file).wait()
+    assert [*table.query().to_arrow()["id"].to_pylist()] == [2]
