@@ -20,7 +20,7 @@ from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import shard_path
 from tests.simulation.backpressure import Compactions
 from tests.simulation.event_log import Violation
-from tests.simulation.rows import AGE_MS, Kind, Row
+from tests.simulation.rows import AGE_MS, TOMBSTONE_MS, Kind, Row, entombed
 from tests.simulation.shapes import Shape
 
 VERSIONS_KEPT = 300
@@ -82,6 +82,7 @@ class Oracle:
     generation: int = 0
     taken: frozenset[str] = frozenset()
     claimed: frozenset[str] = frozenset()
+    taken_ms: dict[str, int] = field(default_factory=dict)
     versions: dict[int, Version] = field(default_factory=dict)
     newest: int = 0
     referenced: frozenset[str] = frozenset()
@@ -113,7 +114,7 @@ class Oracle:
         self.claimed |= {s for s in self.dropped if s in state.sources}
         self._see_references(state, now_ms)
         self._see_takings(state)
-        stored = self._see_rows(state)
+        stored = self._see_rows(state, now_ms)
         is_next = begun_with is not None and state.version == self.newest + 1
         if is_next and begun_with is not None and Counter(stored) != Counter(begun_with.stored):
             self.fail(
@@ -234,7 +235,7 @@ class Oracle:
         if self.kind.ages:
             return False
         rows = [row for row in known.rows or () if row[0] not in self.letters_purged]
-        if self.kind.name == "last":
+        if self.kind.name in ("last", "latest"):
             others = [row for s in self.taken for row in self.dropped[s].rows or ()]
             rows = [row for row in rows if self.kind.answer([*others, row])[row]]
         return bool(rows)
@@ -285,9 +286,9 @@ class Oracle:
                 if taking.rows != (rows := sum(map(taking.range.contains, map(encode_key, keys)))):
                     self.fail(f"version {state.version}: {taking} of shard {shard} has {rows}")
 
-    def _see_rows(self, state: TableState) -> list[Row]:
+    def _see_rows(self, state: TableState, now_ms: int) -> list[Row]:
         """Note what files there are, and what a new deletion hides of those there were before;
-        return the rows that no deletion hides.
+        return the rows that no deletion hides, and what is left of the others.
         """
         stored = [
             (row, state.shards[reference.shard].sequence)
@@ -298,6 +299,7 @@ class Oracle:
         ]
         before = self.taken
         self.taken |= self._files_of([row for row, _ in stored])
+        self.taken_ms |= dict.fromkeys(self.taken - before, now_ms)
         letters = {each.number: set(self.deletions[each.id]) for each in state.deletions}
         for number, hidden in letters.items():
             if number > self.last_number:
@@ -310,10 +312,15 @@ class Oracle:
         def is_hidden(row: Row, sequence: int) -> bool:
             return any(n > sequence and row[0] in hidden for n, hidden in letters.items())
 
-        return [row for row, sequence in stored if not is_hidden(row, sequence)]
+        left = (entombed(row) if is_hidden(row, sequence) else row for row, sequence in stored)
+        return [row for row in left if self.kind.keeps_latest or row[4]]
 
     def _files_of(self, stored: list[Row]) -> set[str]:
-        """Return the files that rows come from, by their marks."""
+        """Return the files that rows come from: by their marks, or by their notes if these stay."""
+        if self.kind.keeps_latest:
+            notes = {row[2] for row in stored}
+            files = self.dropped.items()
+            return {s for s, known in files if any(r[2] in notes for r in known.rows or ())}
         marks = 0
         for row in stored:
             marks |= row[4]
@@ -341,10 +348,14 @@ class Oracle:
                     unsure.append(row)
                 elif place not in self.gone and place not in self.deleted:
                     sure.append(row)
+                elif place not in self.gone and self.kind.keeps_latest:
+                    sure.append(entombed(row))
         if self.kind.joins:
             open_ = {row[0] for row in unsure}
             stored = [row for row in stored if row[0] not in open_]
             sure, unsure = [row for row in sure if row[0] not in open_], []
+        if self.kind.keeps_latest:
+            sure, unsure = self._latest(sure)
         must = self.kind.answer(sure)
         can = must + Counter(unsure)
         self._compare(self.kind.answer(stored), must, can, f"version {version}")
@@ -356,6 +367,27 @@ class Oracle:
             self.fail(f"{what} lacks {_few(lost)}")
         if more := found - can:
             self.fail(f"{what} has {_few(more)} too many")
+
+    def _latest(self, rows: list[Row]) -> tuple[list[Row], list[Row]]:
+        """Return which rows must be seen, and which can be: those that came when what hides them
+        may have been gone. A tombstone goes when it is old, but not while it hides what is there.
+        """
+        source_of = {row[2]: s for s in self.taken for row in self.dropped[s].rows or ()}
+        must: dict[str, Row] = {}
+        gone_ms: dict[str, int] = {}
+        can = []
+        for row in sorted(rows, key=lambda row: row[2], reverse=True):
+            letter, source = row[0], source_of[row[2]]
+            if letter in must:
+                continue
+            if not row[4]:  # it was deleted after it was dropped
+                until_ms = self.dropped[source].time_ms + TOMBSTONE_MS - self.slack_ms
+                gone_ms[letter] = min(until_ms, gone_ms.get(letter, until_ms))
+            elif letter not in gone_ms:
+                must[letter] = row
+            elif self.taken_ms[source] >= gone_ms[letter]:
+                can.append(row)
+        return list(must.values()), can
 
     def _ages(self, row: Row, now_ms: int) -> bool:
         """Return whether a row may have aged for somebody."""

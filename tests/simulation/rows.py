@@ -11,6 +11,12 @@ Row = tuple[str, int, str, int, int]
 files it comes from, also where rows were summed."""
 LETTERS = "abcdefgh"
 AGE_MS = 6 * 3600 * 1000
+TOMBSTONE_MS = 3600 * 1000
+
+
+def entombed(row: Row) -> Row:
+    """Return what is left of a row that is deleted, in a table that keeps the latest."""
+    return (*row[:3], 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,12 @@ class Kind:
     @property
     def joins(self) -> bool:
         """Return whether several rows become one."""
-        return self.name in ("sum", "last")
+        return self.name in ("sum", "last", "latest")
+
+    @property
+    def keeps_latest(self) -> bool:
+        """Return whether deleted rows hide others: it can have rows that are `entombed`."""
+        return self == LATEST
 
     def answer(self, rows: Iterable[Row]) -> Counter[Row]:
         """Return what a query gives of these rows, or of parts of them made before; age aside."""
@@ -45,12 +56,17 @@ class Kind:
                 )
                 for keys, found in groups.items()
             )
-        if self.name == "last":
-            newest: dict[str, Row] = {}
-            for row in rows:
-                newest[row[0]] = max(row, newest.get(row[0], row), key=lambda r: r[1:])
-            return Counter(newest.values())
+        if self.joins:
+            first = 2 if self.keeps_latest else 1
+            newest = {row[0]: row for row in sorted(rows, key=lambda row: row[first:])}
+            return Counter(row for row in newest.values() if row[4])
         return Counter(rows)
+
+
+LATEST = Kind(
+    "latest",
+    {"keep": "latest", "latest_by": "note", "tombstone_age_seconds": TOMBSTONE_MS // 1000},
+)
 
 
 def kinds_of(values: Sequence[str], *, joins: bool, sums: bool) -> tuple[Kind, ...]:

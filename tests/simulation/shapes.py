@@ -18,13 +18,14 @@ from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.key_codec import show_part
 from dormouse.keys import Key, KeyPart, KeyRange
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import CHANGE, TOMBSTONE, Schema
 from dormouse.schema.types import (
     DecimalType,
     FieldType,
@@ -35,7 +36,7 @@ from dormouse.schema.types import (
     parse_type,
 )
 from dormouse.sql.conditions import Literal, leaf_sql
-from tests.simulation.rows import LETTERS, Kind, Row, kinds_of
+from tests.simulation.rows import LETTERS, Kind, Row, entombed, kinds_of
 
 FILES_MARKED = 60
 """How many files can be distinguished in summed rows: each has a hexadecimal digit of its own."""
@@ -115,8 +116,11 @@ class Shape:
         return (*self.key(row), *(column.cell(row) for column in self.sort_keys))
 
     def file_of(self, rows: Iterable[Row], form: str = "parquet") -> bytes:
-        """Return rows as a file of a format."""
-        table = self._table(list(rows))
+        """Return rows as a file of a format; those that are entombed delete what is there."""
+        rows = list(rows)
+        table = self._table(rows)
+        if any(row == entombed(row) for row in rows):
+            table = self._changes(rows, table)
         sink = io.BytesIO()
         if form == "csv":
             pyarrow.csv.write_csv(table, sink)
@@ -139,6 +143,9 @@ class Shape:
             column.name: _cells(table.column(column.name), is_key=column not in self.values)
             for column in self.columns
         }
+        since = [None] * table.num_rows
+        if TOMBSTONE.name in table.column_names:
+            since = table.column(TOMBSTONE.name).to_pylist()
         letters = {part_of(self.letter, n): letter for n, letter in enumerate(LETTERS)}
         found = []
         for n in range(table.num_rows):
@@ -150,14 +157,20 @@ class Shape:
                 cells["n"][n],
                 sum(cells[name][n] << (60 * i) for i, name in enumerate(_MARKS)),
             )
-            wrong = [c.name for c in self.columns if not same(cells[c.name][n], c.cell(row))]
+            is_row = since[n] is None
+            row = row if is_row else entombed(row)
+            wrong = [
+                c.name
+                for c in self.columns
+                if not same(cells[c.name][n], c.cell(row) if is_row or not c.nullable else None)
+            ]
             note = f"{row[2]} with another {wrong[0]}: {cells[wrong[0]][n]!r}" if wrong else row[2]
             found.append((row[0], row[1], note, row[3], row[4]))
         return found
 
     def rows_in_file(self, body: bytes) -> list[Row]:
         """Return the rows of a Parquet file."""
-        names = [column.name for column in self.columns]
+        names = [*(column.name for column in self.columns), TOMBSTONE.name]
         return self.rows_of(pq.ParquetFile(io.BytesIO(body)).read(columns=names))
 
     def drawn_range(self, random: Random, files: int) -> KeyRange:
@@ -218,6 +231,18 @@ class Shape:
             for column, field in zip(self.columns, schema, strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _changes(self, rows: Sequence[Row], table: pa.Table) -> pa.Table:
+        """Return rows with a column that says which of them delete, and those without values."""
+        deletes = pa.array([row == entombed(row) for row in rows])
+        for column in self.values:
+            if column.name != "note":
+                cells = table.column(column.name)
+                cells = pc.if_else(deletes, pa.scalar(None, cells.type), cells)
+                place = table.column_names.index(column.name)
+                table = table.set_column(place, column.name, cells)
+        names = pc.if_else(deletes, pa.scalar("delete"), pa.scalar(None, pa.string()))
+        return table.append_column(CHANGE.name, names)
 
 
 def part_of(kind: FieldType, place: int) -> KeyPart:

@@ -34,7 +34,7 @@ from tests.simulation.scheduler import Scheduler, Task
 from tests.simulation.shapes import drawn_shape
 from tests.simulation.versions import operations_with_versions
 from tests.simulation.watch import Watch
-from tests.simulation.workload import Workload, drawn_operations
+from tests.simulation.workload import KEEPING, LATEST_SEEDS, Workload, drawn_operations
 
 SHORT_STEPS = 700
 STEPS_FOR_AN_OPERATION = 25
@@ -78,12 +78,15 @@ class Simulation:
         self.faults = self.injector.counts
         self.scheduler = Scheduler[Owner]()
         users = Random(draws.random())
+        operations = operations_with_versions(self.seed, drawn_operations(users, self.seed))
+        shape = drawn_shape(users)
         self.workload = Workload(
             self.instance,
             users,
-            operations_with_versions(self.seed, drawn_operations(users, self.seed)),
+            operations,
             lambda: self.injector.happens("untold"),
-            shape=drawn_shape(users),
+            shape=shape,
+            keeps_latest=self.seed % LATEST_SEEDS == KEEPING and not shape.grows,
             publishes=publishes(self.seed),
             stop_publishers_for=lambda: self.outsiders.stop_publishers(),
         )
@@ -215,7 +218,8 @@ class Simulation:
                     choices.append((3.0, lambda queue=queue: self._deliver(queue)))
             for run_id in self.instance.undriven():
                 choices.append((1.0, lambda run_id=run_id: self._drive(run_id)))
-            if users and self.operations < self.steps // STEPS_FOR_AN_OPERATION:
+            steps = STEPS_FOR_AN_OPERATION // (3 if self.workload.keeps_latest else 1)
+            if users and self.operations < self.steps // steps:
                 choices.append((1.0, self._users_act))
             if users:
                 choices.append((0.6, lambda: begin_query(self)))

@@ -37,7 +37,7 @@ from tests.simulation.instance import Instance
 from tests.simulation.oracle import Dropped
 from tests.simulation.outsiders import PUBLISHING, PublishingUsers
 from tests.simulation.queues import feeds
-from tests.simulation.rows import AGE_MS, LETTERS, Kind, Row
+from tests.simulation.rows import AGE_MS, LATEST, LETTERS, Kind, Row, entombed
 from tests.simulation.shapes import CLASSIC, FILES_MARKED, Shape, mark_of
 from tests.simulation.versions import VersionUsers
 
@@ -45,6 +45,9 @@ DELETIONS = ("delete_rows",) * 3
 """What users delete, in some of the runs."""
 DELETING_SEEDS, DELETING = 5, 2
 """In a run of each so many seeds, of which this is the remainder, users delete rows."""
+LATEST_SEEDS, KEEPING = 5, 1
+"""In a run of each so many seeds, of which this is the remainder, all tables keep the latest rows,
+and users delete some. Keys that only grow have nothing to hide."""
 NAMES = ("ants", "bees", "crabs", "deer")
 OFTEN = ("drop",) * 8
 SELDOM = (
@@ -108,6 +111,7 @@ class Workload(VersionUsers, PublishingUsers):
     asked: list[AdminRequest] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     shape: Shape = CLASSIC
+    keeps_latest: bool = False
     publishes: bool = False
     stop_publishers_for: Callable[[], int] = lambda: 0
     count: int = 0
@@ -173,7 +177,8 @@ class Workload(VersionUsers, PublishingUsers):
 
     def create(self, name: str = "") -> str:
         """Ask for a table, or one more of a name that may be taken."""
-        request_id, kind = self._request(), self.random.choice(self.shape.kinds)
+        request_id = self._request()
+        kind = LATEST if self.keeps_latest else self.random.choice(self.shape.kinds)
         name = name or self.random.choice(NAMES)
         self.kinds[table_id_of(request_id)] = kind
         self.names = sorted({*self.names, name})
@@ -302,9 +307,13 @@ class Workload(VersionUsers, PublishingUsers):
             age_ms = self.random.randrange(AGE_MS * 3 // 2)
             at = now_ms - age_ms - age_ms % 1000
             note = f"{number}-{place}"
+            if self.keeps_latest:  # what is dropped later is older in half of all cases
+                note = f"{self.random.randrange(100):02d}-{note}"
             rows.append((self.random.choice(LETTERS), at, note, self.random.randrange(100), mark))
         if self.random.random() < 0.3:  # rows that join others where rows join
             rows = [(letter, at - at % AGE_MS, *others) for letter, at, *others in rows]
+        if self.keeps_latest and self.random.random() < 0.5:
+            rows = [entombed(row) if self.random.random() < 0.3 else row for row in rows]
         return tuple(rows)
 
     def _properties(self) -> dict[str, object]:
@@ -364,4 +373,6 @@ def drawn_operations(random: Random, seed: int) -> tuple[str, ...]:
     """Draw which operations the run of a seed has."""
     chance = random.choice((0.15, 0.4, 0.8))
     deletions = DELETIONS if seed % DELETING_SEEDS == DELETING else ()
+    if seed % LATEST_SEEDS == KEEPING:
+        deletions = (*DELETIONS, *("compact",) * 4)
     return (*OFTEN, *deletions, *(name for name in SELDOM if random.random() < chance))
