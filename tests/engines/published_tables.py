@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from dormouse.client.instance import Instance
 from dormouse.iceberg.publication import Published
 from dormouse.schema.schema import Field, Schema, parse_schema
 from dormouse.schema.types import Primitive
@@ -205,7 +209,40 @@ def publish_all(folder: Path) -> list[Version]:
         if where := CONDITIONS.get(name):
             rows = table.rows(where=where)
             versions.append(Version(f"{name}-where", table.metadata_file, rows, where))
-    return [*versions, *_quick_unsaid(folder), *_history(folder)]
+    latest = (_latest(folder, format_version) for format_version in (2, 3))
+    return [*versions, *chain(*latest), *_quick_unsaid(folder), *_history(folder)]
+
+
+def _latest(folder: Path, format_version: int) -> Iterator[Version]:
+    """Yield a table that keeps the latest rows: late ones, tombstones in files and by deletions,
+    a split, and a compaction of some of its shards.
+    """
+    name = "latest" if format_version == 2 else "latest-v3"
+    given = {"keep": "latest", "latest_by": "o", "iceberg": "on", "compaction_files": 2}
+    given |= {"iceberg_format": str(format_version)}
+    with Instance.open(folder / name, background=False) as instance:
+        table = instance.create_table("t", "k:long, o:long, s:string?", given, row_keys=["k"])
+        columns = pa.schema([*table.query().schema, ("_change", pa.string())])
+
+        def write(*rows: dict[str, object]) -> None:
+            table.ingest(pa.Table.from_pylist(list(rows), columns)).wait()
+
+        write(*({"k": n, "o": 5, "s": f"text {n}"} for n in range(3000)))
+        instance.split("t", forced=True)
+        instance.wait()
+        write(*({"k": n, "o": n % 10, "s": "more"} for n in range(500, 2500, 3)))
+        write(*({"k": n, "o": 7, "_change": "delete"} for n in range(0, 3000, 5)))
+        instance.compact("t")
+        instance.wait()
+        write(*({"k": n, "o": 6 + n % 3, "s": "late"} for n in range(0, 3000, 10)))
+        table.delete("s = 'more' AND k % 4 = 1")
+        table.delete(keys=[1, 2, 1501])
+        write(*({"k": n, "o": 5, "s": "again"} for n in range(4)))
+        instance.wait()
+        metadata = table.iceberg.show().metadata
+        for suffix, where in (("", ""), ("-where", "k >= 1500 and k < 1520")):
+            rows = table.query(where=where or None).to_arrow().to_pylist()
+            yield Version(f"{name}{suffix}", metadata, rows, where)
 
 
 def _quick_unsaid(folder: Path) -> Iterator[Version]:

@@ -20,7 +20,7 @@ from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import shard_path
 from tests.simulation.backpressure import Compactions
 from tests.simulation.event_log import Violation
-from tests.simulation.rows import AGE_MS, TOMBSTONE_MS, Kind, Row, entombed
+from tests.simulation.rows import AGE_MS, Kind, Row, entombed
 from tests.simulation.shapes import Shape
 
 VERSIONS_KEPT = 300
@@ -372,6 +372,7 @@ class Oracle:
         """Return which rows must be seen, and which can be: those that came when what hides them
         may have been gone. A tombstone goes when it is old, but not while it hides what is there.
         """
+        age_ms = int(str(self.kind.properties["tombstone_age_seconds"])) * 1000
         source_of = {row[2]: s for s in self.taken for row in self.dropped[s].rows or ()}
         must: dict[str, Row] = {}
         gone_ms: dict[str, int] = {}
@@ -381,7 +382,7 @@ class Oracle:
             if letter in must:
                 continue
             if not row[4]:  # it was deleted after it was dropped
-                until_ms = self.dropped[source].time_ms + TOMBSTONE_MS - self.slack_ms
+                until_ms = self.dropped[source].time_ms + age_ms - self.slack_ms
                 gone_ms[letter] = min(until_ms, gone_ms.get(letter, until_ms))
             elif letter not in gone_ms:
                 must[letter] = row

@@ -11,7 +11,6 @@ Row = tuple[str, int, str, int, int]
 files it comes from, also where rows were summed."""
 LETTERS = "abcdefgh"
 AGE_MS = 6 * 3600 * 1000
-TOMBSTONE_MS = 3600 * 1000
 
 
 def entombed(row: Row) -> Row:
@@ -39,7 +38,7 @@ class Kind:
     @property
     def keeps_latest(self) -> bool:
         """Return whether deleted rows hide others: it can have rows that are `entombed`."""
-        return self == LATEST
+        return self.name == "latest"
 
     def answer(self, rows: Iterable[Row]) -> Counter[Row]:
         """Return what a query gives of these rows, or of parts of them made before; age aside."""
@@ -63,10 +62,11 @@ class Kind:
         return Counter(rows)
 
 
-LATEST = Kind(
-    "latest",
-    {"keep": "latest", "latest_by": "note", "tombstone_age_seconds": TOMBSTONE_MS // 1000},
+LATEST = tuple(
+    Kind("latest", {"keep": "latest", "latest_by": "note", "tombstone_age_seconds": seconds})
+    for seconds in (60, 24 * 3600)
 )
+"""Tables that keep the latest rows: tombstones go at once, or when much has come since."""
 
 
 def kinds_of(values: Sequence[str], *, joins: bool, sums: bool) -> tuple[Kind, ...]:

@@ -126,7 +126,8 @@ class Simulation:
         """Let users ask for the first tables."""
         self.tell("faults", f"are {self.injector}")
         self.tell("schema", str(self.workload.shape.schema.to_json()))
-        self.workload.begin(self.random.randint(1, 3))
+        tables = self.random.randint(1, 3)
+        self.workload.begin(1 if self.workload.keeps_latest else tables)
         self.askers.begin()
 
     def end(self) -> None:

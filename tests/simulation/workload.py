@@ -178,7 +178,7 @@ class Workload(VersionUsers, PublishingUsers):
     def create(self, name: str = "") -> str:
         """Ask for a table, or one more of a name that may be taken."""
         request_id = self._request()
-        kind = LATEST if self.keeps_latest else self.random.choice(self.shape.kinds)
+        kind = self.random.choice(LATEST if self.keeps_latest else self.shape.kinds)
         name = name or self.random.choice(NAMES)
         self.kinds[table_id_of(request_id)] = kind
         self.names = sorted({*self.names, name})
