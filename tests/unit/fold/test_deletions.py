@@ -150,3 +150,21 @@ def test_who_knows_a_part_of_a_state_learns_of_the_deletions_there_alone() -> No
     part = KnownPart((KeyRange(("b",), ("c",)),), frozenset(), (), ())
     entries = [Entry(hide("d", low, high), 1, 0) for low, high in (("a", "b"), ("bb", "z"))]
     assert [Concern(part).is_raised_by([entry]) for entry in entries] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("before", "partition", "inputs", "takes_all"),
+    [
+        ((), LEFT, "st", True),
+        ((), LEFT, "t", False),
+        ((AssignJob("other", "root", ("s",)),), LEFT, "t", False),
+        ((), "root", "st", False),
+    ],
+)
+def test_a_job_takes_all_of_a_leaf_if_nothing_is_left_there_and_above(
+    before: tuple[Transaction, ...], partition: str, inputs: str, *, takes_all: bool
+) -> None:
+    state = state_of(
+        add("s", "b"), add("t", "b"), *before, AssignJob("job", partition, tuple(inputs))
+    )
+    assert state.jobs["job"].takes_all == takes_all

@@ -1,0 +1,80 @@
+"""What readers of Iceberg are told of a table that keeps the latest rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.iceberg import avro
+
+COLUMNS = pa.schema({"id": pa.int64(), "v": pa.string(), "_change": pa.string()})
+
+
+def write(table: TableHandle, *rows: dict[str, object]) -> None:
+    table.ingest(pa.Table.from_pylist(list(rows), schema=COLUMNS)).wait()
+
+
+def published(instance: Instance, table: TableHandle) -> list[tuple[int, str]]:
+    """Return the rows that such a reader finds: those of all files but the dead ones."""
+    instance.wait()
+    body = json.loads(Path(table.iceberg.show().metadata).read_text())
+    files = list(files_of(body["snapshots"][-1]["manifest-list"]))
+    dead = {
+        (each["file_path"], each["pos"])
+        for file in files
+        if file["content"] == 1
+        for each in pq.ParquetFile(local(file["file_path"])).read().to_pylist()
+    }
+    rows = [
+        (row["id"], row["v"])
+        for file in files
+        if file["content"] == 0
+        for at, row in enumerate(pq.ParquetFile(local(file["file_path"])).read().to_pylist())
+        if (file["file_path"], at) not in dead
+    ]
+    return sorted(rows)
+
+
+def files_of(listed: str) -> Iterator[dict[str, Any]]:
+    for manifest in avro.read_container(local(listed).read_bytes())[1]:
+        for entry in avro.read_container(local(manifest["manifest_path"]).read_bytes())[1]:
+            yield dict(entry["data_file"])
+
+
+def local(uri: str) -> Path:
+    return Path(uri.removeprefix("file://"))
+
+
+def test_of_each_key_one_row_is_alive_whichever_shard_has_it(tmp_path: Path) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        table = instance.create_table(
+            "t", "id:long, v:string?", {"keep": "latest", "iceberg": "on"}, row_keys=["id"]
+        )
+        write(table, *({"id": n, "v": "old"} for n in range(100)))
+        write(table, {"id": 1, "v": "new"}, {"id": 2, "_change": "delete"}, {"id": 200, "v": "x"})
+        table.delete("id BETWEEN 10 AND 89 OR v = 'x'")
+        wanted = [(n, "new" if n == 1 else "old") for n in range(100) if n < 10 or n > 89]
+        wanted.remove((2, "old"))
+        assert published(instance, table) == wanted
+
+
+def test_a_row_in_a_dead_range_hides_nothing(tmp_path: Path) -> None:
+    """A compaction of one leaf leaves the same rows, of the same commits, in two shards."""
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        given = {"keep": "latest", "iceberg": "on", "compaction_files": 2}
+        table = instance.create_table("t", "id:long, v:string?", given, row_keys=["id"])
+        write(table, *({"id": n, "v": "old"} for n in range(100)))
+        instance.split("t", forced=True)
+        instance.wait()
+        write(table, *({"id": n, "v": "new"} for n in range(5)))
+        instance.compact("t")
+        wanted = [(n, "new" if n < 5 else "old") for n in range(100)]
+        assert published(instance, table) == wanted
+        assert len(table.shards()) == 2, "the first is still there, for the other leaf"
