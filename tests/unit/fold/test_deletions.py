@@ -159,6 +159,7 @@ def test_who_knows_a_part_of_a_state_learns_of_the_deletions_there_alone() -> No
         ((), LEFT, "t", False),
         ((AssignJob("other", "root", ("s",)),), LEFT, "t", False),
         ((), "root", "st", False),
+        ((AssignJob("other", "root", ("s",)),), "root", "t", False),
     ],
 )
 def test_a_job_takes_all_of_a_leaf_if_nothing_is_left_there_and_above(

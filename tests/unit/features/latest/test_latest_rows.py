@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_files_of_one_job_follow_each_other(instance: Instance, tmp_path: Path) 
     files = []
     for n, lines in enumerate(
         (
-            '{"id":1,"o":0,"v":"z"}',
+            '{"id":2,"o":0,"v":"y"}\n{"id":1,"o":0,"v":"z"}',
             '{"id":1,"_change":"delete"}',
             '{"id":1,"o":0,"v":"a"}\n{"id":2,"o":0,"v":"b"}',
         )
@@ -142,20 +143,30 @@ def test_tombstones_are_kept_for_late_rows_as_long_as_the_property_says(
     assert (seen(table), table.state().rows) == ({3: "new"}, 1)
 
 
+@pytest.mark.parametrize("is_nullable", [True, False])
 def test_values_of_every_type_are_blank_in_a_tombstone_and_stay_in_a_row(
-    instance: Instance,
+    instance: Instance, *, is_nullable: bool
 ) -> None:
-    table = instance.create_table("t", EVERY_TYPE, {"keep": "latest"})
+    values = tuple(replace(field, nullable=is_nullable) for field in EVERY_TYPE.values)
+    schema = replace(EVERY_TYPE, values=values)
+    table = instance.create_table("t", schema, {"keep": "latest"})
     rows = [row_of_every_type(n) for n in range(20)]
+    rows = rows if is_nullable else [row for row in rows if None not in row.values()]
+    assert len(rows) > 1
     table.ingest(pa.Table.from_pylist(rows, schema=table.query().schema)).wait()
     before = table.query().to_arrow()
-    keys = list(zip(before["t"].to_pylist(), before["b"].to_pylist(), strict=True))
-    table.delete(keys=keys[1::2])
-    instance.compact("t")
-    instance.wait()
-    compact(instance)
-    kept = before.filter(pa.array([n % 2 == 0 for n in range(before.num_rows)]))
+    keys = before.select([field.name for field in EVERY_TYPE.keys])
+    table.delete(keys=keys.filter(every_third(1, len(rows))))
+    row_keys = keys.filter(every_third(2, len(rows))).to_pylist()
+    table.delete(keys=[(key["t"], key["b"]) for key in row_keys])
+    kept = before.filter(every_third(0, len(rows)))
     assert table.query().to_arrow().equals(kept)
+    compact(instance)
+    assert table.query().to_arrow().equals(kept)
+
+
+def every_third(first: int, rows: int) -> pa.Array[Any]:
+    return pa.array([n % 3 == first for n in range(rows)])
 
 
 @pytest.mark.parametrize(
