@@ -130,6 +130,23 @@ def _ingest(instance: Instance, worker: Worker) -> dict[str, Rows]:
     return {NAME: rows(*TEXTS)}
 
 
+def _changes(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring a table that keeps the latest rows to an ingest of rows and deletes."""
+    create(instance, worker, **BY_AT)
+    drop(instance, *TEXTS)
+    instance.drop(f"{NAME}/3.jsonl", b'{"letter": "e", "at": 300, "_change": "delete"}')
+    settle(instance, worker, until="ingest-jobs")
+    return LATEST
+
+
+def _changes_to_merge(instance: Instance, worker: Worker) -> dict[str, Rows]:
+    """Bring such a table to compactions, with rows that only a deletion hides."""
+    filled(instance, worker, until="table-changes", **IN_PAIRS, **BY_AT)
+    instance.ask(DELETE)
+    settle(instance, worker, until="compaction-jobs")
+    return LATEST
+
+
 def _died_twice(instance: Instance, worker: Worker) -> dict[str, Rows]:
     """Bring an ingest to its third run: two processes died of it."""
     expected = _ingest(instance, worker)
@@ -301,6 +318,8 @@ def _seal(instance: Instance, worker: Worker) -> None:
 PURGE = PurgeRows("purge", NAME, SelectionMessage(where="letter = 'e'"))
 PURGED = {NAME: rows(*TEXTS, without="e")}
 ALL = {NAME: rows(*TEXTS)}
+BY_AT = {"keep": "latest", "latest_by": "at"}
+LATEST = {NAME: tuple(dict(PURGED[NAME]).items())}
 DELETE = DeleteRows("r", NAME, PURGE.selection)
 NOTHING = DeleteRows("r", NAME, SelectionMessage(where="letter > 'z'"))
 EXPORT = ExportRows("export", NAME, to="out")
@@ -308,6 +327,8 @@ COUNT = len(rows(*TEXTS))
 FLOW: Sequence[Operation] = (
     Operation("batch files", _files, handles("files")),
     Operation("ingest", _ingest, handles("ingest-jobs")),
+    Operation("ingest: rows that change", _changes, handles("ingest-jobs")),
+    Operation("compact: rows that change", _changes_to_merge, handles("compaction-jobs")),
     Operation(
         "ingest: take a job apart",
         _died_twice,
