@@ -120,8 +120,10 @@ def _changed(  # noqa: C901  # a case a kind
             known = dict.fromkeys(sources, state.version + 1)
             sources_after = state.sources.put(known, new=len(known))
             number = next_number(state) if shards else state.last_number
-            added = [_numbered(new, min(new.shard.sequence or number, number)) for new in shards]
-            return _add(state, added, sources=sources_after, last_number=number)
+            # of a copy, the clock of the source may have been ahead of this one
+            last = max([number, *(new.shard.sequence for new in shards)])
+            added = [_numbered(new, new.shard.sequence or number) for new in shards]
+            return _add(state, added, sources=sources_after, last_number=last)
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
             facts = state.last_number, _takes_all(state, partition, inputs)

@@ -131,7 +131,7 @@ def test_commits_that_add_or_delete_rows_are_numbered_by_their_time_and_always_u
     assert state.deletions[0].number == 1_001
 
 
-def test_a_rebuild_gives_numbers_but_none_that_are_yet_to_come() -> None:
+def test_shards_of_a_rebuild_or_copy_keep_their_numbers_and_later_ones_are_greater() -> None:
     old, early = shard_of("s", [("b",)], (LEFT, 1)), shard_of("t", [("c",)], (LEFT, 1))
     numbered = structs.replace(old, shard=structs.replace(old.shard, sequence=40))
     ahead = structs.replace(early, shard=structs.replace(early.shard, sequence=10_000))
@@ -139,8 +139,8 @@ def test_a_rebuild_gives_numbers_but_none_that_are_yet_to_come() -> None:
     state, _ = fold_delta(
         state_of(), [Entry(AddShards("j", (), (numbered, ahead)), 50, 0), Entry(given, 60, 0)]
     )
-    assert [state.shards[name].sequence for name in "st"] == [40, 50]
-    assert (state.deletions[0].number, state.last_number) == (30, 60)
+    assert [state.shards[name].sequence for name in "st"] == [40, 10_000]
+    assert (state.deletions[0].number, state.last_number) == (30, 10_001)
     assert not broken_invariants(state, whole=True)
     again = DeleteRows(structs.replace(hide("e").deletion, number=30))
     assert broken(state, again) == {Rule.DELETION_UNFIT}

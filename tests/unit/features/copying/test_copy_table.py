@@ -298,3 +298,16 @@ def test_a_table_with_disputed_shards_is_not_copied(world: World, there: World) 
     world.new_store(table).commit(disputed, generation=0)
     with pytest.raises(InvalidRequestError, match="disputed"):
         copy_to(world, table, there)
+
+
+def test_a_copy_takes_newer_rows_where_the_clock_is_behind(world: World, there: World) -> None:
+    table = world.create(keep="latest", compaction_files=2, compaction_strategy="batch")
+    world.clock.advance(seconds=3600)
+    for at in range(2):
+        world.drop(f"letters/{at}.parquet", letters("ab", at=at))
+        world.settle()
+    assert [shard.rows for shard in world.state(table).shards.values()] == [2], "merged"
+    copy = copied(world, table, there)
+    there.drop("copies/new.parquet", letters("b", at=7))
+    there.settle()
+    assert [row["at"] for row in there.rows(copy)] == [1, 7]
