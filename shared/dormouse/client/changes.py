@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,7 +40,9 @@ from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
 KEYS_AT_ONCE = 8192
-"""So many rows of both versions are in memory, and so many ranges in a query."""
+"""So many rows of both versions are in memory at most, and so many ranges in a query."""
+SHARE_OF_MEMORY = 8
+"""The rows of a version that are compared at once take at most this fraction (1/8) of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +191,28 @@ class _Comparison:
         needed = replace(self.selection, columns=tuple(dict.fromkeys([*names, *columns])))
         earlier = read_as_of(self.services, self.table, self.since)[1] if self.since else None
         for keys in self._written_keys(earlier):
-            ranges = requested_ranges(self.table.schema, list(map(KeyRange.exactly, keys)))
-            after = _whole(self._rows(self.state, needed, ranges))
-            before = after.slice(0, 0)
+            for before, after in self._both(earlier, keys, needed):
+                for kind, rows in _differences(before, after, names):
+                    for batch in rows.select(list(self.selection.columns)).to_batches():
+                        yield kind, batch
+
+    def _both(
+        self, earlier: TableState | None, keys: list[Key], selection: Selection
+    ) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Yield the rows of keys in both versions: of fewer keys at once if the rows are wide."""
+        most_bytes, at_once = self.services.memory_bytes // SHARE_OF_MEMORY, len(keys)
+        while keys:
+            some = list(map(KeyRange.exactly, keys[:at_once]))
+            ranges = requested_ranges(self.table.schema, some)
+            found = [self._rows(self.state, selection, ranges)]
             if earlier is not None:
-                before = _whole(self._rows(earlier, needed, ranges))
-            for kind, rows in _differences(before, after, names):
-                for batch in rows.select(list(self.selection.columns)).to_batches():
-                    yield kind, batch
+                found.append(self._rows(earlier, selection, ranges))
+            read = [_whole(each, most_bytes if len(some) > 1 else inf) for each in found]
+            if (after := read[0]) is None or (before := read[-1]) is None:
+                at_once = len(some) // 2
+                continue
+            yield after.slice(0, 0) if earlier is None else before, after
+            keys = keys[at_once:]
 
     def _written_keys(self, earlier: TableState | None) -> Iterator[list[Key]]:
         """Yield the row keys of which rows were written or deleted in between, some at a time; in
@@ -236,8 +253,15 @@ class _Comparison:
         return [(old | new)[shard] for shard in sorted(differing)], later
 
 
-def _whole(found: QueryResult) -> pa.Table:
-    return pa.Table.from_batches(found.batches, found.schema)
+def _whole(found: QueryResult, most_bytes: float) -> pa.Table | None:
+    """Return all rows of a result; None if they take more memory."""
+    batches, size_bytes = [], 0
+    for batch in found.batches:
+        batches.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes > most_bytes:
+            return None
+    return pa.Table.from_batches(batches, found.schema)
 
 
 _NOTHING = KeyRange((), ())

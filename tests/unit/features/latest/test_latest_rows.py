@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dormouse.client import changes
 from dormouse.client.inferring import check_file, estimate_splits, infer_schema
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
@@ -288,3 +289,18 @@ def test_a_table_is_made_like_a_file_that_says_what_becomes_of_rows(
     table = instance.create_table("t", like=file, row_keys=["id"], properties=given)
     table.ingest(file).wait()
     assert [*table.query().to_arrow()["id"].to_pylist()] == [2]
+
+
+def test_what_changed_of_wide_rows_is_told_of_a_few_at_a_time(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, wide, rows = create(instance), "x" * 100_000, 64
+    write(table, *((n, 0, wide) for n in range(rows)))
+    since = table.state().version
+    write(table, *((n, 0, f"{wide}y" if n % 2 else None) for n in range(rows)))
+    most_bytes = 4 * len(wide)
+    monkeypatch.setattr(changes, "SHARE_OF_MEMORY", instance.services.memory_bytes // most_bytes)
+    found = list(table.changes(since, before=True))
+    assert all(batch.nbytes <= most_bytes for batch in found)
+    kinds = sorted(kind for batch in found for kind in batch.column("_change").to_pylist())
+    assert kinds == [kind for kind in ("before", "delete", "update") for _ in range(rows // 2)]
