@@ -226,31 +226,36 @@ class _Comparison:
             sorter = Sorter(keys, Path(folder), memory_bytes=self.services.memory_bytes)
             for batch in _as_ingested(self.services, self.table, shards, (), selection).batches:
                 sorter.add(batch)
-            if deletions and earlier is not None:
-                chosen = replace(selection, version=earlier.version, time_ms=self.selection.time_ms)
-                for batch in _hidden(self.services, self.table, earlier, deletions, chosen).batches:
+            for state, others in deletions:
+                chosen = replace(selection, version=state.version, time_ms=self.selection.time_ms)
+                for batch in _hidden(self.services, self.table, state, others, chosen).batches:
                     sorter.add(batch)
             yield from batched_keys(sorter.sorted_rows(), keys)
 
-    def _written(self, earlier: TableState | None) -> tuple[Sequence[Shard], tuple[Deletion, ...]]:
-        """Return the shards that were ingested in between, and the deletions; if that is not known
-        any more, the shards that only one of both versions has.
+    def _written(
+        self, earlier: TableState | None
+    ) -> tuple[Sequence[Shard], list[tuple[TableState, tuple[Deletion, ...]]]]:
+        """Return the shards that were ingested in between, and with a version the deletions that
+        hide rows of it in the other; if that is not known any more, the shards and deletions that
+        only one of both versions has.
         """
         try:
             shards, deletions, _ = ingested_since(self.services, self.table, self.since)
         except NotFoundError:
-            if earlier is None:
-                raise
+            pass
         else:
-            return shards, deletions
+            return shards, [(earlier, deletions)] if earlier and deletions else []
+        both = earlier or TableState(), self.state
         old, new = (
             {each.shard: state.shards[each.shard] for each in state.all_references()}
-            for state in (earlier, self.state)
+            for state in both
         )
-        known = {each.id for each in earlier.deletions}
-        later = tuple(each for each in self.state.deletions if each.id not in known)
-        differing = old.keys() ^ new.keys()
-        return [(old | new)[shard] for shard in sorted(differing)], later
+        differing = [(old | new)[shard] for shard in sorted(old.keys() ^ new.keys())]
+        before, after = ({each.id: each for each in state.deletions} for state in both)
+        made = tuple(after[each] for each in after.keys() - before.keys())
+        undone = tuple(before[each] for each in before.keys() - after.keys())
+        pairs = zip(both, (made, undone), strict=True)
+        return differing, [pair for pair in pairs if pair[1]]
 
 
 def _whole(found: QueryResult, most_bytes: float) -> pa.Table | None:

@@ -304,3 +304,33 @@ def test_what_changed_of_wide_rows_is_told_of_a_few_at_a_time(
     assert all(batch.nbytes <= most_bytes for batch in found)
     kinds = sorted(kind for batch in found for kind in batch.column("_change").to_pylist())
     assert kinds == [kind for kind in ("before", "delete", "update") for _ in range(rows // 2)]
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_who_begins_at_version_0_is_told_all_rows_whatever_became_of_the_table(
+    instance: Instance, is_rebuilt: bool
+) -> None:
+    table = create(instance)
+    write(table, (1, 0, "a"), (2, 0, "b"), (3, 0, "c"))
+    since = table.state().version
+    write(table, (1, 0, "new"))
+    if is_rebuilt:
+        table.rebuild()
+    else:
+        table.restore(since)
+    table.delete("id = 2")
+    found = table.changes(0, deleted=True).to_arrow().to_pylist()
+    assert {row["id"]: row["v"] for row in found} == seen(table)
+    assert {row["_change"] for row in found} == {"insert"}
+
+
+def test_a_deletion_that_a_restore_undoes_is_told(instance: Instance) -> None:
+    table = create(instance)
+    write(table, (1, 0, "a"), (2, 0, "b"))
+    before = table.state().version
+    table.delete("id = 1")
+    deleted = table.state().version
+    for version, since, kind in ((before, deleted, "insert"), (deleted, before, "delete")):
+        table.restore(version)
+        (told,) = table.changes(since, before=True).to_arrow().to_pylist()
+        assert (told["_change"], told["id"], told["v"]) == (kind, 1, "a")

@@ -110,7 +110,6 @@ class History:
             self.steps[-1] += f" {version}"
             self.handle.restore(version)
             self.latest = dict(self.versions[version])
-            self.versions = {}
 
     def rebuild(self) -> None:
         self.handle.rebuild()
