@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -89,7 +89,11 @@ def infer_schema(
         columns, of = tuple(frame_columns(like)), "the frame"
     if changes := FileChanges.of(Schema((), is_part=True), _properties(properties)):
         marks = {field.name for field in changes.added}  # they say what becomes of a row
-        columns = tuple(column for column in columns if column.name not in marks)
+        columns = tuple(
+            replace(column, nullable=column.nullable and column.name != changes.by)
+            for column in columns
+            if column.name not in marks
+        )
     return Inferred(choose_schema(columns, row_keys, sort_keys, types, of=of), columns, sampled)
 
 

@@ -280,9 +280,9 @@ def test_a_table_is_made_like_a_file_that_says_what_becomes_of_rows(
     file = tmp_path / "changes.csv"
     name, delete = ("Op", "D") if form else ("_change", "delete")
     insert, was = ("I", "a") if form else ("", "")
-    lines = f"{insert},1,a", f"{insert},2,b", f"{delete},1,{was}"
-    file.write_text("\n".join((f"{name},id,v", *lines)))
-    given = {"keep": "latest", "change_data": form}
+    lines = f"{insert},1,x5,a", f"{insert},2,x4,b", f"{delete},1,x6,{was}"
+    file.write_text("\n".join((f"{name},id,at,v", *lines)))
+    given = {"keep": "latest", "change_data": form, "latest_by": "at"}
     schema = infer_schema(file, ["id"], properties=given).schema
     check_file(file, schema, given)
     assert estimate_splits(schema, [file], 2, properties=given).rows == 3
