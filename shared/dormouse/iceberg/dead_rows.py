@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,13 @@ from dormouse.iceberg.avro import RowRange
 from dormouse.iceberg.liveness import LiveShard
 from dormouse.keys import Key, KeyRange, complement
 from dormouse.ports import Storage
-from dormouse.query.rows import ROW, count_slices, hidden_rows, numbered_rows
+from dormouse.query.rows import (
+    ROW,
+    QueryResources,
+    count_slices,
+    hidden_rows,
+    numbered_rows,
+)
 from dormouse.rows.aggregation import latest_rows
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.latest import entombed
@@ -33,28 +39,8 @@ from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
 
-class ReadResources(Protocol):
-    """What finding dead rows needs of the process that does it; `ports.Services` has it."""
-
-    @property
-    def storage(self) -> Storage:
-        """The storage of the shards."""
-
-    @property
-    def scratch(self) -> Path:
-        """A local folder."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory that sorting may use."""
-
-    @property
-    def cache(self) -> Cache:
-        """The objects that the process has read."""
-
-
 def find_hidden_rows(
-    resources: ReadResources,
+    resources: QueryResources,
     table: Table,
     shards: Mapping[str, LiveShard],
     live: Mapping[str, LiveShard],
@@ -79,7 +65,7 @@ _SHARD = Field(f"{RESERVED}shard", Primitive.LONG)
 
 
 def _hidden_together(
-    resources: ReadResources, table: Table, shards: Sequence[LiveShard]
+    resources: QueryResources, table: Table, shards: Sequence[LiveShard]
 ) -> list[tuple[RowRange, ...]]:
     rules = row_rules(table.schema, table.properties)
     stored, aggregation = rules.stored_schema(table.schema), rules.aggregation
@@ -102,7 +88,7 @@ def _hidden_together(
 
 
 def _live_rows(
-    resources: ReadResources, table: Table, stored: Schema, by: str, live: LiveShard
+    resources: QueryResources, table: Table, stored: Schema, by: str, live: LiveShard
 ) -> Iterator[pa.RecordBatch]:
     """Yield what decides about the rows of a shard that are in no dead key range."""
     made = deletions_for(stored, live.deletions) if live.deletions else None
