@@ -152,7 +152,7 @@ def benchmark(
 ) -> int:
     """Run the steps made for a folder and show the report; return 1 if a step failed, else 0.
 
-    `name` is the target of make, which marks the figures in a page. `steps` is told whether the run
+    `name` is the target of make, which marks the figures in a page. `steps` takes whether the run
     is a quick one. Sources are compiled first, as the installation of a package does: where Python
     writes no compiled modules, each process would compile all that it imports, which takes longer
     than many of the measurements.

@@ -9,7 +9,6 @@ is resident beyond what the process had before.
 from __future__ import annotations
 
 import gc
-import pickle
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,7 +37,6 @@ from dormouse.state.fold import Verdict, apply
 from dormouse.state.partitions import OverlayMap
 from dormouse.state.state import Entry, ReleaseJob, TableState, Transaction
 from dormouse.state.store import Committed
-from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
 
 LOG = "log"
@@ -169,20 +167,15 @@ def measure_batches(run: Run) -> None:
 
 
 def make_worst(references: int, snapshot: str, commits: int, kept_in: str, path: str) -> None:
-    """Count what a process that begins asks for, right after a snapshot and at the worst point.
-
-    The table at its worst is written to a path. Its objects are files beside it, so that no process
-    that loads it has them in memory.
+    """Count what a process that begins asks for, right after a snapshot and at the worst point; the
+    table at its worst is written to a path.
     """
     body = Path(snapshot).read_bytes()
     table = table_of(body, kept_in)
     show_cold(table, f"{kept_in}, best", references, len(body))
     table = worst_table(body, kept_in, commits)
     show_cold(table, f"{kept_in}, worst", references, len(body))
-    storage = FolderStorage(Path(f"{path}-objects"))
-    for stored in table.storage.list(""):
-        storage.put(stored.path, table.storage.get(stored.path))
-    Path(path).write_bytes(pickle.dumps(replace(table, storage=storage)))
+    table.save(path)
 
 
 def show_cold(table: Table, of: str, references: int, snapshot_bytes: int) -> None:
@@ -204,7 +197,7 @@ def show_cold(table: Table, of: str, references: int, snapshot_bytes: int) -> No
 def load(references: int, path: str, what: str) -> None:
     """Load the state of such a table, or the snapshot alone; print what that took."""
     import_module("dormouse.log.segments")  # a load would import it
-    table: Table = pickle.loads(Path(path).read_bytes())  # noqa: S301
+    table = Table.load(path)
     store = table.store(Requests(), 5)
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily
     newest = store.reader.manifest().newest

@@ -16,8 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Any, cast
+
+import msgspec
 
 from bench.cost.prices import DOLLARS_PER_MILLION
 from bench.figures import emit
@@ -27,7 +30,8 @@ from dormouse.aws.items import DynamoItems, attributes_of
 from dormouse.aws.state_store import S3StateStore
 from dormouse.items.blobs import ItemStateStore
 from dormouse.items.pages import head_key, page_key
-from dormouse.items.store import IDS, MARK, Item, Put
+from dormouse.items.store import IDS, MARK, Item, Part, Put
+from dormouse.items.store import Key as ItemKey
 from dormouse.keys import KeyRange
 from dormouse.log.blobs import BlobRange, BlobStore
 from dormouse.log.compaction import COMMITS_TO_INCREMENT, gc_paused, has_key_index
@@ -52,8 +56,10 @@ from dormouse.log.tail import index_place_of, key_indexes
 from dormouse.ports import Storage, StoredObject
 from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.state.state import Entry, TableState
+from dormouse.storage import FolderStorage
 from tests.support.adapters import FakeClock
 from tests.support.hooked_pages import HookedPages
+from tests.support.memory_items import MemoryItems
 from tests.support.memory_storage import MemoryStorage
 
 
@@ -285,6 +291,31 @@ class Table:
             return ItemStateStore(TABLE, items, *tools)
         storage = CountingStorage(self.storage, requests)
         return S3StateStore(TABLE, storage, *tools)
+
+    def save(self, path: str) -> None:
+        """Write the table to a path. Its objects are files beside it, so that no process that loads
+        it has them in memory.
+        """
+        storage = FolderStorage(Path(f"{path}-objects"))
+        for stored in self.storage.list(""):
+            storage.put(stored.path, self.storage.get(stored.path))
+        pages = [*self.pages._items.scan("state", "")]
+        parts = pages, [*self.items.items()], self.clock.ms, self.kept_in
+        Path(path).write_bytes(msgspec.msgpack.encode(parts))
+
+    @staticmethod
+    def load(path: str) -> Table:
+        """Return the table that was written to a path."""
+        pages, items, ms, kept_in = msgspec.msgpack.decode(Path(path).read_bytes())
+        held = MemoryItems({item.key: item for item in map(_item, pages)})
+        storage = FolderStorage(Path(f"{path}-objects"))
+        by_key = {tuple(key): item for key, item in items}
+        return Table(storage, HookedPages(items=held), FakeClock(ms), by_key, kept_in)
+
+
+def _item(stored: dict[str, Any]) -> Item:
+    parts = {name: Part(*part) for name, part in stored["parts"].items()}
+    return Item(ItemKey(*stored["key"]), parts, stored["expires_s"], stored["format"])
 
 
 def table_of(snapshot: bytes, kept_in: str = "s3") -> Table:

@@ -47,8 +47,9 @@ SHARE_OF_MEMORY = 8
 
 @dataclass(frozen=True, slots=True)
 class WantedChanges:
-    """What of the changes is wanted: with `deleted`, each row says what happened to it, and
-    rows that are gone come too; with `before`, also what changed rows were."""
+    """What of the changes is wanted: with `deleted`, each row says what happened to it, and rows
+    that are gone come too; with `before`, also what changed rows were.
+    """
 
     columns: Sequence[str] | None = None
     where: str | None = None
@@ -62,16 +63,16 @@ def changes_of(services: Services, table: Table, since: AsOf, wanted: WantedChan
     since = _version_of(services, table, since)
     state = services.store(table).current()
     now_ms = services.clock.now_ms()
-    parse = (
-        None if wanted.where is None else parse_condition(wanted.where, table.schema, now_ms=now_ms)
-    )
+    condition = None
+    if wanted.where is not None:
+        condition = parse_condition(wanted.where, table.schema, now_ms=now_ms)
     selection = select(
         table.schema,
         state.version,
         now_ms,
         permission=EVERYTHING,  # AWS decides about what this process reads
         columns=wanted.columns,
-        condition=parse,
+        condition=condition,
         limit=wanted.limit,
     )
     if table.properties.keep == "latest":

@@ -120,8 +120,8 @@ class RowRules:
         return frozenset(aged).union(*tested)
 
     def after_publishing(self) -> RowRules:
-        """Return what readers of Iceberg still have to do: they are told which rows are hidden by
-        the latest ones.
+        """Return the rules that readers of Iceberg apply themselves: what is published lists the
+        rows that the latest ones hide.
         """
         return replace(self, aggregation=None) if self.keeps_latest else self
 

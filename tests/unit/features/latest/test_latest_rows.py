@@ -334,3 +334,29 @@ def test_a_deletion_that_a_restore_undoes_is_told(instance: Instance) -> None:
         table.restore(version)
         (told,) = table.changes(since, before=True).to_arrow().to_pylist()
         assert (told["_change"], told["id"], told["v"]) == (kind, 1, "a")
+
+
+def test_files_of_aws_dms_say_what_becomes_of_rows(instance: Instance, tmp_path: Path) -> None:
+    """A full load, changes, and changes that come late; of a deleted row DMS also says the rest."""
+    rules = {"keep": "latest", "latest_by": "seq", "change_data": "dms"}
+    schema = "id:long, seq:string, name:string?"
+    table = instance.create_table("t", schema, rules, row_keys=["id"])
+
+    def ingest(name: str, *lines: str) -> dict[int, str]:
+        file = tmp_path / name
+        file.write_text("\n".join(lines))
+        table.ingest(file).wait()
+        return {row["id"]: row["name"] for row in table.query().to_arrow().to_pylist()}
+
+    def at(number: int) -> str:
+        return f"20260101000000{number:021d}"
+
+    loaded = ingest("LOAD1.csv", "id,seq,name", "1,,Hazel", "2,,Ash", "3,,Elm")
+    assert loaded == {1: "Hazel", 2: "Ash", 3: "Elm"}
+    header = "Op,id,seq,name"
+    changes = f"U,1,{at(5)},Hazel II", f"D,2,{at(6)},Ash", f"I,4,{at(7)},Oak"
+    assert ingest("a.csv", header, *changes) == {1: "Hazel II", 3: "Elm", 4: "Oak"}
+    late = f"U,1,{at(4)},late", f"U,2,{at(5)},late", f"U,4,{at(8)},Oak II"
+    assert ingest("b.csv", header, *late) == {1: "Hazel II", 3: "Elm", 4: "Oak II"}
+    with pytest.raises(RefusedSourceError, match="row 1, column 'Op': the operation is unknown"):
+        ingest("c.csv", header, f"X,1,{at(9)},no")

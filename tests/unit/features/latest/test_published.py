@@ -1,4 +1,4 @@
-"""What readers of Iceberg are told of a table that keeps the latest rows."""
+"""What is published for readers of Iceberg of a table that keeps the latest rows."""
 
 from __future__ import annotations
 
