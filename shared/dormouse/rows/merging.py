@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,7 +36,6 @@ from dormouse.rows.wide_rows import (
     sizes_of,
 )
 from dormouse.schema.schema import Schema
-from dormouse.shards.decoding import have_few_chunks
 from dormouse.shards.local_copies import LocalCopies, LocalFile, MergeWindow
 from dormouse.shards.parquet import column_paths
 from dormouse.shards.reading import Blocks, Slice, find_blocks
@@ -249,7 +248,7 @@ def merge_blocks(
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
     bounds = ValueBounds.of(where, schema)
-    found = [blocks.expanded() for blocks in bounds.pruned(found) if blocks.numbers]
+    found = [_read(blocks, where) for blocks in bounds.pruned(found) if blocks.numbers]
     if not found:
         return
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
@@ -259,9 +258,8 @@ def merge_blocks(
     cut = _cut(found, schema)
     spans = [cut.intersection(span) for span in merge_windows(_stored(found, sizes), memory_bytes)]
     is_cut = cut != KeyRange()
-    links = where is not None or have_few_chunks(found)
-    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes, links)
-    windows = _windows(found, spans, bounds, schema)
+    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
+    windows = _windows(found, spans, bounds, schema, where)
     with closing(copies.windows(windows)) as verified:
         for window in verified:
             widest = Widest.of(sizes, window.found)
@@ -283,6 +281,13 @@ def merge_blocks(
                 yield conform(batch, wanted)
 
 
+def _read(blocks: Blocks, where: Predicate | None) -> Blocks:
+    """Return the blocks that are read for some: these, or with a condition, which asks statistics
+    of row groups, all of their row groups.
+    """
+    return blocks if where is None else blocks.expanded()
+
+
 def _cut(found: Sequence[Blocks], schema: Schema) -> KeyRange:
     """Return the range that the merged rows are cut to, instead of those of each slice.
 
@@ -300,28 +305,31 @@ def _cut(found: Sequence[Blocks], schema: Schema) -> KeyRange:
 
 
 def _stored(found: Iterable[Blocks], sizes: Sizes) -> list[list[tuple[Key, int]]]:
-    """Return the first key and the stored size of each row group, shard by shard."""
+    """Return the first key and the stored size of each block, shard by shard."""
     return [
         [
-            (
-                g.index.first_key(g.index.stored.layout.firsts[number]),
-                sizes[g.slice.shard.id][number].window_bytes,
-            )
-            for number in g.row_groups
+            (g.index.first_key(n), sizes[g.slice.shard.id][group].window_bytes // blocks)
+            for group, numbers in groupby(g.numbers, g.index.stored.layout.row_group_of)
+            for blocks in [len(g.index.stored.layout.blocks_of(group))]
+            for n in numbers
         ]
         for g in found
     ]
 
 
 def _windows(
-    found: Sequence[Blocks], spans: Iterable[KeyRange], bounds: ValueBounds, schema: Schema
+    found: Sequence[Blocks],
+    spans: Iterable[KeyRange],
+    bounds: ValueBounds,
+    schema: Schema,
+    where: Predicate | None,
 ) -> Iterator[tuple[KeyRange, list[Blocks]]]:
     """Yield each window with the row groups that it reads; those at its borders also hold keys
     outside of it.
     """
     for span in spans:
         parts = bounds.pruned(blocks.within(span, schema) for blocks in found)
-        if some := [blocks.expanded() for blocks in parts if blocks.numbers]:
+        if some := [_read(blocks, where) for blocks in parts if blocks.numbers]:
             yield span, some
 
 
@@ -378,7 +386,8 @@ class _MergePlan:
         return WideRows.of_shard(local, path, blocks, wanted, self.schema, sizes)
 
     def _source(self, blocks: Blocks, local: LocalFile) -> _Source:
-        ranges = {f"{local.path.parent.name}/{local.path.name}": blocks.first_bytes}
+        name = f"{local.path.parent.name}/{local.path.name}"
+        ranges = {} if local.is_part else {name: blocks.first_bytes}
         return _Source(partial(self._shard, blocks, local.path), ranges)
 
     def _shard(self, blocks: Blocks, local: Path, context: SessionContext) -> DataFrame | None:

@@ -214,14 +214,15 @@ class WideRows:
         fields = [field for field in schema.fields if field.name in wanted.names]
         stored = stored_names(blocks.index.names, fields)
         span = KeyRange() if blocks.slice.is_whole else fit_range(blocks.slice.range, schema)
-        # a part has no other row groups and columns
-        leaves = None if local.is_part else [leaf for _, leaf in blocks.index.leaves(fields)]
-        rows = {
-            place if local.is_part else number: sizes[number].row_bytes
-            for place, number in enumerate(blocks.row_groups)
-        }
+        leaves = [leaf for _, leaf in blocks.index.leaves(fields)]
+        if local.is_part:  # it has no other columns, and its row groups are the blocks
+            groups = map(blocks.index.stored.layout.row_group_of, blocks.numbers)
+            rows = {place: sizes[number].row_bytes for place, number in enumerate(groups)}
+        else:
+            rows = {number: sizes[number].row_bytes for number in blocks.row_groups}
         sequence = blocks.slice.shard.sequence
-        return cls(local.path, path, wanted, stored, span, rows, leaves, sequence)
+        part = None if local.is_part else leaves
+        return cls(local.path, path, wanted, stored, span, rows, part, sequence)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:

@@ -666,19 +666,6 @@ def read_own_footer(
     return footer_of(stored, path)
 
 
-def check_footer(objects: Objects, table_id: str, shard: Shard, index: ShardIndex) -> None:
-    """Check that the footer of a shard is as it was written, and has this index.
-
-    Raises:
-        NotFoundError: the shard is gone.
-        DamagedShardError: it is damaged, or another one.
-    """
-    path = shard_path(table_id, shard.id)
-    stored = verified_footer(objects, path, shard.size_bytes, index.stored.leaves)
-    if _index_in(stored, path) != index.stored:
-        raise DamagedShardError(f"{path} has another footer than it had before", path=path)
-
-
 def _index_in(footer: bytes, path: str) -> StoredIndex:
     with raise_damaged(path):
         return decode_entry(find_entry(footer), path)

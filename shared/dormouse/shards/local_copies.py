@@ -2,13 +2,13 @@
 few ranged reads, and verified.
 
 DataFusion reads only these files, so exactly the bytes that were verified are merged. A file
-contains, at their original offsets, the column chunks that one window of the merge needs, and a
-footer of its own (`short_footers`); the rest is a hole. If a condition asks the statistics of the
-shard, everything after its data ends the file instead. While one window is merged, the next ones
-are fetched; the files of past windows are deleted. Used by `rows.merging`.
+contains, at their original offsets, the blocks that one window of the merge needs, and a footer of
+its own (`write_short_footer`); the rest is a hole. If a condition asks the statistics of the shard,
+its row groups and everything after its data are in the file instead. While one window is merged,
+the next ones are fetched; the files of past windows are deleted. Used by `rows.merging`.
 
-A shard that is a file of this machine, on the same disk, need not be copied: its file has another
-name in the window's folder, and is read once to verify it.
+With a condition, a shard that is a file of this machine, on the same disk, is not copied: its file
+has another name in the window's folder, and is read once to verify it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from dormouse.ports import StreamedObjects
 from dormouse.schema.schema import Field
 from dormouse.shards.crcs import Section, page_index_section
 from dormouse.shards.decoding import write_short_footer
-from dormouse.shards.footer import check_footer
 from dormouse.shards.parquet import CHECKSUM_KEY
 from dormouse.shards.read_counters import READS_AT_ONCE
 from dormouse.shards.reading import Blocks, check_sections, coalesce, stream_sections
@@ -115,7 +114,7 @@ class LocalCopies:
 
     At most `WINDOWS_AHEAD` windows and the current one are in `scratch` at a time. What is in
     memory does not depend on their size: the reads in flight are written to the files piece by
-    piece. With `links`, shards that are files of this machine are not copied.
+    piece.
     """
 
     objects: StreamedObjects
@@ -123,7 +122,6 @@ class LocalCopies:
     fields: Sequence[Field]
     scratch: Path
     memory_bytes: int
-    links: bool = True
     _ends: dict[str, Future[bytes]] = field(default_factory=dict)
 
     def windows(self, wanted: Iterator[tuple[KeyRange, list[Blocks]]]) -> Generator[MergeWindow]:
@@ -205,8 +203,8 @@ class LocalCopies:
     ) -> None:
         """Link the file of a shard to `local`, or begin to copy what the window reads of it."""
         path, shard = self._path(groups), groups.slice.shard
-        is_linked = self.links and self.objects.link(path, local)
-        is_part = groups.index.footer is None and not is_linked
+        is_part = groups.index.footer is None
+        is_linked = not is_part and self.objects.link(path, local)
         if is_linked:
             _check_size(local, path, shard.size_bytes)
         else:
@@ -230,13 +228,9 @@ class LocalCopies:
             check = partial(check_sections, self.objects, self._path(groups), shard.size_bytes)
             yield from (threads.submit(check, few) for few in _in_parts(sections))
             sections = []
-        if shard.id not in self._ends:
-            if groups.index.footer is not None:
-                end = self._page_indexes(groups)
-                sections.append(structs.replace(end, end=shard.size_bytes, crc=None))
-            elif copy is None:  # then DataFusion reads the footer of the shard
-                self._ends[shard.id] = threads.submit(self._check_footer, groups)
-                yield self._ends[shard.id]
+        if groups.index.footer is not None and shard.id not in self._ends:
+            end = self._page_indexes(groups)
+            sections.append(structs.replace(end, end=shard.size_bytes, crc=None))
         for together in coalesce(sections, MAX_GET_BYTES):
             get = threads.submit(self._get, groups, together, copy)
             if any(section.group is None for section in together):
@@ -261,10 +255,6 @@ class LocalCopies:
         if end:
             self._check_end(groups, memoryview(end))
         return bytes(end)
-
-    def _check_footer(self, groups: Blocks) -> bytes:
-        check_footer(self.objects, self.table_id, groups.slice.shard, groups.index)
-        return b""
 
     def _check_end(self, groups: Blocks, end: memoryview) -> None:
         """Check the page indexes, and that the footer after them is

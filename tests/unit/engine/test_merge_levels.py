@@ -29,7 +29,7 @@ from dormouse.rows import merging as merge_levels
 from dormouse.rows.merging import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import SEQUENCE, Schema
-from dormouse.shards import decoding, footer, local_copies, parquet
+from dormouse.shards import footer, parquet
 from dormouse.shards.reading import Slice, find_blocks
 from dormouse.storage import FolderStorage
 from dormouse.tables.properties import Properties
@@ -87,10 +87,8 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-MERGES = list(
-    product([ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], [2, 3, INPUTS], [decoding.MOST_DESCRIBED, 0])
-)
-"""Whether rows are wide, how many inputs are merged at once, and how footers are read."""
+MERGES = list(product([ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], [2, 3, INPUTS]))
+"""Whether rows are wide, and how many inputs are merged at once."""
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
@@ -101,8 +99,7 @@ def test_the_same_rows_come_in_key_order_however_they_are_merged(
     expected = merged(table, **asked)
     assert len(expected) > ROWS // 3
     for how in in_turn(MERGES, parts=3):
-        wide, most, chunks = how
-        monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
+        wide, most = how
         monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
         monkeypatch.setattr(merging, "inputs_at_once", lambda *_, most=most: most)
         found = merged(table, **asked)
@@ -117,8 +114,7 @@ def test_each_row_has_the_number_of_its_shard_however_rows_are_merged(
     shards = [structs.replace(s, sequence=n) for n, s in enumerate(table.state.shards.values())]
     schema = replace(EVERY_TYPE, values=(*EVERY_TYPE.values, SEQUENCE))
     expected = sorted(number for number in range(INPUTS) for _ in range(ROWS))
-    for wide, most, chunks in in_turn(MERGES, parts=3):
-        monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
+    for wide, most in in_turn(MERGES, parts=3):
         monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
         monkeypatch.setattr(merging, "inputs_at_once", lambda *_, most=most: most)
         batches = merging.merge_slices(
@@ -130,39 +126,18 @@ def test_each_row_has_the_number_of_its_shard_however_rows_are_merged(
             memory_bytes=MEMORY_BYTES,
         )
         found = [n for batch in batches for n in batch.column(SEQUENCE.name).to_pylist()]
-        assert sorted(found) == expected, (wide, most, chunks)
+        assert sorted(found) == expected, (wide, most)
 
 
 @pytest.mark.parametrize("span", [KeyRange(), HALF], ids=["all", "half"])
-@pytest.mark.parametrize("chunks", [decoding.MOST_DESCRIBED, 0], ids=["whole", "short"])
 def test_footers_are_not_decoded_without_a_condition(
-    table: ShardTable, span: KeyRange, chunks: int, monkeypatch: pytest.MonkeyPatch
+    table: ShardTable, span: KeyRange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = merged(table, span)
-    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
     monkeypatch.setattr(footer, "read_metadata", _raise_arrow_error)
     assert merged(table, span) == expected
     with pytest.raises(pa.ArrowInvalid):
         merged(table, span, **ASKED["a condition"])
-
-
-@pytest.mark.parametrize(("chunks", "copied"), [(decoding.MOST_DESCRIBED, 0), (9, INPUTS)])
-def test_datafusion_does_not_read_the_footers_of_many_column_chunks(
-    table: ShardTable, chunks: int, copied: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    described: list[str] = []
-    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
-    write = local_copies.write_short_footer
-    monkeypatch.setattr(
-        local_copies,
-        "write_short_footer",
-        lambda local, groups, fields, path: (
-            described.append(path),
-            write(local, groups, fields, path),
-        ),
-    )
-    assert len(merged(table)) == INPUTS * ROWS
-    assert len(set(described)) == copied
 
 
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
@@ -374,12 +349,10 @@ PATHS_THAT_MEET = Schema.from_json(
 
 
 @pytest.mark.parametrize("wide", [ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], ids=["wide", "narrow"])
-@pytest.mark.parametrize("chunks", [decoding.MOST_DESCRIBED, 0], ids=["whole", "short"])
 def test_a_column_may_be_called_as_a_member_of_another(
-    tmp_path: Path, wide: int, chunks: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wide: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
-    monkeypatch.setattr(decoding, "MOST_DESCRIBED", chunks)
     made = ShardTable(MemoryStorage(), PATHS_THAT_MEET, tmp_path)
     made.properties = Properties(bloom_columns="s.b")
     rows: list[dict[str, object]] = [{"k": k, "s": {"b": k > 4}, "s.b": -k} for k in range(9)]

@@ -17,6 +17,7 @@ from dormouse.keys import KeyRange
 from dormouse.rows import merging
 from dormouse.rows import merging as merge_windows
 from dormouse.rows.merging import merge_slices
+from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 from dormouse.shards import crcs, footer, local_copies, reading
 from dormouse.shards.reading import Slice
@@ -81,17 +82,23 @@ def test_a_merge_has_three_windows_in_scratch_at_most_and_nothing_when_it_ends(
 
 
 @NEAR_AND_DISTANT
-def test_a_shard_on_this_disk_is_merged_where_it_is_and_any_other_from_a_copy(
-    tmp_path: Path, storage: type[FolderStorage]
+@pytest.mark.parametrize("where", [None, "v >= 0"])
+def test_a_shard_on_this_disk_is_read_where_it_is_for_a_condition_and_any_other_from_a_copy(
+    tmp_path: Path, storage: type[FolderStorage], where: str | None
 ) -> None:
     shard = Shard(tmp_path, SCHEMA, storage)
-    slices, scratch = [Slice(shard.shard, KeyRange())], shard.table.folder
     batches = merge_slices(
-        shard.table.storage, "table", slices, SCHEMA, scratch=scratch, memory_bytes=MEMORY_BYTES
+        shard.table.storage,
+        "table",
+        [Slice(shard.shard, KeyRange())],
+        SCHEMA,
+        where=None if where is None else parse_predicate(where, SCHEMA),
+        scratch=shard.table.folder,
+        memory_bytes=MEMORY_BYTES,
     )
     rows = next(batches).num_rows
     (local,) = shard.table.folder.rglob("*.parquet")
-    assert local.samefile(shard.file) == (storage is FolderStorage)
+    assert local.samefile(shard.file) == (storage is FolderStorage and where is not None)
     shard.table.storage.delete([shard.path])  # by the garbage collector, as it seems
     assert rows + sum(batch.num_rows for batch in batches) == len(ROWS)
 

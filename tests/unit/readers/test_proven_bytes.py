@@ -20,7 +20,6 @@ from dormouse.rows.predicates import parse_predicate
 from dormouse.shards import crcs
 from dormouse.shards.footer import read_footer
 from dormouse.shards.reading import Slice
-from dormouse.shards.stored_index import find_entry, rename_table
 from dormouse.storage import FolderStorage
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
@@ -195,29 +194,11 @@ def test_the_end_that_is_merged_is_that_by_which_its_parts_were_chosen(tmp_path:
         merged(shard.table, bodies, where=parse_predicate("v >= 0", SCHEMA))
 
 
-def test_a_file_that_is_merged_where_it_is_has_the_index_that_was_read(tmp_path: Path) -> None:
-    """Or DataFusion would read by the footer of another what was verified by this one's index."""
-    shard = Shard(tmp_path, SCHEMA)
-    entry = find_entry(shard.body)
-    assert entry is not None
-    place = shard.body.rfind(entry)
-    head = shard.body[:place] + rename_table(entry, "tABLE")
-    other = with_right_checksum(head + shard.body[len(head) :])
-    assert len(other) == len(shard.body)
-    bodies = Bodies(tmp_path / "data")
-    bodies.before_read[1] = lambda: rewrite(shard.file, other)
-    with pytest.raises(DamagedShardError, match="another footer than it had before"):
-        merged(shard.table, bodies)
-
-
-@pytest.mark.parametrize("where", [None, "v >= 0"])
-def test_a_file_that_grew_is_damaged_where_it_is_merged_as_it_is(
-    tmp_path: Path, where: str | None
-) -> None:
+def test_a_file_that_grew_is_damaged_where_it_is_merged_as_it_is(tmp_path: Path) -> None:
     shard = Shard(tmp_path, SCHEMA)
     bodies = Bodies(tmp_path / "data")
     rewrite(shard.file, shard.body + b"more")
-    condition = None if where is None else parse_predicate(where, SCHEMA)
+    condition = parse_predicate("v >= 0", SCHEMA)
     with pytest.raises(DamagedShardError, match=r"it has [\d,]+ bytes, not [\d,]+") as raised:
         merged(shard.table, bodies, where=condition)
     assert raised.value.path == shard.path
