@@ -107,6 +107,9 @@ bench-rows: $(BENCH) ## Measure compaction, ingest, look-ups and memory beside p
 bench-embedded: $(BENCH) ## Measure an instance in a folder beside DuckDB, SQLite, LanceDB and delta-rs (ARGS=--quick: minutes)
 	@$(MODULE) bench.embedded $(ARGS)
 
+bench-upserts: $(BENCH) ## Measure upserts and deletions beside delta-rs, PyIceberg and DuckLake (ARGS=--quick: two minutes)
+	@$(MODULE) bench.upserts $(ARGS)
+
 bench-iceberg: $(INSTALLED) $(ENGINES)/.installed ## Measure publications for readers of Iceberg, and how engines plan (ARGS=--quick: half a minute)
 	@$(MODULE) bench.iceberg $(ARGS)
 
@@ -198,4 +201,4 @@ clean: ## Remove what was built and installed
 faults: $(INSTALLED) ## Plant faults one at a time, and see that tests notice each (ARGS="--only statestore", ARGS="--since main")
 	@$(MODULE) tests.faults $(ARGS)
 
-.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-rows bench-embedded bench-iceberg bench-sql bench-service bench-bit-flips bench-cost bench-spark faults layer lint audit format lock build invoke events clean
+.PHONY: help setup demo demo-spark test test-all test-slice test-wheel test-engines test-http test-wheel expanded crash-points fuzz sim chaos load docs site test-endpoint bench-state bench-rows bench-embedded bench-upserts bench-iceberg bench-sql bench-service bench-bit-flips bench-cost bench-spark faults layer lint audit format lock build invoke events clean

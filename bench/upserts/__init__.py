@@ -1,0 +1,1 @@
+"""Rows that change: upserts and deletions beside other table formats."""
