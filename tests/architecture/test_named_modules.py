@@ -10,7 +10,6 @@ FOOTER_KEYS = {"dormouse.checksum", "dormouse.index"}
 """Entries in the footer of a shard, not modules."""
 _MODULE = re.compile(r"`(dormouse(?:\.[a-z_]+)+)")
 _FILE = re.compile(r"`((?:shared|cli|spark|functions|events|tests|tools|bench)/[\w./-]+)`")
-_TERMS = 40
 
 
 def is_module(name: str) -> bool:
@@ -42,7 +41,7 @@ def test_a_module_or_file_that_is_gone_is_found() -> None:
 def test_every_term_of_the_glossary_names_its_module_and_is_there_once() -> None:
     rows = re.findall(r"^\| \*\*(.+?)\*\* .*$", (ROOT / "docs/glossary.md").read_text(), re.M)
     lines = [line for line in (ROOT / "docs/glossary.md").read_text().splitlines() if "**" in line]
-    assert len(rows) == len(lines) >= _TERMS
+    assert len(rows) == len(lines) > 0
     assert rows == sorted(set(rows), key=str.lower)
     assert all(_MODULE.search(line.rpartition(" | ")[2]) for line in lines)
 

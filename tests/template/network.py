@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
-from tests.template.conftest import ROLES, ROOT
+from tests.template.conftest import ROLES
 from tests.template.iam import Need
 from tests.template.spark_jobs import SPARK_JOB
 
@@ -24,21 +23,6 @@ REACHED: Mapping[str, set[str] | None] = {
     role: REACHED_BY_EMR if role == SPARK_JOB else None for role in ROLES
 }
 """The services that the network of a role reaches; None for all, as of functions without a VPC."""
-NAMED = {
-    "dynamodb": "DynamoDB",
-    "execute-api": "API Gateway",
-    "emr-serverless": "EMR Serverless",
-    "glue": "Glue",
-    "kms": "KMS",
-    "lakeformation": "Lake Formation",
-    "logs": "CloudWatch Logs",
-    "s3": "S3",
-    "secretsmanager": "Secrets Manager",
-    "sqs": "SQS",
-    "sts": "STS",
-}
-"""The services as people call them."""
-HEAD = "| role | calls | its network reaches |"
 
 
 def services(actions: Iterable[str]) -> set[str]:
@@ -55,21 +39,3 @@ def out_of_reach(role: str, found: set[str]) -> set[str]:
     """Return those of some services which the network of a role does not reach."""
     reached = REACHED[role]
     return set() if reached is None else found - reached
-
-
-def documented() -> list[str]:
-    """Return the lines of the table in docs/security.md of who calls and reaches what."""
-    text = (ROOT / "docs" / "security.md").read_text()
-    (table,) = re.findall(rf"^{re.escape(HEAD)}\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    return str(table).splitlines()
-
-
-def line(role: str, calls: set[str]) -> str:
-    """Return the line of a role in that table."""
-    reached = REACHED[role]
-    names = "all of AWS" if reached is None else _list(reached)
-    return f"| `{role}` | {_list(calls)} | {names} |"
-
-
-def _list(found: set[str]) -> str:
-    return ", ".join(sorted(NAMED[service] for service in found))
