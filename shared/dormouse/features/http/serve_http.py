@@ -21,8 +21,8 @@ from dormouse.features.http.calls import JSON, JSON_HEADERS, HttpCall, NoQuery, 
 from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
 from dormouse.features.http.problems import PROBLEM_JSON, Problem, ProblemError, problem_of
 from dormouse.features.http.queries import RESPOND_LATER
-from dormouse.features.http.tables import IDEMPOTENCY_KEY, Accepted
-from dormouse.features.http.upkeep import RowsTaken
+from dormouse.features.http.tables import IDEMPOTENCY_KEY, RequestAccepted
+from dormouse.features.http.upkeep import RowsReceipt
 from dormouse.files.results import ResultFormat
 from dormouse.http.messages import HttpRequest, HttpResponse, without_body
 
@@ -95,7 +95,7 @@ _PROBLEMS: Mapping[str, str] = {
     "503": "A service does not answer; try again.",
     "504": "It took too long.",
 }
-_WITH_KEY = (Accepted, RowsTaken)
+_WITH_KEY = (RequestAccepted, RowsReceipt)
 """What routes answer that take an Idempotency-Key."""
 
 

@@ -46,7 +46,7 @@ from dormouse.tables.table import check_name, property_sources
 _Item = TypeVar("_Item")
 
 
-class Column(Answer, frozen=True, kw_only=True):
+class ColumnShown(Answer, frozen=True, kw_only=True):
     """A column. `role` is row key, sort key or value; `type` is in the short form of types."""
 
     name: str
@@ -76,7 +76,7 @@ class TableList(Answer, frozen=True, kw_only=True):
 class TableShown(TableSummary, frozen=True, kw_only=True):
     """A table with its columns."""
 
-    fields: list[Column]
+    fields: list[ColumnShown]
 
 
 class Property(Answer, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Property(Answer, frozen=True, kw_only=True):
     set_by: Literal["table", "instance", "default"]
 
 
-class Partition(Answer, frozen=True, kw_only=True):
+class PartitionShown(Answer, frozen=True, kw_only=True):
     """A partition: the keys of `range`, written ``from..to``. `depth` counts those above it."""
 
     id: str
@@ -100,11 +100,11 @@ class Partition(Answer, frozen=True, kw_only=True):
 class PartitionPage(Answer, frozen=True, kw_only=True):
     """Partitions in key order. With `next`, there are more: ask for those `after` it."""
 
-    partitions: list[Partition]
+    partitions: list[PartitionShown]
     next: str = ""
 
 
-class Shard(Answer, frozen=True, kw_only=True):
+class ShardShown(Answer, frozen=True, kw_only=True):
     """A shard: `live_rows` of its `rows` count; `first` and `last` are its least and last key."""
 
     id: str
@@ -120,7 +120,7 @@ class Shard(Answer, frozen=True, kw_only=True):
 class ShardPage(Answer, frozen=True, kw_only=True):
     """Shards by their first key. With `next`, there are more: ask for those `after` it."""
 
-    shards: list[Shard]
+    shards: list[ShardShown]
     next: str = ""
 
 
@@ -153,7 +153,7 @@ def list_tables(call: HttpCall) -> TableList:
 def show_table(call: HttpCall, table: str) -> TableShown:
     """Show a table and its columns."""
     visible = call.table(table).seen
-    columns = [Column(name=n, type=t, role=r) for n, t, r in visible.schema.described()]
+    columns = [ColumnShown(name=n, type=t, role=r) for n, t, r in visible.schema.described()]
     return TableShown(**_summary(visible), fields=columns)
 
 
@@ -195,7 +195,7 @@ def list_partitions(call: HttpCall, table: str, query: PartitionsPage) -> Partit
     opened.check_keys()
     partitions = opened.handle.partitions(everything=query.all, as_of=_as_of(query))
     some, more = page_of(partitions, query, lambda each: each.id)
-    return PartitionPage(partitions=[picked(Partition, each) for each in some], next=more)
+    return PartitionPage(partitions=[picked(PartitionShown, each) for each in some], next=more)
 
 
 def list_shards(call: HttpCall, table: str, query: PartsPage) -> ShardPage:
@@ -204,7 +204,7 @@ def list_shards(call: HttpCall, table: str, query: PartsPage) -> ShardPage:
     opened.check_keys()
     shards = opened.handle.shards(as_of=_as_of(query))
     some, more = page_of(shards, query, lambda each: each.id)
-    return ShardPage(shards=[picked(Shard, each) for each in some], next=more)
+    return ShardPage(shards=[picked(ShardShown, each) for each in some], next=more)
 
 
 def list_versions(call: HttpCall, table: str, query: PageQuery) -> VersionPage:
@@ -264,7 +264,7 @@ def picked(kind: type[_Struct], item: object) -> _Struct:
 IDEMPOTENCY_KEY = "idempotency-key"
 
 
-class Accepted(Answer, frozen=True, kw_only=True):
+class RequestAccepted(Answer, frozen=True, kw_only=True):
     """A request that is on its way; `location` is the path that shows what became of it. `remarks`
     say of columns of a sample what they were, where the type of the table does not show it.
     """
@@ -317,13 +317,13 @@ class TableChange(Form, frozen=True, kw_only=True):
     online: bool | None = None
 
 
-class Deletion(Form, frozen=True, kw_only=True):
+class TableDeletion(Form, frozen=True, kw_only=True):
     """How a table is deleted: one with tags only if they are to be released."""
 
     release_tags: bool = False
 
 
-class Compaction(Form, frozen=True, kw_only=True):
+class CompactionChoice(Form, frozen=True, kw_only=True):
     """Which compactions to begin: those that are due, or with `all` one of each leaf partition."""
 
     all: bool = False
@@ -349,7 +349,7 @@ class Letters(Form, frozen=True, kw_only=True):
     ids: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
 
 
-def create_table(call: HttpCall, body: NewTable) -> Accepted:
+def create_table(call: HttpCall, body: NewTable) -> RequestAccepted:
     """Create a table, from a schema or from a sample of its rows."""
     name = check_name(body.name)
     check_new_name(call.services, call.principal, name)
@@ -363,7 +363,7 @@ def create_table(call: HttpCall, body: NewTable) -> Accepted:
     return msgspec.structs.replace(accepted, remarks=remarks)
 
 
-def change_table(call: HttpCall, table: str, body: TableChange) -> Accepted:
+def change_table(call: HttpCall, table: str, body: TableChange) -> RequestAccepted:
     """Change a table: its columns, its properties, its name, or whether it is online."""
     table_id, key = _administered(call, table), _id(call)
     columns = body.add, body.drop, body.rename, body.units
@@ -394,19 +394,19 @@ def change_table(call: HttpCall, table: str, body: TableChange) -> Accepted:
     return send(call.instance, request, table_id)
 
 
-def delete_table(call: HttpCall, table: str, query: Deletion) -> Accepted:
+def delete_table(call: HttpCall, table: str, query: TableDeletion) -> RequestAccepted:
     """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
     table_id = _administered(call, table)
     return send(call.instance, DeleteTable(_id(call), table, query.release_tags), table_id)
 
 
-def compact_table(call: HttpCall, table: str, body: Compaction) -> Accepted:
+def compact_table(call: HttpCall, table: str, body: CompactionChoice) -> RequestAccepted:
     """Begin the compactions of a table that are due, or one of each leaf partition."""
     table_id = _administered(call, table)
     return send(call.instance, CompactTable(_id(call), table, body.all), table_id)
 
 
-def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> Accepted:
+def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> RequestAccepted:
     """Hide rows of a table from all readers; what comes later is not affected."""
     opened = call.table(table, "write")
     selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
@@ -416,14 +416,14 @@ def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> Accepted:
     return send(call.instance, request, handle.table.id)
 
 
-def split_partitions(call: HttpCall, table: str, body: Split) -> Accepted:
+def split_partitions(call: HttpCall, table: str, body: Split) -> RequestAccepted:
     """Split the leaf partitions of a table that have too many rows, or one of them."""
     table_id = _administered(call, table)
     request = SplitPartitions(_id(call), table, body.partition, body.forced)
     return send(call.instance, request, table_id)
 
 
-def redrive_dead_letters(call: HttpCall, queue: str, body: Letters) -> Accepted:
+def redrive_dead_letters(call: HttpCall, queue: str, body: Letters) -> RequestAccepted:
     """Send dead letters back to their queue."""
     from dormouse.features.dead_letters import resolve_queue
 
@@ -432,11 +432,11 @@ def redrive_dead_letters(call: HttpCall, queue: str, body: Letters) -> Accepted:
     return send(call.instance, request, NO_TABLE)
 
 
-def send(instance: Instance, request: AdminRequest, table_id: str) -> Accepted:
+def send(instance: Instance, request: AdminRequest, table_id: str) -> RequestAccepted:
     """Send a request to the queue of administrators, and return where it is followed."""
     instance.queues.send([OutboundMessage("admin", request)])
     location = f"/requests/{table_id}.{request.request_id}"
-    return Accepted(request_id=request.request_id, location=location)
+    return RequestAccepted(request_id=request.request_id, location=location)
 
 
 def idempotency_key(call: HttpCall) -> str:

@@ -54,7 +54,7 @@ _UNKNOWN = "nothing is recorded of it: it waits to be carried out, or was never 
 RequestState = Literal["waiting", "accepted", "finished", "failed", "refused"]
 
 
-class Job(Answer, frozen=True, kw_only=True):
+class JobShown(Answer, frozen=True, kw_only=True):
     """A job of a table, a request, or a file that waits or was refused. Times are milliseconds
     since 1970; 0 is unknown or not yet. `state` is waiting, accepted, assigned, running, finished,
     failed, refused or damaged.
@@ -85,7 +85,7 @@ class JobsPage(PageQuery, frozen=True, kw_only=True):
 class JobPage(Answer, frozen=True, kw_only=True):
     """Jobs, those that changed last first. With `next`, there are more: ask for those after it."""
 
-    jobs: list[Job]
+    jobs: list[JobShown]
     next: str = ""
 
 
@@ -232,9 +232,9 @@ def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> JobPage:
     return JobPage(jobs=[_job(each) for each in some], next=more)
 
 
-def _job(record: JobRecord) -> Job:
-    names = [name for name in Job.__struct_fields__ if name != "id"]
-    return Job(id=record.job_id, **{name: getattr(record, name) for name in names})
+def _job(record: JobRecord) -> JobShown:
+    names = [name for name in JobShown.__struct_fields__ if name != "id"]
+    return JobShown(id=record.job_id, **{name: getattr(record, name) for name in names})
 
 
 # Routes of files and rows on their way into a table.
@@ -258,7 +258,7 @@ class NewFile(Form, frozen=True, kw_only=True):
     name: str
 
 
-class Upload(Answer, frozen=True, kw_only=True):
+class UploadTarget(Answer, frozen=True, kw_only=True):
     """Where to PUT the content of a file, within `expires_seconds`; `location` is the path that
     shows what became of it. A `url` that begins with a slash is a path of this API.
     """
@@ -279,7 +279,7 @@ class FileShown(Answer, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class RowsTaken(Answer, frozen=True, kw_only=True):
+class RowsReceipt(Answer, frozen=True, kw_only=True):
     """Rows that are durable, and will be rows of the table; `location` shows when they are.
 
     If the table has rows of that Idempotency-Key already, `known` says so: then none are added. If
@@ -293,13 +293,13 @@ class RowsTaken(Answer, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-def begin_upload(call: HttpCall, table: str, body: NewFile) -> Upload:
+def begin_upload(call: HttpCall, table: str, body: NewFile) -> UploadTarget:
     """Return where to PUT the content of a file, which then becomes rows of the table."""
     handle = call.table(table, "write").handle
     key = _key(handle, body.name)
     location = _location(handle, body.name)
     url = call.instance.bucket.upload_url(key, UPLOAD_SECONDS) or location
-    return Upload(url=url, method="PUT", expires_seconds=UPLOAD_SECONDS, location=location)
+    return UploadTarget(url=url, method="PUT", expires_seconds=UPLOAD_SECONDS, location=location)
 
 
 def put_file(call: HttpCall, table: str, file: str) -> FileShown:
@@ -325,7 +325,7 @@ def show_file(call: HttpCall, table: str, file: str) -> FileShown:
     return _shown(opened, found)
 
 
-def add_rows(call: HttpCall, table: str) -> RowsTaken:
+def add_rows(call: HttpCall, table: str) -> RowsReceipt:
     """Add rows, as a JSON array of objects or as JSON lines. They are durable before the answer.
 
     Sent again with one Idempotency-Key, the same body adds nothing; another body is refused, or,
@@ -354,7 +354,7 @@ def add_rows(call: HttpCall, table: str) -> RowsTaken:
     is_known = (
         bool(key) and dropped.id in look_up_sources(handle.services, handle.table, [dropped]).ids
     )
-    return RowsTaken(
+    return RowsReceipt(
         rows=read.rows,
         location=_location(handle, name),
         known=is_known,
