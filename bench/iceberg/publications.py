@@ -18,7 +18,7 @@ from bench.figures import emit
 from bench.measure import peak_bytes
 from bench.state.workload import KEYS, Ids, Mix, built, clock, key
 from dormouse.iceberg.metadata import read_previous
-from dormouse.iceberg.publication import Changes, Published, Source, plan_publication
+from dormouse.iceberg.publication import Changes, Published, PublicationSource, plan_publication
 from dormouse.schema.schema import parse_schema
 from dormouse.state.fold import apply
 from dormouse.state.partitions import Shard
@@ -53,7 +53,7 @@ class Publisher:
         previous = read_previous(self.record.metadata, self._fetch) if self.record else None
         changes = Changes(added) if self.record else None
         sequence = self.record.sequence if self.record else 0
-        source = Source(self.table, self.root, sequence=sequence)
+        source = PublicationSource(self.table, self.root, sequence=sequence)
         plan = plan_publication(source, self.state, changes, previous, now_ms=self.state.time_ms)
         assert not plan.unranked
         publication = plan.publication({})

@@ -13,7 +13,7 @@ from dormouse.iceberg import avro
 from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.manifests import NewObject
 from dormouse.iceberg.metadata import read_previous
-from dormouse.iceberg.publication import Changes, Published, Source, plan_publication
+from dormouse.iceberg.publication import Changes, Published, PublicationSource, plan_publication
 from dormouse.keys import Key, encode_key
 from dormouse.messages.requests import DeleteRows
 from dormouse.messages.stages import SelectionMessage
@@ -116,7 +116,7 @@ class PublishedTable(ShardTable):
         sequence = self.record.sequence if self.record else 0
         previous = read_previous(self.record.metadata, self.storage.get) if self.record else None
         rows = previous.metadata.get("next-row-id", 0) if previous else 0
-        source = Source(self.table, self.root, self.format_version, sequence, rows)
+        source = PublicationSource(self.table, self.root, self.format_version, sequence, rows)
         plan = plan_publication(
             source, self.state, changes, previous, now_ms=self.now_ms, purged=purged
         )

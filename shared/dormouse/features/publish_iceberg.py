@@ -22,7 +22,7 @@ import msgspec
 from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
 from dormouse.iceberg.dead_rows import find_dead_rows, find_hidden_rows
 from dormouse.iceberg.metadata import Previous, parse_metadata, read_previous
-from dormouse.iceberg.publication import Changes, Source, changes_since, plan_publication
+from dormouse.iceberg.publication import Changes, PublicationSource, changes_since, plan_publication
 from dormouse.iceberg.views import published_name
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Mirror, MirroredTable, Services, root_uri
@@ -168,7 +168,7 @@ def _publish(services: Services, table: Table, record: PublicationRecord) -> boo
     if not is_new and not record.again and not _is_due(services, table, record, state):
         return True
     previous = _previous(services, record) if record.root == root else None
-    source = Source(
+    source = PublicationSource(
         table,
         root,
         int(table.properties.iceberg_format),

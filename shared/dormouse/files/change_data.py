@@ -27,8 +27,8 @@ from dormouse.files.change_values import (
     NULL,
     Cells,
     Convert,
-    Part,
     UnfitError,
+    ValueSchema,
     debezium_converter,
     dms_converter,
     is_left_out,
@@ -268,7 +268,7 @@ class _Message(msgspec.Struct, frozen=True):
 
 _message = msgspec.json.Decoder(_Message)
 _source = msgspec.json.Decoder(_Source)
-_schema = msgspec.json.Decoder(Part)
+_schema = msgspec.json.Decoder(ValueSchema)
 
 
 def _sequence_text(text: str) -> str:
@@ -365,7 +365,7 @@ class _Debezium:
             self._schema = schema
         return self._of_schema
 
-    def _converters(self, part: Part | None) -> dict[str, Convert]:
+    def _converters(self, part: ValueSchema | None) -> dict[str, Convert]:
         found = {f.name: debezium_converter(f, part and part.member(f.name)) for f in self._fields}
         return {name: convert for name, convert in found.items() if convert is not None}
 

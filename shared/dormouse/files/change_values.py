@@ -82,18 +82,18 @@ class UnfitError(ValueError):
         self.hint, self.column = hint, column
 
 
-class Part(msgspec.Struct, frozen=True):
+class ValueSchema(msgspec.Struct, frozen=True):
     """What the schema part of a message says of a value."""
 
     type: str = ""
     name: str | None = None
     field: str | None = None
     parameters: dict[str, str] | None = None
-    fields: tuple[Part, ...] | None = None
-    items: Part | None = None
-    values: Part | None = None
+    fields: tuple[ValueSchema, ...] | None = None
+    items: ValueSchema | None = None
+    values: ValueSchema | None = None
 
-    def member(self, name: str) -> Part | None:
+    def member(self, name: str) -> ValueSchema | None:
         """Return what is said of a member; None if nothing is."""
         return next((part for part in self.fields or () if part.field == name), None)
 
@@ -106,14 +106,14 @@ class _Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _scaled = msgspec.json.Decoder(_Scaled)
 
 
-def debezium_converter(field: Field, part: Part | None) -> Convert | None:
+def debezium_converter(field: Field, part: ValueSchema | None) -> Convert | None:
     """Return what converts values of a column; None if they stay as they are. `part` is what the
     schema part says of them, if there is one.
     """
     return _debezium(field.type, field.unit, part)
 
 
-def _debezium(kind: FieldType, unit: str, part: Part | None) -> Convert | None:
+def _debezium(kind: FieldType, unit: str, part: ValueSchema | None) -> Convert | None:
     is_scaled = part is not None and part.name in (_DECIMAL, _VARIABLE)
     match kind:
         case DecimalType(scale=scale):
@@ -180,17 +180,17 @@ def _hexadecimal(raw: bytes) -> bytes:
 # Numbers: Debezium writes decimals as base64 of the unscaled number, and the scale elsewhere.
 
 
-def _float(part: Part | None, raw: bytes) -> bytes:
+def _float(part: ValueSchema | None, raw: bytes) -> bytes:
     number = _scaled_number(raw, part)
     return raw if number is None else _shown(*number)
 
 
-def _integer(part: Part | None, raw: bytes) -> bytes:
+def _integer(part: ValueSchema | None, raw: bytes) -> bytes:
     number = _scaled_number(raw, part)
     return raw if number is None else _shown(*number, places=0)
 
 
-def _decimal(places: int, part: Part | None, raw: bytes) -> bytes:
+def _decimal(places: int, part: ValueSchema | None, raw: bytes) -> bytes:
     scaled = _scaled_number(raw, part)
     if scaled is not None:
         return _shown(*scaled, places=places)
@@ -209,12 +209,12 @@ def _decimal(places: int, part: Part | None, raw: bytes) -> bytes:
     return _shown(number, places)
 
 
-def _string(part: Part | None, raw: bytes) -> bytes:
+def _string(part: ValueSchema | None, raw: bytes) -> bytes:
     number = _scaled_number(raw, part)
     return raw if number is None else b'"%b"' % _shown(*number)
 
 
-def _scaled_number(raw: bytes, part: Part | None) -> tuple[int, int] | None:
+def _scaled_number(raw: bytes, part: ValueSchema | None) -> tuple[int, int] | None:
     """Return the unscaled number and the scale of a decimal; None if the value is another one."""
     if raw[:1] == b"{" and (part is None or part.name == _VARIABLE):
         try:
@@ -257,7 +257,7 @@ def _shown(number: int, scale: int, *, places: int | None = None) -> bytes:
 # Dates and times: numbers whose unit depends on the column's precision in the source, or text.
 
 
-def _date(unit: str, part: Part | None, raw: bytes) -> bytes:
+def _date(unit: str, part: ValueSchema | None, raw: bytes) -> bytes:
     if raw[:1] == b'"':
         return _without_zone(_finite(raw))
     if part is not None and part.name not in _DAYS and (part.name or not unit):
@@ -268,7 +268,7 @@ def _date(unit: str, part: Part | None, raw: bytes) -> bytes:
         raise _out_of_range() from error
 
 
-def _timestamp(kind: Primitive, unit: str, part: Part | None, raw: bytes) -> bytes:
+def _timestamp(kind: Primitive, unit: str, part: ValueSchema | None, raw: bytes) -> bytes:
     name = part.name if part else None
     if raw[:1] == b'"':
         text = _finite(raw)
@@ -290,7 +290,7 @@ def _timestamp(kind: Primitive, unit: str, part: Part | None, raw: bytes) -> byt
         raise _out_of_range() from error
 
 
-def _clock(part: Part | None, raw: bytes) -> bytes:
+def _clock(part: ValueSchema | None, raw: bytes) -> bytes:
     if raw[:1] == b'"':
         return _without_zone(raw)  # ZonedTime, which Debezium has converted to UTC
     counted = _CLOCKS.get(part.name or "") if part else None

@@ -90,7 +90,7 @@ def changes_since(history: Sequence[VersionRecord], after: int, to: int) -> Chan
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PublicationSource:
     """What is published: a table, and the URI of the data root, without a slash at its end.
 
     `sequence` is the last sequence number that is known of its publications, and `next_row_id` the
@@ -138,7 +138,7 @@ class Draft:
     rows, by `content_name`. `lineage` has that of published shards whose manifests change, by id.
     """
 
-    source: Source
+    source: PublicationSource
     place: Place
     state: TableState
     changes: Changes | None
@@ -355,9 +355,6 @@ def _number(
     return next_row_id
 
 
-__all__ = ["NewObject", "Publication", "PublicationPlan", "Published", "Source", "plan_publication"]
-
-
 @dataclass(frozen=True, slots=True)
 class PublicationPlan:
     """A publication that lacks nothing but the row numbers of some dead rows.
@@ -375,7 +372,7 @@ class PublicationPlan:
 
 
 def plan_publication(
-    source: Source,
+    source: PublicationSource,
     state: TableState,
     changes: Changes | None,
     previous: Previous | None,
@@ -410,7 +407,7 @@ def plan_publication(
     return PublicationPlan(unranked, live, draft)
 
 
-def _fits(previous: Previous, source: Source) -> bool:
+def _fits(previous: Previous, source: PublicationSource) -> bool:
     """Return whether earlier snapshots can be listed: they have the format with all that it has
     now, and are where they were.
     """

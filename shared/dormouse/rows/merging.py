@@ -189,9 +189,6 @@ def max_overlap(spans: Sequence[tuple[Key, Key]]) -> int:
     return most
 
 
-__all__ = ["Slice", "merge_blocks", "merge_slices"]
-
-
 def merge_slices(
     objects: StreamedObjects,
     table_id: str,

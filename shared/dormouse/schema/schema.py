@@ -136,23 +136,6 @@ def _between(fewest: int, most: int) -> str:
     return str(most) if fewest == most else f"{fewest} to {most}"
 
 
-__all__ = [
-    "KEY_TYPES",
-    "DecimalType",
-    "Field",
-    "FieldType",
-    "FormerName",
-    "ListType",
-    "MapType",
-    "Member",
-    "Primitive",
-    "Schema",
-    "StructType",
-    "parse_field",
-    "parse_type",
-    "show_type",
-]
-
 _PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
 _FIELD_PARTS = frozenset({"id", "unit", "nestedIds"})
 MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store

@@ -42,7 +42,7 @@ from dormouse.shards.thrift import (
     STRUCT,
     Body,
     ChunkPages,
-    Page,
+    DataPage,
     binary,
     list_of,
     pages_of,
@@ -394,7 +394,7 @@ class FetchedRows:
         )
 
 
-def _holds(page: Page, spans: Sequence[Span]) -> bool:
+def _holds(page: DataPage, spans: Sequence[Span]) -> bool:
     return any(page.first_row < end and start < page.end_row for start, end in spans)
 
 

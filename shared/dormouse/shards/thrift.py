@@ -279,7 +279,7 @@ _TYPE, _PLAIN_BYTES, _STORED_BYTES, _DATA_HEADER, _VALUES = 1, 2, 3, 5, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DataPage:
     """A page of rows: its offsets in the chunk, header included; its rows, counted from the first
     page that is looked at; and its size before it was compressed.
     """
@@ -297,7 +297,7 @@ class ChunkPages:
     a dictionary.
     """
 
-    rows: tuple[Page, ...]
+    rows: tuple[DataPage, ...]
 
     @property
     def values(self) -> int:
@@ -311,14 +311,14 @@ def pages_of(chunk: Body) -> ChunkPages:
     Raises:
         CorruptDataError: they are in a form that Dormouse does not write.
     """
-    found: list[Page] = []
+    found: list[DataPage] = []
     at = row = 0
     while at < len(chunk):
         header, body = read_struct(chunk, at)
         end = body + header[_STORED_BYTES]
         if header[_TYPE] == _DATA:
             rows = header[_DATA_HEADER][_VALUES]  # nulls included: one a row, unless nested
-            found.append(Page(at, end, row, row + rows, header[_PLAIN_BYTES]))
+            found.append(DataPage(at, end, row, row + rows, header[_PLAIN_BYTES]))
             row += rows
         elif header[_TYPE] != _DICTIONARY or found:
             raise CorruptDataError(f"a page is of the unknown type {header[_TYPE]}")

@@ -335,8 +335,6 @@ class ShardPublisher:
         return len(self._waiting) < UPLOADS_AT_ONCE and waiting_bytes + size_bytes <= WAITING_BYTES
 
 
-__all__ = ["ShardContext", "write_shards"]
-
 TARGET_BYTES = 512 * 1024 * 1024
 
 

@@ -313,7 +313,8 @@ def write(folder: Path, letter: str, number: int) -> Path:
 ENDS = """
 import sys
 from dormouse.client import Instance
-from dormouse.schema.schema import Field, Primitive, Schema
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive
 instance = Instance.open(sys.argv[1])
 table = instance.create_table("t", Schema(row_keys=(Field("a", Primitive.LONG),)))
 for number in range(30):

@@ -12,7 +12,7 @@ from msgspec import structs
 from dormouse.iceberg import avro, liveness
 from dormouse.iceberg.liveness import quick_shards
 from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS, read_previous, retained
-from dormouse.iceberg.publication import Changes, Source, plan_publication
+from dormouse.iceberg.publication import Changes, PublicationSource, plan_publication
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.state.partitions import OverlayMap
@@ -146,7 +146,7 @@ def test_versions_after_a_rebuild_have_other_ids(table: PublishedTable) -> None:
     table.ingest(rows(1, 2))
     rebuilt = Table("table", "table", SCHEMA, log="b", logs=("a", "b"))
     plan = plan_publication(
-        Source(rebuilt, table.root, table.format_version, sequence=before.sequence),
+        PublicationSource(rebuilt, table.root, table.format_version, sequence=before.sequence),
         table.state,
         None,
         previous,
@@ -163,7 +163,7 @@ def publish_rebuilt(table: PublishedTable) -> dict[str, Any]:
     assert before is not None
     rebuilt = Table("table", "table", SCHEMA, log="b", logs=("a", "b"))
     plan = plan_publication(
-        Source(rebuilt, table.root, table.format_version, sequence=before.sequence),
+        PublicationSource(rebuilt, table.root, table.format_version, sequence=before.sequence),
         table.state,
         None,
         read_previous(before.metadata, table.storage.get),
@@ -207,7 +207,7 @@ def test_another_place_or_format_begins_a_list_of_its_own(table: PublishedTable)
     half_dead(table)
     before = table.publish()
     previous = read_previous(before.metadata, table.storage.get)
-    moved = Source(table.table, "s3://elsewhere", table.format_version)
+    moved = PublicationSource(table.table, "s3://elsewhere", table.format_version)
     plan = plan_publication(moved, table.state, Changes(), previous, now_ms=table.now_ms)
     assert list(plan.unranked) == ["job0-0"]
     made = plan.publication({"job0-0": [(0, 500)]})

@@ -17,7 +17,7 @@ from dormouse.iceberg.metadata import (
     read_previous,
     show_metadata,
 )
-from dormouse.iceberg.publication import Changes, Source, plan_publication
+from dormouse.iceberg.publication import Changes, PublicationSource, plan_publication
 from dormouse.state.state import TableState
 from tests.support.published import (
     SCHEMA,
@@ -50,7 +50,7 @@ def test_row_numbers_of_dead_rows_are_those_of_their_keys(table: PublishedTable)
     table.compact((200,))
     table.compact((900,))
     plan = plan_publication(
-        Source(table.table, table.root), table.state, None, None, now_ms=table.now_ms
+        PublicationSource(table.table, table.root), table.state, None, None, now_ms=table.now_ms
     )
     (dead,) = find_dead_rows(table.storage, table.table, plan.unranked).values()
     assert dead == ((200, 700), (900, 1000))
@@ -83,7 +83,7 @@ def test_two_publishers_of_one_version_put_the_same_bytes(table: PublishedTable)
     changes = Changes(tuple(table.added))
     made = [
         plan_publication(
-            Source(table.table, table.root, table.format_version, sequence=table.record.sequence),
+            PublicationSource(table.table, table.root, table.format_version, sequence=table.record.sequence),
             table.state,
             changes,
             previous,

@@ -21,7 +21,8 @@ from dormouse.messages.requests import (
     SetProperties,
 )
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SelectionMessage
-from dormouse.schema.schema import Field, Primitive, parse_schema
+from dormouse.schema.schema import Field, parse_schema
+from dormouse.schema.types import Primitive
 from dormouse.state.rules import MAX_DELETIONS
 from dormouse.state.state import AssignJob
 from dormouse.tables.table import Table

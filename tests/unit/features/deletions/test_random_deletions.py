@@ -12,7 +12,8 @@ import pytest
 
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
-from dormouse.schema.schema import Field, Primitive
+from dormouse.schema.schema import Field
+from dormouse.schema.types import Primitive
 
 Row = dict[str, int | str | None]
 KEYS, KINDS = 40, ("a", "b", "c", None)
