@@ -16,7 +16,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Deletion,
     DisputeReason,
@@ -28,7 +28,7 @@ from dormouse.state.state import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
-    RestoreVersion,
+    RestoreTable,
     SealSources,
     SourceSegment,
     SplitPartition,
@@ -55,7 +55,7 @@ BEFORE: tuple[Transaction, ...] = (
     AddShards("five", (), (D,)),
     AssignJob("job", LEFT, ("a", "b")),
     DisputeShards(("d",), DisputeReason.BYTES_DAMAGED, "old"),
-    DeleteRows(Deletion("early", '"done"', ("{}",), ((encode_key(("x",)), None),))),
+    HideRows(Deletion("early", '"done"', ("{}",), ((encode_key(("x",)), None),))),
 )
 """A table of two leaves: a and b are inputs of a job, c is garbage, d is disputed; a deletion hides
 no row of any shard, unless one comes with keys from x on."""
@@ -70,7 +70,7 @@ KINDS: dict[str, Transaction] = {
     "split": SplitPartition(LEFT, encode_key(("b",))),
     "extend": ExtendTree(((LEFT, encode_key(("a\0",))), (RIGHT, encode_key(("x",))))),
     "delete": DeleteShards(("c",)),
-    "hide": DeleteRows(Deletion("late", '"done"', ("{}",), ((b"", None),))),
+    "hide": HideRows(Deletion("late", '"done"', ("{}",), ((b"", None),))),
     "forget": ForgetDeletions((1,)),
     "dispute": DisputeShards(("b", "c"), DisputeReason.BYTES_DAMAGED, "job"),
     "resolve": ResolveDisputes((("d", 0),)),
@@ -78,12 +78,12 @@ KINDS: dict[str, Transaction] = {
     "adopt": AdoptSegments((SourceSegment("adopted", 0, 1, 1, 20, 16, 1),)),
     "reset": ResetTable(1, PartitionTree.of(TREE).splits),
     "reset to other row keys": ResetTable(1, (), (Primitive.LONG,)),
-    "restore": RestoreVersion(1, 2),
+    "restore": RestoreTable(1, 2),
 }
 
 
 def commit(store: S3StateStore, transaction: Transaction) -> tuple[Outcome, ...]:
-    if isinstance(transaction, RestoreVersion):
+    if isinstance(transaction, RestoreTable):
         earlier = store.at(version=transaction.version)
         return (store.restore(earlier, generation=transaction.generation),)
     return store.commit(transaction, generation=0)
@@ -130,7 +130,7 @@ def serial(transactions: Sequence[Transaction]) -> tuple[TableState, list[Verdic
     states, state, verdicts = [TableState()], TableState(), []
     for transaction in transactions:
         generation, earlier = 0, None
-        if isinstance(transaction, RestoreVersion):
+        if isinstance(transaction, RestoreTable):
             generation, earlier = transaction.generation, states[transaction.version]
         state, verdict = apply(state, Entry(transaction, 0, generation), earlier)
         state = replace(state, version=state.version + 1)

@@ -25,7 +25,7 @@ from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.fold import apply
 from dormouse.state.partitions import Shard
 from dormouse.state.state import AssignJob, Entry, ReplaceShards, SplitPartition, Transaction
-from dormouse.state.state import DeleteRows as Hide
+from dormouse.state.state import HideRows
 from dormouse.storage import FolderStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 
@@ -77,7 +77,7 @@ class PublishedTable(ShardTable):
         )
         deletion = build_deletion(self.table, request, self.now_ms)
         assert deletion is not None
-        self.commit(Hide(deletion))
+        self.commit(HideRows(deletion))
 
     def compact(self, key: Key) -> None:
         """Merge all shards of the leaf with a key; what they have elsewhere stays."""

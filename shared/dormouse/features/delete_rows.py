@@ -42,7 +42,7 @@ from dormouse.sql.conditions import (
     truth,
 )
 from dormouse.state.rules import MAX_DELETIONS, Rule, needed_deletions
-from dormouse.state.state import DeleteRows as Hide
+from dormouse.state.state import HideRows
 from dormouse.state.state import Deletion, ForgetDeletions, TableState
 from dormouse.state.store import Rejected, accepted
 from dormouse.stored.paths import deletion_path, deletions_prefix
@@ -67,7 +67,7 @@ def delete_rows(services: Services, table: Table, request: DeleteRows) -> list[O
     if deletion is None:
         return []
     store = services.store(table)
-    (outcome,) = store.commit(Hide(deletion), generation=state.generation)
+    (outcome,) = store.commit(HideRows(deletion), generation=state.generation)
     if isinstance(outcome, Rejected):
         _refuse_too_many(table, outcome)
         if {each.rule for each in outcome.violations} != {Rule.DELETION_EXISTS}:

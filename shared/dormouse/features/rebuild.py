@@ -38,7 +38,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     Entry,
     InitialisePartitions,
     ReplaceShards,
@@ -77,7 +77,7 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
         yield AddShards(f"{REBUILDING}sources-{start}", chunk, ())
     yield from _additions(plan.shards)
     for deletion in plan.deletions:  # hides rows of the shards with lesser numbers than its own
-        yield DeleteRows(structs.replace(deletion, time_ms=0))
+        yield HideRows(structs.replace(deletion, time_ms=0))
     merged: dict[str, list[str]] = {}
     for item in plan.shards:
         for leaf in item.merged:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dormouse.errors import CorruptDataError
-from dormouse.state.state import Entry, RestoreVersion
+from dormouse.state.state import Entry, RestoreTable
 from dormouse.stored.decoding import decode_packed, raise_corrupt
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Delta:
     @property
     def restores(self) -> bool:
         """Whether it restores a version, of which there is a snapshot under its id."""
-        return any(isinstance(entry.transaction, RestoreVersion) for entry in self.entries)
+        return any(isinstance(entry.transaction, RestoreTable) for entry in self.entries)
 
 
 def identity_of(state_id: str, blob_id: str) -> str:

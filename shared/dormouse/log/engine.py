@@ -51,7 +51,7 @@ from dormouse.state.fold import Verdict
 from dormouse.state.state import (
     Entry,
     InitialisePartitions,
-    RestoreVersion,
+    RestoreTable,
     TableState,
     Transaction,
     without_expired,
@@ -245,7 +245,7 @@ class LogStateStore:
 
         Raises: as `commit`.
         """
-        transaction = RestoreVersion(generation, earlier.version)
+        transaction = RestoreTable(generation, earlier.version)
         entries = (Entry(transaction, self._clock.now_ms(), generation),)
         (outcome,) = self._append(entries, without_expired(earlier))
         return outcome
@@ -446,7 +446,7 @@ def admit(entries: Sequence[Entry], known: TableState, look: Callable[[], TableS
             raise InvalidRequestError(
                 f"a change of the table can never hold: {reasons}", hint="nothing was written"
             )
-        if isinstance(entry.transaction, RestoreVersion):
+        if isinstance(entry.transaction, RestoreTable):
             raise InvalidRequestError("a version is restored by `restore`, with its snapshot")
 
 

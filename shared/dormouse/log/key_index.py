@@ -52,7 +52,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Deletion,
     DisputeShards,
@@ -754,7 +754,7 @@ class Concern:
                 return self._joins(partition, inputs)
             case DeleteShards() | DisputeShards() | ResolveDisputes():
                 return False
-            case DeleteRows(deletion=deletion):
+            case HideRows(deletion=deletion):
                 wanted = self._part.wanted
                 return any(span.overlaps(each) for span in deletion.spans for each in wanted)
             case ForgetDeletions():

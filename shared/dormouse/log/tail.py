@@ -19,7 +19,7 @@ from dormouse.log.deltas import Delta
 from dormouse.log.log import MOST_CARRIED, CollectedError, Reader, carried_before
 from dormouse.log.pages import Increment, IndexPlace, Manifest, Page, Snapshot, place_after
 from dormouse.state.fold import Verdict
-from dormouse.state.state import AddShards, DeleteRows, Entry, TableState, change_name
+from dormouse.state.state import AddShards, HideRows, Entry, TableState, change_name
 from dormouse.state.store import VersionRecord
 from dormouse.state.versions import iso_time
 
@@ -286,7 +286,7 @@ def _record(state: TableState, delta: Delta, verdicts: tuple[Verdict, ...]) -> V
     new = [each.shard for add in accepted if isinstance(add, AddShards) for each in add.shards]
     added = [state.shards.get(shard.id, shard) for shard in new]
     made = state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows
-    hidden = {each.deletion.id for each in accepted if isinstance(each, DeleteRows)}
+    hidden = {each.deletion.id for each in accepted if isinstance(each, HideRows)}
     deleted = [each for each in state.deletions if each.id in hidden]
     return VersionRecord(*made, tuple(added), tuple(deleted))
 

@@ -31,7 +31,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Dispute,
     DisputeReason,
@@ -44,7 +44,7 @@ from dormouse.state.state import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
-    RestoreVersion,
+    RestoreTable,
     RowsTaken,
     SealSources,
     SourceSegment,
@@ -103,7 +103,7 @@ def _restore_violations(
     state: TableState, entry: Entry, earlier: TableState | None
 ) -> tuple[Violation, ...]:
     match entry.transaction:
-        case RestoreVersion() as restore:
+        case RestoreTable() as restore:
             return tuple(restore_violations(state, restore, earlier))
         case _:
             return ()
@@ -147,7 +147,7 @@ def _changed(  # noqa: C901  # a case a kind
             return state
         case DeleteShards() | DisputeShards() | ResolveDisputes():
             return _delete_or_dispute(state, entry.transaction)
-        case DeleteRows(deletion=deletion):
+        case HideRows(deletion=deletion):
             number = next_number(state)
             own = min(deletion.number or number, number)
             made = msgspec.structs.replace(deletion, number=own, time_ms=state.time_ms)
@@ -162,7 +162,7 @@ def _changed(  # noqa: C901  # a case a kind
         case ResetTable(generation=generation, splits=splits, key_types=key_types):
             tree = PartitionTree.from_splits(splits)
             return state.reset(generation, tree, key_types or state.key_types)
-        case RestoreVersion(generation=generation):
+        case RestoreTable(generation=generation):
             for job in sorted(earlier.jobs):
                 earlier = _release(earlier, job)
             return restored(state, earlier, generation)
@@ -468,7 +468,7 @@ def resolve_disputes(state: TableState, shards: Iterable[str]) -> TableState:
 
 
 def restore_violations(
-    state: TableState, restore: RestoreVersion, earlier: TableState | None
+    state: TableState, restore: RestoreTable, earlier: TableState | None
 ) -> Iterator[Violation]:
     """Yield every reason why `state` cannot go back to `earlier`, the snapshot of the version.
 

@@ -16,7 +16,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Deletion,
     DisputeShards,
@@ -28,7 +28,7 @@ from dormouse.state.state import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
-    RestoreVersion,
+    RestoreTable,
     SealSources,
     SourceSegment,
     SplitPartition,
@@ -120,7 +120,7 @@ def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
     transaction = entry.transaction
     if not len(state.partitions) and not isinstance(transaction, InitialisePartitions):
         return (Violation(Rule.NOT_INITIALISED, "partitions"),)
-    if isinstance(transaction, ResetTable | RestoreVersion):
+    if isinstance(transaction, ResetTable | RestoreTable):
         return tuple(_reset(state, transaction))
     if entry.generation != state.generation:
         return (Violation(Rule.STALE_GENERATION, f"generation {entry.generation}"),)
@@ -145,15 +145,15 @@ def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterabl
             return _extend(state.partitions, transaction)
         case DeleteShards() | DisputeShards() | ResolveDisputes():
             return _delete_or_dispute(state, transaction)
-        case DeleteRows() | ForgetDeletions():
+        case HideRows() | ForgetDeletions():
             return _hide(state, transaction)
         case SealSources() | AdoptSegments():
             return _remember(state, transaction)
-        case ResetTable() | RestoreVersion():
+        case ResetTable() | RestoreTable():
             return ()
 
 
-def _reset(state: TableState, reset: ResetTable | RestoreVersion) -> Iterator[Violation]:
+def _reset(state: TableState, reset: ResetTable | RestoreTable) -> Iterator[Violation]:
     if reset.generation <= state.generation:
         yield Violation(Rule.STALE_GENERATION, f"generation {reset.generation}")
     if reset.generation > state.generation + MAX_GENERATIONS_AHEAD:
@@ -328,8 +328,8 @@ def _resolve(state: TableState, resolution: ResolveDisputes) -> Iterator[Violati
             yield Violation(Rule.DISPUTE_MISSING, shard)
 
 
-def _hide(state: TableState, change: DeleteRows | ForgetDeletions) -> Iterator[Violation]:
-    if isinstance(change, DeleteRows):
+def _hide(state: TableState, change: HideRows | ForgetDeletions) -> Iterator[Violation]:
+    if isinstance(change, HideRows):
         if len(state.deletions) >= MAX_DELETIONS:
             yield Violation(Rule.TOO_MANY_DELETIONS, change.deletion.id)
         if any(each.id == change.deletion.id for each in state.deletions):

@@ -455,7 +455,7 @@ class DeleteShards(Change, tag="delete_shards", frozen=True):
     shards: tuple[str, ...]
 
 
-class DeleteRows(Change, tag="delete_rows", frozen=True):
+class HideRows(Change, tag="delete_rows", frozen=True):
     """Hide the rows that a deletion names, in the shards that there are now, from all readers."""
 
     deletion: Deletion
@@ -514,7 +514,7 @@ class ResetTable(Change, tag="reset_table", frozen=True):
     key_types: KeyTypes = ()
 
 
-class RestoreVersion(Change, tag="restore_version", frozen=True):
+class RestoreTable(Change, tag="restore_version", frozen=True):
     """Reset the table to an earlier version: start `generation` with the shards, partitions and
     sources of `version`, and no jobs.
 
@@ -535,14 +535,14 @@ Transaction = (
     | SplitPartition
     | ExtendTree
     | DeleteShards
-    | DeleteRows
+    | HideRows
     | ForgetDeletions
     | DisputeShards
     | ResolveDisputes
     | SealSources
     | AdoptSegments
     | ResetTable
-    | RestoreVersion
+    | RestoreTable
 )
 
 

@@ -34,7 +34,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Deletion,
     DisputeShards,
@@ -46,7 +46,7 @@ from dormouse.state.state import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
-    RestoreVersion,
+    RestoreTable,
     SealSources,
     SourceSegment,
     SplitPartition,
@@ -108,7 +108,7 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _splits(splits, types)
         case DeleteShards(shards=shards):
             yield from _named_once(shards)
-        case DeleteRows(deletion=deletion):
+        case HideRows(deletion=deletion):
             yield from _deletion(deletion, types)
         case ForgetDeletions(numbers=numbers):
             yield from _twice([f"deletion {number}" for number in numbers], Rule.NAMED_TWICE)
@@ -128,7 +128,7 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
             yield from _number(generation, "the new generation", INT64_MAX)
             given = key_types or types
             yield from _first_splits(splits, given) if given else _ascending(splits, given)
-        case RestoreVersion(generation=generation, version=version):
+        case RestoreTable(generation=generation, version=version):
             yield from _number(generation, "the new generation", INT64_MAX)
             yield from _number(version, "the version", INT64_MAX)
 

@@ -13,7 +13,7 @@ from dormouse.state.rules import MAX_DELETIONS, Rule
 from dormouse.state.state import (
     AddShards,
     AssignJob,
-    DeleteRows,
+    HideRows,
     Deletion,
     Entry,
     ForgetDeletions,
@@ -27,9 +27,9 @@ from tests.support.machine import shard_of
 from tests.support.trees import LEFT, initialise
 
 
-def hide(name: str, low: str = "a", high: str = "z") -> DeleteRows:
+def hide(name: str, low: str = "a", high: str = "z") -> HideRows:
     ends = ((encode_key((low,)), encode_key((high,))),)
-    return DeleteRows(Deletion(name, '"done"', (), ends))
+    return HideRows(Deletion(name, '"done"', (), ends))
 
 
 def state_of(*transactions: Transaction) -> TableState:
@@ -91,12 +91,12 @@ def test_it_is_forgotten_when_no_shard_in_the_table_may_have_its_rows() -> None:
     ],
 )
 def test_one_without_condition_or_ranges_in_order_is_refused(deletion: Deletion) -> None:
-    assert broken(state_of(), DeleteRows(deletion)) == {Rule.DELETION_UNFIT}
+    assert broken(state_of(), HideRows(deletion)) == {Rule.DELETION_UNFIT}
 
 
 def test_an_end_that_is_no_key_of_the_table_is_refused() -> None:
     ends = ((encode_key((5,)), None),)
-    assert Rule.KEY_UNFIT in broken(state_of(), DeleteRows(Deletion("d", '"done"', (), ends)))
+    assert Rule.KEY_UNFIT in broken(state_of(), HideRows(Deletion("d", '"done"', (), ends)))
 
 
 def test_one_is_there_once_and_not_too_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,14 +135,14 @@ def test_shards_of_a_rebuild_or_copy_keep_their_numbers_and_later_ones_are_great
     old, early = shard_of("s", [("b",)], (LEFT, 1)), shard_of("t", [("c",)], (LEFT, 1))
     numbered = structs.replace(old, shard=structs.replace(old.shard, sequence=40))
     ahead = structs.replace(early, shard=structs.replace(early.shard, sequence=10_000))
-    given = DeleteRows(structs.replace(hide("d").deletion, number=30))
+    given = HideRows(structs.replace(hide("d").deletion, number=30))
     state, _ = fold_delta(
         state_of(), [Entry(AddShards("j", (), (numbered, ahead)), 50, 0), Entry(given, 60, 0)]
     )
     assert [state.shards[name].sequence for name in "st"] == [40, 10_000]
     assert (state.deletions[0].number, state.last_number) == (30, 10_001)
     assert not broken_invariants(state, whole=True)
-    again = DeleteRows(structs.replace(hide("e").deletion, number=30))
+    again = HideRows(structs.replace(hide("e").deletion, number=30))
     assert broken(state, again) == {Rule.DELETION_UNFIT}
 
 

@@ -9,7 +9,7 @@ from dormouse.log.log import fold_delta
 from dormouse.log.snapshot import decode_snapshot, encode_snapshot
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.rules import Rule
-from dormouse.state.state import Entry, ReleaseJob, RestoreVersion, TableState
+from dormouse.state.state import Entry, ReleaseJob, RestoreTable, TableState
 from dormouse.state.validation import broken_invariants
 from tests.support.depth import examples
 from tests.unit.statestore.histories import Delta, histories
@@ -34,7 +34,7 @@ def states_of(deltas: list[Delta]) -> list[TableState]:
 
 
 def restore(state: TableState, earlier: TableState) -> tuple[TableState, Verdict]:
-    wanted = RestoreVersion(state.generation + 1, earlier.version)
+    wanted = RestoreTable(state.generation + 1, earlier.version)
     return apply(state, Entry(wanted, state.time_ms + 1, state.generation), earlier)
 
 
@@ -75,11 +75,11 @@ def test_only_the_snapshot_of_the_version_is_restored(deltas: list[Delta]) -> No
     """Without it, or with another, the entry is rejected, and so is an earlier generation."""
     states = states_of(deltas)
     state = states[-1]
-    wanted = RestoreVersion(state.generation + 1, state.version)
+    wanted = RestoreTable(state.generation + 1, state.version)
     for earlier in (None, states[1] if len(states) > 2 else None):
         after, verdict = apply(state, Entry(wanted, 0, state.generation), earlier)
         assert after is state
         assert [each.rule for each in verdict.violations] == [Rule.NOT_THE_VERSION]
-    stale = RestoreVersion(state.generation, state.version)
+    stale = RestoreTable(state.generation, state.version)
     _, verdict = apply(state, Entry(stale, 0, state.generation), state)
     assert [each.rule for each in verdict.violations] == [Rule.STALE_GENERATION]

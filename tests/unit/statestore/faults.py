@@ -23,7 +23,7 @@ from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, fold_delta
 from dormouse.log.pages import Head, Page
 from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
-from dormouse.state.state import Entry, RestoreVersion, TableState, without_expired
+from dormouse.state.state import Entry, RestoreTable, TableState, without_expired
 from dormouse.stored.paths import delta_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.deltas import decode_delta
@@ -175,7 +175,7 @@ class Rig:
         states = [TableState()]
         for delta_id in self.ids_in_log()[:version]:
             entries = self._entries_of(delta_id)
-            restores = [e.transaction for e in entries if isinstance(e.transaction, RestoreVersion)]
+            restores = [e.transaction for e in entries if isinstance(e.transaction, RestoreTable)]
             earlier = without_expired(states[restores[0].version]) if restores else None
             states.append(fold_delta(states[-1], entries, earlier)[0])
         return states

@@ -14,7 +14,7 @@ from dormouse.state.state import (
     DAY_MS,
     AddShards,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Deletion,
     DisputeReason,
@@ -158,7 +158,7 @@ def _next(draw: st.DrawFn, state: TableState, name: str, past: list[Delta]) -> T
 def _of_rows(draw: st.DrawFn, state: TableState, kind: str, name: str) -> Transaction:
     """Draw a deletion, or that some are forgotten, if they can be."""
     if kind == "hide":
-        return DeleteRows(deletion_of(f"h{name}", draw(short_keys), draw(short_keys)))
+        return HideRows(deletion_of(f"h{name}", draw(short_keys), draw(short_keys)))
     needed = needed_deletions(state, state.deletions)
     numbers = [each.number for each in state.deletions]
     done = tuple(number for number in numbers if number not in needed)

@@ -24,7 +24,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Deletion,
     DisputeReason,
@@ -37,7 +37,7 @@ from dormouse.state.state import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
-    RestoreVersion,
+    RestoreTable,
     SealSources,
     SourceSegment,
     SplitPartition,
@@ -72,7 +72,7 @@ ENTRIES = {
         2_000,
         0,
     ),
-    "delete_rows": Entry(DeleteRows(_DELETION), 2_500, 0),
+    "delete_rows": Entry(HideRows(_DELETION), 2_500, 0),
     "assign_job": Entry(AssignJob("job2", _LEFT, ("s1",), "purge1", "request1"), 3_000, 0),
     "release_job": Entry(ReleaseJob("job3"), 4_000, 0),
     "replace_shards": Entry(
@@ -99,7 +99,7 @@ ENTRIES = {
     ),
     "seal_sources": Entry(SealSources(_SEALED), 7_800, 0),
     "reset_table": Entry(ResetTable(1, (), (Primitive.LONG, Primitive.STRING)), 8_000, 0),
-    "restore_version": Entry(RestoreVersion(2, 4), 9_500, 0),
+    "restore_version": Entry(RestoreTable(2, 4), 9_500, 0),
 }
 """In an order in which most of them hold."""
 

@@ -29,7 +29,7 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    DeleteRows,
+    HideRows,
     DeleteShards,
     Deletion,
     DisputeReason,
@@ -42,7 +42,7 @@ from dormouse.state.state import (
     ReplaceShards,
     ResetTable,
     ResolveDisputes,
-    RestoreVersion,
+    RestoreTable,
     SealSources,
     SourceSegment,
     SplitPartition,
@@ -82,11 +82,11 @@ transactions = st.one_of(
     st.builds(ResolveDisputes, counts),
     st.builds(SplitPartition, text, stored_keys, counts),
     st.builds(DeleteShards, names),
-    st.builds(DeleteRows, st.builds(Deletion, text, text, names, ranges, int64, int64)),
+    st.builds(HideRows, st.builds(Deletion, text, text, names, ranges, int64, int64)),
     st.builds(ForgetDeletions, st.lists(int64, max_size=3).map(tuple)),
     st.builds(ExtendTree, st.lists(st.tuples(text, stored_keys), max_size=3).map(tuple)),
     st.builds(ResetTable, int64, splits, key_types),
-    st.builds(RestoreVersion, int64, int64),
+    st.builds(RestoreTable, int64, int64),
 )
 entries = st.lists(st.builds(Entry, transactions, int64, int64), min_size=1, max_size=4).map(tuple)
 

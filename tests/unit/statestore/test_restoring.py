@@ -16,7 +16,7 @@ from dormouse.errors import (
 )
 from dormouse.log.engine import LogStateStore, Options
 from dormouse.state.rules import Rule
-from dormouse.state.state import AddShards, RestoreVersion, without_expired
+from dormouse.state.state import AddShards, RestoreTable, without_expired
 from dormouse.state.store import AlreadyCommitted, Committed, Rejected
 from dormouse.state.versions import OwnerKind, PinOwner
 from tests.support.depth import in_turn
@@ -166,7 +166,7 @@ def test_a_lost_snapshot_is_reported_and_never_folded_without(home: Home) -> Non
 
 def test_it_is_no_commit_among_others(home: Home) -> None:
     with pytest.raises(InvalidRequestError, match="restored by `restore`"):
-        rig_of(home).store().commit(RestoreVersion(1, KEPT_VERSION), generation=0)
+        rig_of(home).store().commit(RestoreTable(1, KEPT_VERSION), generation=0)
 
 
 @pytest.mark.parametrize("error", [Crash(), OutcomeUnknownError("not answered")], ids=repr)
