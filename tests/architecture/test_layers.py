@@ -269,6 +269,18 @@ def test_a_class_lies_in_one_file() -> None:
     fail_for(parts_of_classes(sources("shared", "cli", "spark")))
 
 
+def test_no_two_modules_have_public_classes_of_one_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for source in sources("shared", "cli", "spark"):
+        for each in source.statements.classes:
+            places[each.name].append(source.place)
+    fail_for(
+        f"{name} is a class of {', '.join(found)}"
+        for name, found in places.items()
+        if len(found) > 1 and not name.startswith("_")
+    )
+
+
 def test_a_class_that_is_only_a_part_of_another_is_found() -> None:
     part = "class Part: ...\n"
     whole = "from dormouse.part import Part\nclass Whole(Part): ...\n"
