@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dormouse import __version__
-from dormouse_cli.commands.deferred import commands
-from dormouse_cli.commands.verbs import VERBS
+from dormouse_cli.commands.verbs import VERBS, commands
 from dormouse_cli.errors import EXIT_CODES, Commands, TerminatedError
 from dormouse_cli.session import Session
 

@@ -1,4 +1,4 @@
-"""`dormouse check`: whether a table's state and its shards agree, and what to do if not."""
+"""`dormouse check`, `rebuild`: whether a table's state and its shards agree, and repairs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from typing import Annotated
 
 import typer
 
+from dormouse.client.contents import partitions_of
+from dormouse.client.table import TableHandle
 from dormouse.features.checking import CheckReport, Finding
 from dormouse.features.checking import acknowledge as resolve_disputes
-from dormouse_cli.listings import Format, print_listing
-from dormouse_cli.session import table_of
-from dormouse_cli.terminal import counted, note, print_json, progress_of
-from dormouse_cli.values import FormatOption, TableName
+from dormouse.features.rebuild import RebuildReport
+from dormouse.schema.schema import Schema
+from dormouse.state.state import TableState
+from dormouse_cli.errors import end_if_damaged
+from dormouse_cli.listings import Format, print_facts, print_listing
+from dormouse_cli.session import instance_of, table_of, tables_beginning
+from dormouse_cli.terminal import confirm, counted, note, print_json, progress_of
+from dormouse_cli.values import ForceOption, FormatOption, TableName
 
 _COLUMNS = ("damage", "subject", "detail", "remedy")
 
@@ -71,4 +77,93 @@ def _row(finding: Finding) -> dict[str, object]:
         "subject": finding.subject,
         "detail": finding.detail,
         "remedy": finding.damage.value,
+    }
+
+
+def rebuild(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A table, by name, or by id if its name is unknown; without one, all damaged "
+            "entries of the registry are repaired, and no state.",
+            autocompletion=tables_beginning,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show the state that would be built, and what it leaves out."
+        ),
+    ] = False,
+    force: ForceOption = False,
+    form: FormatOption = Format.table,
+) -> None:
+    """Rebuild a damaged or lost state from the shards, or repair a damaged registry entry.
+
+    The new state is built from the footers of the shards and replaces what is left of the old one.
+    If shards contradict each other, the command names them and changes nothing. If the table's
+    entry in the registry is damaged, only that is restored, from its copy.
+    """
+    if dry_run and name is None:
+        end_if_damaged(instance_of(ctx).list_readable()[1])
+        return
+    if not dry_run and _mended(ctx, name) or name is None:
+        return
+    handle = table_of(ctx, name)
+    planned = _run(handle, dry_run=True)
+    _show_plan(handle.schema, planned, form)
+    if dry_run:
+        return
+    if not force:
+        built = f"one built from its shards, with about {counted(planned.state.rows, 'row')}"
+        confirm(f"Replace the state of table {name} by {built}?")
+    made = _run(handle, dry_run=False)
+    note(f"table {name} was rebuilt with {counted(made.state.reference_count, 'reference')}")
+
+
+def _mended(ctx: typer.Context, name: str | None) -> bool:
+    """Restore damaged entries of the registry; return whether there were any."""
+    repaired = instance_of(ctx).repair(name or "")
+    for what in repaired:
+        note(f"{what} was damaged and was restored from its copy")
+    if repaired and name is not None:
+        note("its state was not changed; if that is damaged too, run the command again")
+    if not repaired and name is None:
+        note("no entry of the registry is damaged")
+    return bool(repaired)
+
+
+def _run(handle: TableHandle, *, dry_run: bool) -> RebuildReport:
+    with progress_of("shards read") as watch:
+        return handle.rebuild(dry_run=dry_run, watch=watch)
+
+
+def _show_plan(schema: Schema, planned: RebuildReport, form: Format) -> None:
+    facts = _facts(planned.state)
+    leaves = [
+        {"partition": each.id, "range": each.range, "shards": each.shards, "rows": each.rows}
+        for each in partitions_of(schema, planned.state, everything=False)
+        if each.is_leaf
+    ]
+    left_out = [{"shard": shard, "reason": reason} for shard, reason in planned.left_out]
+    if form is Format.json:
+        print_json({**facts, "leaves": leaves, "left_out": left_out})
+        return
+    print_facts({**facts, "left_out": len(left_out)}, form)
+    print_listing(("partition", "range", "shards", "rows"), leaves, form)
+    if left_out:
+        print_listing(("shard", "reason"), left_out, form)
+
+
+def _facts(state: TableState) -> dict[str, object]:
+    return {
+        "partitions": len(state.partitions),
+        "leaf_partitions": sum(1 for _ in state.partitions.leaves()),
+        "shards": len(state.shards) - len(state.unreferenced),
+        "merged_shards": len(state.unreferenced),
+        "references": state.reference_count,
+        "rows": state.rows,
+        "sources": len(state.sources),
     }

@@ -17,7 +17,7 @@ from dormouse_cli.terminal import note
 from dormouse_cli.values import PortOption
 
 if TYPE_CHECKING:
-    from dormouse.http.messages import Answer
+    from dormouse.http.messages import Responder
 
 
 # `dormouse serve`: the API of an instance at a port of this machine.
@@ -46,7 +46,7 @@ def serve(
     `-- python load.py`, the variables are the command's; the exit code is its, too.
     """
     from dormouse.console import console_uri, is_console, with_console
-    from dormouse.features.http.problems import guarded, refusal
+    from dormouse.features.http.calls import guarded, refusal
     from dormouse.features.http.serve_http import serve_http
     from dormouse.http.loopback import LoopbackServer
 
@@ -86,7 +86,7 @@ def console(
     it. On a local stack, the console of that stack is opened.
     """
     from dormouse.console import console_uri, is_console, with_console
-    from dormouse.features.http.problems import guarded, refusal
+    from dormouse.features.http.calls import guarded, refusal
     from dormouse.http.loopback import LoopbackServer
 
     running, token = os.environ.get(URI_VARIABLE), os.environ.get(TOKEN_VARIABLE)
@@ -104,7 +104,7 @@ def console(
         interruptions.get()
 
 
-def _answer(ctx: typer.Context, api: str) -> tuple[Answer, tuple[str, ...]]:
+def _answer(ctx: typer.Context, api: str) -> tuple[Responder, tuple[str, ...]]:
     """Return what answers the requests of the page, and the methods whose bodies it reads as they
     arrive.
     """

@@ -1,4 +1,4 @@
-"""`dormouse partitions`, `shards` and `files`: what a version of a table consists of."""
+"""`dormouse status`, `partitions`, `shards`, `files`: what a version of a table consists of."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import ListFormat, print_facts, print_listing
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.values import AnyTableName, AsOfOption, ListFormatOption, TableName
+
+
+def status(
+    ctx: typer.Context,
+    name: TableName,
+    form: ListFormatOption = ListFormat.table,
+) -> None:
+    """Show a table in numbers: rows, bytes, shards, partitions, version, what is pending."""
+    print_facts(asdict(table_of(ctx, name).status()), form)
+
 
 _PARTITION = ("partition", "range", "leaf", "depth", "rows", "shards")
 _SHARD = ("shard", "rows", "live_rows", "size_bytes", "min_key", "max_key", "partitions", "jobs")

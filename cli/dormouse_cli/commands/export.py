@@ -1,19 +1,25 @@
-"""`dormouse export`: rows of one version as Parquet files, in the bucket for results and here."""
+"""`dormouse export` and `copy`: rows of one version as Parquet files, or in another instance."""
 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import Progress
 
+from dormouse.client.administration import Copied, copy_table
 from dormouse.client.exporting import Export, ExportProgress, empty_folder
+from dormouse.client.instance import Instance
 from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.errors import NotFoundError
 from dormouse.features.export import ExportManifest
 from dormouse.files.results import ResultFormat
+from dormouse.folder.layout import FolderLayout
 from dormouse.key_codec import KeyCodec
+from dormouse.settings import Settings
 from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import SparkOptions
 from dormouse_cli.commands.query import (
@@ -23,8 +29,8 @@ from dormouse_cli.commands.query import (
     WhereOption,
 )
 from dormouse_cli.listings import Format, print_facts
-from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import counted, note, progress_bars
+from dormouse_cli.session import finish_work, instance_of, table_of, tables_beginning
+from dormouse_cli.terminal import counted, note, progress_bars, progress_of
 from dormouse_cli.values import (
     AsOfOption,
     FormatOption,
@@ -211,3 +217,70 @@ def _facts(begun: Export, manifest: ExportManifest, output: Path | None) -> dict
         facts["skipped_shards"] = len(manifest.skipped)
         facts["skipped_rows"] = sum(shard.rows for shard in manifest.skipped)
     return facts if output is None else {**facts, "copied_to": str(output)}
+
+
+# Copy a table to another instance, in a folder or on AWS.
+
+
+_Source = Annotated[
+    str, typer.Argument(metavar="FROM", help="The instance that has it: a folder or a name.")
+]
+_Target = Annotated[
+    str, typer.Argument(metavar="TO", help="The instance to copy it to; a new folder is made.")
+]
+
+
+def copy(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table to copy.")],
+    source: _Source,
+    target: _Target,
+    new_name: Annotated[
+        str, typer.Option("--name", metavar="NEW", help="The name of the copy; else the same.")
+    ] = "",
+    form: FormatOption = Format.table,
+) -> None:
+    """Copy a table from one instance to another: `dormouse copy flights ./mice prod`.
+
+    Rows, schema, properties, partitions and what was ingested are copied; the source stays as it
+    is. The copy becomes visible when it is complete. If the command is interrupted, run it again:
+    it continues.
+    """
+    with closing(_existing(source)) as here:
+        table = here.table(name)
+        there = Instance.connect(target, background=False)
+        try:
+            if there.folder is not None and there.folder.was_made:
+                note(f"made an instance in {there.folder.layout.root}")
+            with progress_of("shards copied") as watch:
+                copied = copy_table(table, there, new_name, watch=watch)
+            _show(copied, form)
+        finally:
+            finish_work(there)
+
+
+def _existing(name: str) -> Instance:
+    """Connect to an instance; make none.
+
+    Raises:
+        NotFoundError: there is none in the folder.
+    """
+    folder = Settings.from_environment(instance=name).folder
+    if folder is not None and not FolderLayout(folder).database.exists():
+        raise NotFoundError(
+            f"there is no instance in {str(folder)!r}",
+            hint="name the instance that the table is in",
+        )
+    return Instance.connect(name, background=False)
+
+
+def _show(copied: Copied, form: Format) -> None:
+    if copied.was_complete:
+        note("the copy was complete already; nothing was copied")
+    facts = {
+        "table": copied.table.name,
+        "version": copied.version,
+        "rows": copied.rows,
+        "shards": copied.shards,
+        "copied": copied.copied,
+    }
+    print_facts(facts, form)

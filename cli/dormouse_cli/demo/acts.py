@@ -30,8 +30,8 @@ from dormouse.state.partitions import ROOT
 from dormouse.state.sources import Source
 from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix
-from dormouse_cli.commands.report import write_page
 from dormouse_cli.demo import flights as data
+from dormouse_cli.report.contents import write_page
 from dormouse_cli.terminal import plain_table
 
 # Pictures of a table: its partition tree, its shards, numbers side by side.

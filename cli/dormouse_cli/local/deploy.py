@@ -3,18 +3,26 @@
 Conditions of writes are tried before anything relies on them.
 """
 
+from __future__ import annotations
+
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from boto3 import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
+import dormouse
 from dormouse.aws.conditions import Conditions
 from dormouse.stored.paths import InstanceNames
 from dormouse.system import TimeOrderedIds
-from dormouse_cli.local.errors import TemplateError
+from dormouse_cli.local.errors import StartError, TemplateError
 from dormouse_cli.local.plan import Deployment, EventRule, PlannedQueue, Stored
 from dormouse_cli.local.resources import ACCOUNT, REGION
 from dormouse_cli.local.template import announced
@@ -132,3 +140,46 @@ def _lifecycle_rule(rule: dict[str, Any]) -> dict[str, object]:
         if name in rule:
             known[name] = {days: int(rule[name][days])}
     return known
+
+
+# The package of Spark jobs that `sam build` makes, for functions that are to bring it. It has the
+# library, but none of what that needs: runs take it from this environment.
+
+
+PACKAGE_VARIABLE = "DORMOUSE_SPARK_PACKAGE"
+"""The environment variable with the folder of the package; on AWS that is in a layer."""
+
+
+def with_package(deployment: Deployment, project: Path, folder: Path) -> Deployment:
+    """Return the deployment with a package, made in `folder`, for each function that names one.
+
+    Raises:
+        StartError: the package cannot be made from the project.
+    """
+    if not any(PACKAGE_VARIABLE in function.environment for function in deployment.functions):
+        return deployment
+    _make_package(project, folder)
+    functions = tuple(
+        replace(function, environment={**function.environment, PACKAGE_VARIABLE: str(folder)})
+        if PACKAGE_VARIABLE in function.environment
+        else function
+        for function in deployment.functions
+    )
+    return replace(deployment, functions=functions)
+
+
+def _make_package(project: Path, folder: Path) -> None:
+    shared, environment = project / "shared", folder.with_name(f"{folder.name}-environment")
+    for made in (folder, environment):
+        shutil.rmtree(made, ignore_errors=True)
+    library = Path(dormouse.__file__).parent
+    shutil.copytree(library, environment / library.name)
+    ended = subprocess.run(
+        [sys.executable, shared / "pack_spark.py", environment, project / "spark", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    shutil.rmtree(environment)
+    if ended.returncode:
+        raise StartError(f"the package of Spark jobs cannot be made: {ended.stderr.strip()}")

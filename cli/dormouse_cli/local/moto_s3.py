@@ -5,14 +5,19 @@ S3 sends one, leaves the version and the sequencer out of its events, and says o
 upload that it was begun in 2010.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 import threading
+import uuid
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from moto.core.responses import ActionResult
-from moto.s3 import notifications
+from moto.s3 import models, notifications
 from moto.s3.models import FakeKey, FakeMultipart, S3Backend
 from moto.s3.responses import S3Response
 
@@ -81,3 +86,57 @@ def _s3_event(event_name: str, bucket: Any, key: Any, notification_id: str) -> d
         if bucket.is_versioned:
             described["versionId"] = key.version_id
     return dict(event)
+
+
+# The contents of objects. moto holds up to 16 MB of each in memory, and an open file for each
+# larger one. Here they are a file of their own in one folder, which is opened only to be read.
+
+
+class StoredValue:
+    """The contents of one object, as the file-like object that moto reads and writes."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin empty; the file will be in this folder."""
+        self._folder, self._at = folder, 0
+        self._file: Path | None = None
+
+    def seek(self, offset: int) -> None:
+        """Read from this byte next."""
+        self._at = offset
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size`."""
+        if self._file is None:
+            return b""
+        with self._file.open("rb") as file:
+            file.seek(self._at)
+            content = file.read(size)
+        self._at += len(content)
+        return content
+
+    def truncate(self) -> None:
+        """Delete the contents."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.unlink(missing_ok=True)
+
+    close = truncate
+
+    def write(self, content: bytes) -> None:
+        """Put contents where there are none."""
+        if not content:
+            return
+        file = self._folder / uuid.uuid4().hex
+        try:
+            file.write_bytes(content)
+        except OSError:  # no room: a part of it must not take what is left
+            file.unlink(missing_ok=True)
+            raise
+        self._file = file
+
+
+def keep_in_files(folder: Path) -> None:
+    """Have moto put the contents of objects into a folder; call once, before the server starts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = SimpleNamespace(SpooledTemporaryFile=lambda *_, **__: StoredValue(folder))
+    models.tempfile = made  # type: ignore[assignment, attr-defined]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from moto.core.common_models import BaseModel
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
@@ -20,7 +21,7 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from dormouse_cli.local import moto_core, moto_dynamodb, moto_emr, moto_s3, moto_sqs, moto_values
+from dormouse_cli.local import moto_dynamodb, moto_emr, moto_s3, moto_sqs
 from dormouse_cli.local.resources import aws_environment
 from dormouse_cli.local.spark_runner import SparkRunner, python_path
 
@@ -48,7 +49,8 @@ class Dispatcher(DomainDispatcherApplication):
 
 def make_atomic() -> None:
     """Replace those parts of moto that are not safe under concurrent callers, or grow for ever."""
-    moto_core.apply()
+    # moto lists all that it ever made for a dashboard, so that nothing of it would be freed.
+    BaseModel.__new__ = lambda cls, *_, **__: object.__new__(cls)  # type: ignore[method-assign]
     moto_dynamodb.apply()
     moto_emr.apply()
     moto_s3.apply()
@@ -63,7 +65,7 @@ def serve(port: int, objects: Path | None = None, spark_code: Path | None = None
     """
     if objects is not None:
         shutil.rmtree(objects, ignore_errors=True)
-        moto_values.apply(objects.absolute())
+        moto_s3.keep_in_files(objects.absolute())
     server = make_server(HOST, port, Dispatcher(), threaded=True, request_handler=_RequestHandler)
     os.environ["MOTO_PORT"] = str(server.port)  # moto calls itself by this for a few services
     if spark_code is not None:

@@ -22,10 +22,10 @@ from botocore.config import Config
 
 from dormouse import lifeline
 from dormouse.console import is_console, with_console
-from dormouse.features.http.problems import guarded
+from dormouse.features.http.calls import guarded
 from dormouse.http.loopback import LoopbackServer
 from dormouse.settings import CONDITIONS_TRIED_AT
-from dormouse_cli.local.deploy import deploy
+from dormouse_cli.local.deploy import deploy, with_package
 from dormouse_cli.local.errors import StartError
 from dormouse_cli.local.event_sources import (
     EventSourcePoller,
@@ -37,7 +37,6 @@ from dormouse_cli.local.http_api import HttpApi
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost, Outcome, Sandbox
 from dormouse_cli.local.plan import Deployment
 from dormouse_cli.local.resources import ACCOUNT, aws_environment, isolated_session
-from dormouse_cli.local.spark_package import with_package
 from dormouse_cli.local.template import read
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The contents of a report about a table, as plain values for `page`."""
+"""`dormouse report`: a table on one page, as plain values for `page`, which draws it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import msgspec
+import typer
 
 from dormouse.client.instance import Instance
 from dormouse.client.operations import Queue
+from dormouse.errors import NotFoundError, needs_extra
 from dormouse.schema.schema import Field, Schema
 from dormouse.state.jobs import JobRecord, Metric
 from dormouse.state.partitions import ROOT
 from dormouse.state.state import TableState
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
-from dormouse_cli.terminal import iso_time
+from dormouse_cli.session import instance_of
+from dormouse_cli.terminal import iso_time, note
+from dormouse_cli.values import TableName
 
 # A partition tree of any size, in as many blocks as a picture bears.
 
@@ -302,3 +308,38 @@ def _properties(properties: Properties) -> list[tuple[str, str, bool]]:
         (name, f"{value:,}" if isinstance(value, int) else str(value), value != defaults[name])
         for name, value in msgspec.to_builtins(properties).items()
     ]
+
+
+def report(
+    ctx: typer.Context,
+    name: TableName,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="The page; replaced if it is there.")
+    ],
+) -> None:
+    """Write a page about a table: its partitions, jobs, refused files, queues and properties.
+
+    It holds all it needs, and opens in a browser without a network.
+    """
+    size_bytes = write_page(instance_of(ctx), name, output)
+    note(f"{output}: {size_bytes / 1e6:.1f} MB")
+
+
+def write_page(instance: Instance, name: str, output: Path) -> int:
+    """Write the page about a table, and return its size in bytes.
+
+    Raises:
+        NotFoundError: there is no such table, or the file cannot be written.
+        MissingPackageError: the packages of the extra are not installed.
+    """
+    html = _page(contents_of(instance, name))
+    try:
+        return output.write_bytes(html.encode())
+    except OSError as error:
+        raise NotFoundError(f"cannot write {str(output)!r}: {error.strerror}") from error
+
+
+def _page(contents: Contents) -> str:
+    with needs_extra("report", "a report"):
+        from dormouse_cli.report.page import page
+    return page(contents)
