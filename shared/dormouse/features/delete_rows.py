@@ -42,8 +42,7 @@ from dormouse.sql.conditions import (
     truth,
 )
 from dormouse.state.rules import MAX_DELETIONS, Rule, needed_deletions
-from dormouse.state.state import HideRows
-from dormouse.state.state import Deletion, ForgetDeletions, TableState
+from dormouse.state.state import Deletion, ForgetDeletions, HideRows, TableState
 from dormouse.state.store import Rejected, accepted
 from dormouse.stored.paths import deletion_path, deletions_prefix
 from dormouse.tables.row_rules import check_groups

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from dormouse.arrow.order import rows_in_ranges
 from dormouse.arrow.types import arrow_schema, conform
-from dormouse.cache import Cache
 from dormouse.iceberg.avro import RowRange
 from dormouse.iceberg.liveness import LiveShard
 from dormouse.keys import Key, KeyRange, complement
-from dormouse.ports import Storage
+from dormouse.ports import Cache, Storage
 from dormouse.query.rows import (
     ROW,
     QueryResources,
@@ -33,8 +32,7 @@ from dormouse.rows.predicates import Predicate
 from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import RESERVED, SEQUENCE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import Primitive
-from dormouse.shards.read_counters import CountedObjects, ReadCounters
-from dormouse.shards.reading import Slice, find_blocks
+from dormouse.shards.reading import CountedObjects, ReadCounters, Slice, find_blocks
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 

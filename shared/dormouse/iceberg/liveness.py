@@ -43,8 +43,8 @@ def with_rivals(groups: Mapping[Key, Sequence[LiveShard]]) -> dict[Key, list[Liv
     rivals: dict[str, tuple[str, ...]] = {}
     together: list[str] = []
     end = b""
-    by_key = sorted((live.shard for group in groups.values() for live in group), key=_low)
-    for shard in by_key:
+    shards = (live.shard for group in groups.values() for live in group)
+    for shard in sorted(shards, key=lambda shard: shard.low):
         if together and shard.low > end:
             rivals |= dict.fromkeys(together, tuple(sorted(together)))
             together = []
@@ -55,10 +55,6 @@ def with_rivals(groups: Mapping[Key, Sequence[LiveShard]]) -> dict[Key, list[Liv
         key: [replace(live, rivals=rivals[live.shard.id]) for live in group]
         for key, group in groups.items()
     }
-
-
-def _low(shard: Shard) -> bytes:
-    return shard.low
 
 
 def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:

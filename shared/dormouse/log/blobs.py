@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 from dormouse.errors import CorruptDataError, NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.ports import Storage
-from dormouse.retry_policy import RetryPolicy
+from dormouse.system import RetryPolicy
 
 ABOVE_ALL_IDS = "~"
 """Every id is below this."""
@@ -71,7 +71,7 @@ class BlobStore(Protocol):
         Raises: as `get`, once it comes to that blob.
         """
 
-    def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
+    def get_ranges(self, ranges: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of blobs, in this order, several fetched at once.
 
         Raises:
@@ -182,9 +182,9 @@ class ObjectBlobs:
         """Yield the blobs of these ids as they come, in this order. Raises MissingBlobError."""
         return self._fetch(self._get, blob_ids)
 
-    def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
+    def get_ranges(self, ranges: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of blobs, each by one request."""
-        return list(fetched(self._get_range, wanted))
+        return list(fetched(self._get_range, ranges))
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs whose ids are below `before` and not `needed`."""
@@ -206,17 +206,17 @@ class ObjectBlobs:
         except OutcomeUnknownError as error:  # repeatable, so the caller may simply retry
             raise UnavailableError(f"{path} could not be stored: {error}") from error
 
-    def _get_range(self, wanted: BlobRange) -> bytes:
-        path = self._path(wanted.blob_id)
+    def _get_range(self, span: BlobRange) -> bytes:
+        path = self._path(span.blob_id)
         with suppress(NotFoundError):
             # A join would hold all pieces and the body at once: that of a large snapshot twice.
             read = BytesIO()
-            read.writelines(self._storage.stream(path, wanted.size_bytes, wanted.start, wanted.end))
+            read.writelines(self._storage.stream(path, span.size_bytes, span.start, span.end))
             body = read.getvalue()
-            if len(body) != wanted.end - wanted.start:
-                raise CorruptDataError(f"{self._kind} {wanted.blob_id} is shorter than it was")
+            if len(body) != span.end - span.start:
+                raise CorruptDataError(f"{self._kind} {span.blob_id} is shorter than it was")
             return body
-        raise MissingBlobError(wanted.blob_id, f"{self._kind} {wanted.blob_id}")
+        raise MissingBlobError(span.blob_id, f"{self._kind} {span.blob_id}")
 
     def _get(self, blob_id: str) -> bytes:
         with suppress(NotFoundError):

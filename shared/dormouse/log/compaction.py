@@ -95,8 +95,8 @@ class LogCompaction:
             return False  # another process was quicker
         restores = [delta_id for segment in absorbed for delta_id in segment.restores]
         restores += [delta.id for delta in deltas if delta.restores]
-        made = self._stored(body, after, version_before(end), restores)
-        return self.reader.log.install(made.id, lambda now: with_segment(now, manifest, made))
+        segment = self._stored(body, after, version_before(end), restores)
+        return self.reader.log.install(segment.id, lambda now: with_segment(now, manifest, segment))
 
     def merge_history(self, manifest: Manifest) -> bool:
         """Make one of segments that only earlier versions need, if there are many; return whether.
@@ -111,8 +111,10 @@ class LogCompaction:
         except CollectedError:
             return False  # another process was quicker
         restores = [delta_id for segment in run for delta_id in segment.restores]
-        made = self._stored(body, run[0].after, run[-1].version, restores)
-        return self.reader.log.install(made.id, lambda now: with_history_merged(now, run, made))
+        segment = self._stored(body, run[0].after, run[-1].version, restores)
+        return self.reader.log.install(
+            segment.id, lambda now: with_history_merged(now, run, segment)
+        )
 
     def _stored(self, body: bytes, after: int, version: int, restores: Sequence[str]) -> Segment:
         segment_id = self.ids.new()
@@ -133,9 +135,9 @@ class LogCompaction:
         snapshot_id = self.ids.new()
         self.reader.snapshots.put(snapshot_id, body)
         facts = state.version, state.time_ms, len(body)
-        made = Snapshot(snapshot_id, *facts, index_place_of(body))
+        snapshot = Snapshot(snapshot_id, *facts, index_place_of(body))
         return self.reader.log.install(
-            snapshot_id, lambda now: with_snapshot(now, made, self.keep_ms)
+            snapshot_id, lambda now: with_snapshot(now, snapshot, self.keep_ms)
         )
 
     def increment(self, cut: TableState, state: TableState, manifest: Manifest) -> bool:
@@ -166,8 +168,8 @@ class LogCompaction:
         increment_id, body = self.ids.new(), encode_increment(changes, indexes)
         self.reader.snapshots.put(increment_id, body)
         facts = changes.after, state.version, state.time_ms, len(body)
-        made = Increment(increment_id, *facts, index_place_of(body))
-        return self.reader.log.install(increment_id, lambda now: with_increment(now, made))
+        increment = Increment(increment_id, *facts, index_place_of(body))
+        return self.reader.log.install(increment_id, lambda now: with_increment(now, increment))
 
     def _check(self, state: TableState) -> None:
         if broken := broken_invariants(state):

@@ -344,7 +344,7 @@ class LogStateStore:
                 if placed.page and placed.version is not None:
                     verdicts, version = self._verdicts(delta_id, placed.page), placed.version
                     self._report(version, attempts, sent_bytes, started_ms, verdicts)
-                    return outcomes_of(verdicts, version)
+                    return tuple(_outcome(verdict, version) for verdict in verdicts)
             mark = placed.low_water_mark or mark
         raise ContendedError(
             f"every commit to {self._log.title} came too late after its upload",
@@ -417,12 +417,8 @@ class LogStateStore:
         )
 
 
-def outcomes_of(verdicts: Sequence[Verdict], version: int) -> Outcomes:
-    """Return the outcome of each entry of the delta that made a version."""
-    return tuple(_outcome(verdict, version) for verdict in verdicts)
-
-
 def _outcome(verdict: Verdict, version: int) -> Outcome:
+    """Return the outcome of an entry of the delta that made a version."""
     if verdict.repeated:
         return AlreadyCommitted()
     return Rejected(verdict.violations) if verdict.violations else Committed(version)
@@ -461,9 +457,9 @@ def _key_types(
     generation = entries[0].generation
     if known.key_types and known.generation == generation:
         return known.key_types
-    made = (entry.transaction for entry in entries)
-    given = next((m.key_types for m in made if isinstance(m, InitialisePartitions)), ())
-    if given and not known.key_types:
-        return given
+    transactions = (entry.transaction for entry in entries)
+    types = next((t.key_types for t in transactions if isinstance(t, InitialisePartitions)), ())
+    if types and not known.key_types:
+        return types
     newest = look()
     return newest.key_types if newest.generation == generation else ()

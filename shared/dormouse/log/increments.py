@@ -249,11 +249,8 @@ def deletions_of(facts: Mapping[str, str]) -> tuple[tuple[Deletion, ...], int]:
 
 def taken_row(shard_id: str, takings: tuple[RowsTaken, ...]) -> tuple[object, ...]:
     """Return what was taken of a shard as a row."""
-    return shard_id, [_taking(taking) for taking in takings]
-
-
-def _taking(taking: RowsTaken) -> tuple[object, ...]:
-    return taking.job, taking.partition, taking.rows, taking.range.low, taking.range.high
+    rows = [(t.job, t.partition, t.rows, t.range.low, t.range.high) for t in takings]
+    return shard_id, rows
 
 
 def dispute_row(shard_id: str, dispute: Dispute) -> tuple[object, ...]:

@@ -52,13 +52,13 @@ from dormouse.state.state import (
     AddShards,
     AdoptSegments,
     AssignJob,
-    HideRows,
     DeleteShards,
     Deletion,
     DisputeShards,
     Entry,
     ExtendTree,
     ForgetDeletions,
+    HideRows,
     Piece,
     ReleaseJob,
     ReplaceShards,
@@ -402,10 +402,10 @@ class KeyIndex:
         """The numbers of all blocks; those of shared ones are the last."""
         return range(len(self._places))
 
-    def blocks(self, wanted: Iterable[KeyRange]) -> list[int]:
+    def blocks(self, ranges: Iterable[KeyRange]) -> list[int]:
         """Return the numbers of the blocks that have all rows of the keys in some ranges."""
         numbers: set[int] = set()
-        for span in wanted:
+        for span in ranges:
             low, high = span.low, span.high
             # A block begins at its fence: the last one at or below `low` is the first that counts.
             first = max(bisect_right(self._fences, low) - 1, 0)
@@ -629,7 +629,7 @@ class KnownPart:
     `partitions` are the ids of all partitions that overlap them, and of some that did before.
     """
 
-    wanted: tuple[KeyRange, ...]
+    ranges: tuple[KeyRange, ...]
     partitions: frozenset[str]
     leaves: tuple[tuple[str, KeyRange], ...]
     held: tuple[_Held, ...]
@@ -652,10 +652,10 @@ class KnownPart:
         return Piece(span, tuple(h.shard for h in holdings), tuple(h.rows for h in holdings))
 
 
-def known_part(runs: Iterable[Sequence[pa.Table]], wanted: Sequence[KeyRange]) -> KnownPart:
+def known_part(runs: Iterable[Sequence[pa.Table]], ranges: Sequence[KeyRange]) -> KnownPart:
     """Return what rows say of some ranges: those of a snapshot, then of each increment after it.
 
-    Each run has all rows of the partitions that overlap `wanted`. What a later one says of a
+    Each run has all rows of the partitions that overlap `ranges`. What a later one says of a
     partition or reference counts.
 
     Raises:
@@ -666,9 +666,9 @@ def known_part(runs: Iterable[Sequence[pa.Table]], wanted: Sequence[KeyRange]) -
     partitions: set[str] = set()
     for run in runs:
         for rows in run:
-            for row in rows.filter(_overlapping(rows, wanted)).to_pylist():
+            for row in rows.filter(_overlapping(rows, ranges)).to_pylist():
                 span = KeyRange.between(row["low"], row["high"])
-                if not any(span.overlaps(each) for each in wanted):
+                if not any(span.overlaps(each) for each in ranges):
                     continue
                 name = partition_id_of(span)
                 partitions.add(name)
@@ -681,7 +681,7 @@ def known_part(runs: Iterable[Sequence[pa.Table]], wanted: Sequence[KeyRange]) -
     leaves = [(name, span) for name, (leaf, span) in is_leaf.items() if leaf]
     leaves.sort(key=lambda leaf: leaf[1].low)
     there = tuple(each for each in holdings.values() if each is not None)
-    return KnownPart(tuple(wanted), frozenset(partitions), tuple(leaves), there)
+    return KnownPart(tuple(ranges), frozenset(partitions), tuple(leaves), there)
 
 
 def _by_shard(held: _Held) -> str:
@@ -692,11 +692,11 @@ def _shard(row: dict[str, object]) -> Shard:
     return Shard(*(row[name] for name in _OF_A_SHARD))  # type: ignore[arg-type]  # as the schema says
 
 
-def _overlapping(rows: pa.Table, wanted: Sequence[KeyRange]) -> pa.Array[Any]:
+def _overlapping(rows: pa.Table, ranges: Sequence[KeyRange]) -> pa.Array[Any]:
     """Return which rows may overlap ranges, by the bytes of keys, which are in their order."""
     low, high = rows["low"].combine_chunks(), rows["high"].combine_chunks()
     is_in: pa.Array[Any] = pa.repeat(pa.scalar(False), len(rows))
-    for span in wanted:
+    for span in ranges:
         ends: Any = pc.greater_equal(high, pa.scalar(span.low))
         overlaps = pc.fill_null(ends, pa.scalar(True))
         if span.high is not None:
@@ -755,8 +755,8 @@ class Concern:
             case DeleteShards() | DisputeShards() | ResolveDisputes():
                 return False
             case HideRows(deletion=deletion):
-                wanted = self._part.wanted
-                return any(span.overlaps(each) for span in deletion.spans for each in wanted)
+                ranges = self._part.ranges
+                return any(span.overlaps(each) for span in deletion.spans for each in ranges)
             case ForgetDeletions():
                 return False  # what is forgotten hides no row
             case SealSources() | AdoptSegments():
@@ -783,4 +783,4 @@ class Concern:
 
     def _overlaps(self, new: NewShard) -> bool:
         span = new.shard.low, new.shard.high
-        return any(wanted.overlaps_span(*span) for wanted in self._part.wanted)
+        return any(each.overlaps_span(*span) for each in self._part.ranges)

@@ -35,11 +35,11 @@ from dormouse.log.pages import (
     place_after,
     reaches_end,
 )
-from dormouse.retry_policy import RetryPolicy
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.state import Entry, TableState
 from dormouse.state.store import REBUILD
 from dormouse.stored.decoding import raise_corrupt
+from dormouse.system import RetryPolicy
 
 if TYPE_CHECKING:
     from dormouse.log.increments import StateChanges
@@ -160,8 +160,8 @@ class Log:
         newer = self.retry_policy.retry(lambda: self.ids_after(version))
         return place_after(version + len(newer))[0]
 
-    def install(self, made: str, change: Callable[[Manifest], Manifest | None]) -> bool:
-        """Change the manifest, `made` being the id of what the change adds to it.
+    def install(self, new_id: str, change: Callable[[Manifest], Manifest | None]) -> bool:
+        """Change the manifest, `new_id` being the id of what the change adds to it.
 
         `change` takes the manifest and returns the next one, or None if it is too late for it. It
         may be called again when another change was quicker. A blob below the low-water mark is not
@@ -175,7 +175,7 @@ class Log:
         for failures in range(1, self.retry_policy.attempts + 1):
             try:
                 head = self.head()
-                changed = change(head.manifest) if head and made >= head.low_water_mark else None
+                changed = change(head.manifest) if head and new_id >= head.low_water_mark else None
                 if changed is None:
                     return False
                 if self.pages.set_manifest(self.table_id, changed):
@@ -478,11 +478,11 @@ class Reader:
 
     def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:
         """Yield the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
-        wanted = [segment for segment in segments if segment.version > version]
-        if wanted:
+        newer = [segment for segment in segments if segment.version > version]
+        if newer:
             from dormouse.log.segments import decode_segment  # loads Arrow
-        for start in range(0, len(wanted), _SEGMENTS_AT_ONCE):
-            some = wanted[start : start + _SEGMENTS_AT_ONCE]
+        for start in range(0, len(newer), _SEGMENTS_AT_ONCE):
+            some = newer[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):
                 known = max(version - segment.after, 0)
                 with self.damage_reported():
@@ -591,10 +591,10 @@ class Reader:
             ids = {segment.id for segment in self.manifest().segments}
             raise self._gone(error, error.blob_id in ids) from error
 
-    def ranges(self, blobs: BlobStore, wanted: Sequence[BlobRange]) -> list[bytes]:
+    def ranges(self, blobs: BlobStore, ranges: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of this table's blobs. Raises as `BlobStore.get_ranges`, with a hint."""
         with self.damage_reported():
-            return blobs.get_ranges(wanted)
+            return blobs.get_ranges(ranges)
 
     def damage_reported(self) -> AbstractContextManager[None]:
         """Raise as CorruptDataError what shows that the state is damaged."""

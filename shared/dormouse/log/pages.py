@@ -22,45 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dormouse.state.versions import Pin, PinOwner
-
-# The stored pins of a table's versions, by owner: a port of `log.pinning`.
-#
-# They are implemented beside the pages of logs, by `items.records`.
-
-
-class Pins(Protocol):
-    """The pins of many tables, each call atomic and strongly consistent.
-
-    Every call may raise UnavailableError: nothing was changed. Those that change something may
-    raise OutcomeUnknownError instead: it may have been changed, or may be later. All can be
-    repeated.
-    """
-
-    def all(self, table_id: str) -> list[Pin]:
-        """Return all pins of a table, by owner.
-
-        Raises:
-            CorruptDataError: one is damaged.
-        """
-
-    def put(self, table_id: str, pin: Pin) -> Pin:
-        """Put a pin unless its owner has one; return the one that the owner then has."""
-
-    def replace(self, table_id: str, old: Pin, new: Pin) -> bool:
-        """Put a pin in the place of one of the same owner; False unless that is there unchanged."""
-
-    def delete(self, table_id: str, owner: PinOwner, *, only: Pin | None = None) -> bool:
-        """Delete the pin of an owner, whatever it holds; return whether there was one.
-
-        With `only`, delete it if it is this pin, unchanged.
-        """
-
-    def clear(self, table_id: str) -> None:
-        """Delete all pins of a table."""
-
+if TYPE_CHECKING:
+    from dormouse.items.records import ItemPins
 
 PAGE_CAPACITY = 48
 """Ids a page takes. 48 of 16 bytes keep the item below 1 KB, so that an append costs one write
@@ -232,7 +197,7 @@ class Pages(Protocol):
     """
 
     @property
-    def pins(self) -> Pins:
+    def pins(self) -> ItemPins:
         """The pins of these tables, which are kept in the same place."""
 
     def head(self, table_id: str) -> Head | None:
@@ -373,20 +338,22 @@ def _run_before(history: tuple[Segment, ...]) -> tuple[Segment, ...]:
     return history[len(history) - run :]
 
 
-def with_segment(now: Manifest, seen: Manifest, made: Segment) -> Manifest | None:
+def with_segment(now: Manifest, seen: Manifest, segment: Segment) -> Manifest | None:
     """Return the manifest with a segment in place of those it was made from.
 
     None if these changed since `seen`.
     """
     if now.covered_pages != seen.covered_pages:
         return None
-    before = tuple(s for s in now.segments if s.version <= made.after)
-    if now.segments and (before[-1].version if before else now.segments[0].after) != made.after:
+    before = tuple(s for s in now.segments if s.version <= segment.after)
+    if now.segments and (before[-1].version if before else now.segments[0].after) != segment.after:
         return None
-    return replace(now, revision=now.revision + 1, segments=(*before, made))
+    return replace(now, revision=now.revision + 1, segments=(*before, segment))
 
 
-def with_history_merged(now: Manifest, run: tuple[Segment, ...], made: Segment) -> Manifest | None:
+def with_history_merged(
+    now: Manifest, run: tuple[Segment, ...], segment: Segment
+) -> Manifest | None:
     """Return the manifest with one segment in place of a run of them.
 
     None if it has no such run any more.
@@ -397,7 +364,7 @@ def with_history_merged(now: Manifest, run: tuple[Segment, ...], made: Segment) 
     end = first + len(run)
     if now.segments[first:end] != run:
         return None
-    segments = (*now.segments[:first], made, *now.segments[end:])
+    segments = (*now.segments[:first], segment, *now.segments[end:])
     return replace(now, revision=now.revision + 1, segments=segments)
 
 

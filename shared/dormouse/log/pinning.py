@@ -35,11 +35,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
+from dormouse.items.records import ItemPins
 from dormouse.keys import KeyRange
 from dormouse.log.blobs import BlobRange, MissingBlobError, Overlap, in_turn
 from dormouse.log.deltas import Delta
 from dormouse.log.log import CollectedError, Reader
-from dormouse.log.pages import LOWEST_ID, Manifest, Pins, Snapshot, not_below
+from dormouse.log.pages import LOWEST_ID, Manifest, Snapshot, not_below
 from dormouse.log.tail import Run, key_indexes, name_of, runs_of
 from dormouse.ports import Clock, Ids
 from dormouse.schema.schema import KeyTypes, key_problem
@@ -124,7 +125,7 @@ class Pinning:
                 self._stored.delete(table_id, pin.owner, only=pin)
 
     @property
-    def _stored(self) -> Pins:
+    def _stored(self) -> ItemPins:
         return self.reader.log.pages.pins
 
     def _made(self, owner: PinOwner, state: TableState, expires_ms: int | None) -> Pin:
@@ -272,7 +273,7 @@ class PartialReads:
     _parts: int = 0
     _indexes: dict[str, KeyIndex] = field(default_factory=dict)
 
-    def part(self, wanted: Sequence[KeyRange]) -> TableState | None:
+    def part(self, ranges: Sequence[KeyRange]) -> TableState | None:
         """Return the part of the newest version that has all rows of some ranges of keys; None if
         the whole state is to be loaded instead.
 
@@ -280,15 +281,15 @@ class PartialReads:
             CorruptDataError: what it is read from is damaged.
             NotFoundError: the table was destroyed.
         """
-        if self._parts >= MOST_PARTS or not 0 < len(wanted) <= MOST_RANGES or KeyRange() in wanted:
+        if self._parts >= MOST_PARTS or not 0 < len(ranges) <= MOST_RANGES or KeyRange() in ranges:
             return None
         self._parts += 1
         try:
-            return self._part(tuple(wanted))
+            return self._part(tuple(ranges))
         except (_NoPartError, CollectedError, MissingBlobError):
             return None  # what is missing, and should not be, the load of the whole state reports
 
-    def _part(self, wanted: tuple[KeyRange, ...]) -> TableState:
+    def _part(self, ranges: tuple[KeyRange, ...]) -> TableState:
         from dormouse.log.key_index import Concern
 
         manifest = self.reader.manifest()
@@ -296,7 +297,7 @@ class PartialReads:
             raise _NoPartError
         since: list[Delta] = []
         facts, part = self.overlap(
-            lambda: self._kept(manifest, wanted), lambda: since.extend(self._since(manifest))
+            lambda: self._kept(manifest, ranges), lambda: since.extend(self._since(manifest))
         )
         concern = Concern(part)
         if any(concern.is_raised_by(delta.entries) for delta in since):
@@ -310,7 +311,7 @@ class PartialReads:
             deletions=facts.deletions,
             shards=shards_of(pieces),
             pieces=pieces,
-            covers=wanted,
+            covers=ranges,
         )
 
     def _since(self, manifest: Manifest) -> list[Delta]:
@@ -325,14 +326,14 @@ class PartialReads:
         return in_segments + in_pages
 
     def _kept(
-        self, manifest: Manifest, wanted: tuple[KeyRange, ...]
+        self, manifest: Manifest, ranges: tuple[KeyRange, ...]
     ) -> tuple[IndexFacts, KnownPart]:
         """Return what a manifest's snapshot and increments say of some keys, and of the state."""
         indexes = [*self._indexes_of(manifest).values()]
         facts = indexes[-1].facts
-        if not all(_fits(span, facts.key_types) for span in wanted):
+        if not all(_fits(span, facts.key_types) for span in ranges):
             raise _NoPartError  # the table is being reset to keys of other types
-        return facts, self._known(runs_of(manifest), indexes, wanted)
+        return facts, self._known(runs_of(manifest), indexes, ranges)
 
     def _indexes_of(self, manifest: Manifest) -> dict[str, KeyIndex]:
         """Return the indexes of the newest snapshot and its increments, as far as not known yet."""
@@ -344,12 +345,12 @@ class PartialReads:
         return indexes
 
     def _known(
-        self, runs: Sequence[Run], indexes: Sequence[KeyIndex], wanted: tuple[KeyRange, ...]
+        self, runs: Sequence[Run], indexes: Sequence[KeyIndex], ranges: tuple[KeyRange, ...]
     ) -> KnownPart:
         """Return what the blocks of some keys say."""
         from dormouse.log.key_index import known_part
 
-        numbers = [index.blocks(wanted) for index in indexes]
+        numbers = [index.blocks(ranges) for index in indexes]
         if max(map(len, numbers)) > MOST_BLOCKS:
             raise _NoPartError
         places = [
@@ -357,18 +358,18 @@ class PartialReads:
             for run, index, of in zip(runs, indexes, numbers, strict=True)
             for number in of
         ]
-        ranges = [
+        spans = [
             BlobRange(run.id, run.size_bytes, *index.place(number)) for run, index, number in places
         ]
-        if sum(each.end - each.start for each in ranges) > MOST_BYTES:
+        if sum(each.end - each.start for each in spans) > MOST_BYTES:
             raise _NoPartError
-        bodies = self.reader.ranges(self.reader.snapshots, ranges)
+        bodies = self.reader.ranges(self.reader.snapshots, spans)
         with self.reader.damage_reported():
             pairs = [
                 (run, index.rows(number, body, name_of(run)))
                 for (run, index, number), body in zip(places, bodies, strict=True)
             ]
-            return known_part([[rows for of, rows in pairs if of == run] for run in runs], wanted)
+            return known_part([[rows for of, rows in pairs if of == run] for run in runs], ranges)
 
 
 def _fits(span: KeyRange, key_types: KeyTypes) -> bool:

@@ -19,7 +19,7 @@ from dormouse.log.deltas import Delta
 from dormouse.log.log import MOST_CARRIED, CollectedError, Reader, carried_before
 from dormouse.log.pages import Increment, IndexPlace, Manifest, Page, Snapshot, place_after
 from dormouse.state.fold import Verdict
-from dormouse.state.state import AddShards, HideRows, Entry, TableState, change_name
+from dormouse.state.state import AddShards, Entry, HideRows, TableState, change_name
 from dormouse.state.store import VersionRecord
 from dormouse.state.versions import iso_time
 
@@ -235,15 +235,15 @@ def with_snapshot(manifest: Manifest, snapshot: Snapshot, keep_ms: int) -> Manif
     return replace(manifest, revision=manifest.revision + 1, snapshots=snapshots, increments=())
 
 
-def with_increment(manifest: Manifest, made: Increment) -> Manifest | None:
+def with_increment(manifest: Manifest, increment: Increment) -> Manifest | None:
     """Return the manifest with an increment, in place of those that follow where it begins.
 
     None if it has one as new, or does not end an increment or the newest snapshot there any more.
     """
-    if made.after not in manifest.cuts or made.version <= manifest.cuts[-1]:
+    if increment.after not in manifest.cuts or increment.version <= manifest.cuts[-1]:
         return None
-    earlier = tuple(each for each in manifest.increments if each.version <= made.after)
-    return replace(manifest, revision=manifest.revision + 1, increments=(*earlier, made))
+    earlier = tuple(each for each in manifest.increments if each.version <= increment.after)
+    return replace(manifest, revision=manifest.revision + 1, increments=(*earlier, increment))
 
 
 def without_versions_before(manifest: Manifest, time_ms: int) -> Manifest:
@@ -280,15 +280,15 @@ def kept_versions(reader: Reader) -> list[VersionRecord]:
 
 def _record(state: TableState, delta: Delta, verdicts: tuple[Verdict, ...]) -> VersionRecord:
     pairs = zip(delta.entries, verdicts, strict=True)
-    accepted = [e.transaction for e, made in pairs if not (made.violations or made.repeated)]
+    accepted = [e.transaction for e, v in pairs if not (v.violations or v.repeated)]
     jobs = dict.fromkeys(job for each in accepted if (job := getattr(each, "job", "")))
     changes = dict.fromkeys(change_name(each) for each in accepted)
     new = [each.shard for add in accepted if isinstance(add, AddShards) for each in add.shards]
     added = [state.shards.get(shard.id, shard) for shard in new]
-    made = state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows
+    facts = state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows
     hidden = {each.deletion.id for each in accepted if isinstance(each, HideRows)}
     deleted = [each for each in state.deletions if each.id in hidden]
-    return VersionRecord(*made, tuple(added), tuple(deleted))
+    return VersionRecord(*facts, tuple(added), tuple(deleted))
 
 
 def _following(

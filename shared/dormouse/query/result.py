@@ -15,7 +15,7 @@ import pyarrow as pa
 from dormouse.arrow.types import conform, frame_schema, pandas_schema
 from dormouse.errors import InvalidRequestError, MissingPackageError
 from dormouse.schema.schema import CHANGE
-from dormouse.shards.read_counters import ReadCounters
+from dormouse.shards.reading import ReadCounters
 from dormouse.showing import MAX_CELL, HtmlText, Shown, show_table
 
 SHOWN_ROWS = 10
@@ -220,24 +220,24 @@ def _imported(package: str) -> ModuleType:
 
 
 def with_changes(
-    found: QueryResult, changes: Iterable[tuple[str, pa.RecordBatch]], limit: int | None
+    result: QueryResult, changes: Iterable[tuple[str, pa.RecordBatch]], limit: int | None
 ) -> QueryResult:
-    """Return rows in place of those that were `found`, up to a limit, each with what happened to it
+    """Return rows in place of those of `result`, up to a limit, each with what happened to it
     as its first column.
     """
-    schema = pa.schema([pa.field(CHANGE.name, pa.string(), nullable=False), *found.schema])
+    schema = pa.schema([pa.field(CHANGE.name, pa.string(), nullable=False), *result.schema])
 
     def batches() -> Iterator[pa.RecordBatch]:
         left = limit
         for change, batch in changes:
             some = batch if left is None else batch.slice(0, left)
             left = None if left is None else left - some.num_rows
-            named = pa.repeat(pa.scalar(change), some.num_rows)
-            yield pa.RecordBatch.from_arrays([named, *some.columns], schema=schema)
+            changes_column = pa.repeat(pa.scalar(change), some.num_rows)
+            yield pa.RecordBatch.from_arrays([changes_column, *some.columns], schema=schema)
             if left == 0:
                 return
 
-    return replace(found, schema=schema, batches=PeekableBatches(batches()))
+    return replace(result, schema=schema, batches=PeekableBatches(batches()))
 
 
 def _show_rows(

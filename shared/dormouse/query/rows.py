@@ -15,22 +15,24 @@ import pyarrow as pa
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
 from dormouse.arrow.types import arrow_schema, conform
-from dormouse.cache import Cache
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
 from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
-from dormouse.ports import Storage
+from dormouse.ports import Cache, Storage
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.deletions import deletions_for
-from dormouse.rows.predicates import Predicate, ValueBounds, aggregated, filter_predicate
+from dormouse.rows.predicates import Predicate, ValueBounds, aggregated
 from dormouse.schema.schema import RESERVED, Field, Schema
 from dormouse.schema.types import Primitive, is_key_type
 from dormouse.shards.decoding import read_blocks
-from dormouse.shards.read_counters import READ_THREADS, READS_AT_ONCE, CountedObjects, ReadCounters
 from dormouse.shards.reading import (
+    READ_THREADS,
+    READS_AT_ONCE,
     Blocks,
+    CountedObjects,
     LeafBlocks,
     LookUp,
+    ReadCounters,
     Scan,
     Slice,
     Values,
@@ -162,6 +164,10 @@ class _Query:
         return _predicate(self.selection.condition, self.schema)
 
     @property
+    def _shown(self) -> Predicate | None:
+        return _predicate(self.rules.filter_at(self.selection.time_ms), self.schema)
+
+    @property
     def is_limited(self) -> bool:
         return self.selection.limit is not None
 
@@ -179,8 +185,8 @@ class _Query:
                 yield conform(batch, result_schema)
 
     def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that match; rows are tested before they are merged."""
-        tests = [filter_predicate(self.schema, self.rules, self.selection.time_ms), self.where]
+        """Yield the rows that match; rows are tested before they are merged: the same remain."""
+        tests = [self._shown, self.where]
         return self._rows(
             parts, self.selection.columns, _both([test for test in tests if test is not None])
         )
@@ -192,8 +198,7 @@ class _Query:
         """
         used = self.where.columns if self.where else ()
         needed = self.rules.needed([*self.selection.columns, *used], self.schema)
-        shown = filter_predicate(self.schema, self.rules, self.selection.time_ms)
-        is_last = self.rules.keeps_latest
+        shown, is_last = self._shown, self.rules.keeps_latest
         rows = self._rows(parts, needed, None if is_last else shown)
         rows = aggregated(rows, self.schema, self.rules)
         if shown is not None and is_last:
@@ -210,15 +215,15 @@ class _Query:
         columns = self.selection.columns
         for step in self._steps(parts, columns, self.where):
             self.reads.add(scans=isinstance(step, Scan))
-            for found in [step.found] if isinstance(step, LookUp) else self._chunks(step):
+            for blocks in [step.blocks] if isinstance(step, LookUp) else self._chunks(step):
                 objects = CountedObjects(self.resources.storage, self.reads)
-                for rows in read_blocks(objects, self.table.id, found, self.schema, columns):
+                for rows in read_blocks(objects, self.table.id, blocks, self.schema, columns):
                     yield from rows
 
     def _chunks(self, scan: Scan) -> Iterator[list[Blocks]]:
         """Yield the row groups of each slice in runs of about `CHUNK_BYTES`."""
         fields = [self.schema.field_named(name) for name in self.selection.columns]
-        for groups in scan.found:
+        for groups in scan.blocks:
             sizes = (groups.index.column_bytes(number, fields) for number in groups.numbers)
             numbered = zip(accumulate(sizes), groups.numbers, strict=True)
             for _, chunk in groupby(numbered, lambda each: each[0] // CHUNK_BYTES):
@@ -249,7 +254,7 @@ class _Query:
             is_limited=self.is_limited,
         )
         for step in steps:
-            places = {(g.slice.shard.id, number) for g in step.found for number in g.numbers}
+            places = {(g.slice.shard.id, number) for g in step.blocks for number in g.numbers}
             self.reads.add(row_groups=len(places))
             yield step
 
@@ -259,17 +264,18 @@ class _Query:
         """Find the row groups of parts that may have matching rows: of many parts at once, unless a
         limit may need only a few.
         """
-        bounds = ValueBounds.of(where, self.schema)
         # a condition on what will mostly be scanned needs footers, which a look-up does not read
-        has_use = where is not None and not self.is_limited if self.is_sifted else bounds.ranges
+        has_use = where is not None and (
+            not self.is_limited if self.is_sifted else ValueBounds.of(where, self.schema).ranges
+        )
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.add(slice.shard.id for slice in slices)
             footers = bool(has_use) and any(slice.is_whole for slice in slices)
             objects = CountedObjects(self.resources.storage, self.reads)
             cache, condition = self.resources.cache, where.condition if where else None
-            found = needed_blocks(objects, cache, self.table, slices, condition, footers=footers)
-            left = iter(found)
+            blocks = needed_blocks(objects, cache, self.table, slices, condition, footers=footers)
+            left = iter(blocks)
             yield [[next(left) for _ in part] for part in window]
 
     def _scanned(
@@ -283,7 +289,7 @@ class _Query:
         return merge_blocks(
             objects,
             self.table.id,
-            step.found if where is None else self._with_footers(objects, step.found),
+            step.blocks if where is None else self._with_footers(objects, step.blocks),
             self.schema,
             columns=columns,
             where=where,
@@ -291,14 +297,14 @@ class _Query:
             memory_bytes=min(memory_bytes, LIMITED_SCAN_BYTES) if self.is_limited else memory_bytes,
         )
 
-    def _with_footers(self, objects: CountedObjects, found: Sequence[Blocks]) -> list[Blocks]:
-        return with_footers(objects, self.table.id, found, self.schema, self.resources.cache)
+    def _with_footers(self, objects: CountedObjects, blocks: Sequence[Blocks]) -> list[Blocks]:
+        return with_footers(objects, self.table.id, blocks, self.schema, self.resources.cache)
 
     def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.resources.storage, self.reads)
-        rows = read_blocks(objects, self.table.id, step.found, self.schema, columns)
+        rows = read_blocks(objects, self.table.id, step.blocks, self.schema, columns)
         batches = [batch for of_shard in rows for batch in of_shard]
-        return iter(batches) if _in_order(step.found) else sort_in_memory(batches, self.schema)
+        return iter(batches) if _in_order(step.blocks) else sort_in_memory(batches, self.schema)
 
 
 def needed_blocks(
@@ -315,11 +321,11 @@ def needed_blocks(
     """
     schema, where = table.schema, _predicate(condition, table.schema)
     values = _values(where, schema)
-    found = find_blocks(objects, table.id, slices, schema, cache, footers=footers)
-    if values and any(groups.index.stored.has_filters for groups in found):
-        found = with_footers(objects, table.id, found, schema, cache)
-        found = without_excluded(objects, table.id, found, values)
-    return list(ValueBounds.of(where, schema).pruned(found)) if footers else found
+    blocks = find_blocks(objects, table.id, slices, schema, cache, footers=footers)
+    if values and any(groups.index.stored.has_filters for groups in blocks):
+        blocks = with_footers(objects, table.id, blocks, schema, cache)
+        blocks = without_excluded(objects, table.id, blocks, values)
+    return list(ValueBounds.of(where, schema).pruned(blocks)) if footers else blocks
 
 
 def _predicate(condition: Condition | None, schema: Schema) -> Predicate | None:
@@ -330,12 +336,12 @@ def _values(where: Predicate | None, schema: Schema) -> Values:
     """Return the few values that columns can have in rows that match a condition."""
     if where is None:
         return {}
-    found = {
+    values_by_field = {
         field: column_values(where.condition, field)
         for field in schema.fields
         if field.name in where.columns and is_key_type(field.type)
     }
-    return {field: values for field, values in found.items() if values}
+    return {field: values for field, values in values_by_field.items() if values}
 
 
 def _both(tests: Sequence[Predicate]) -> Predicate | None:
@@ -353,24 +359,24 @@ def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Sli
     together.
     """
     window: list[list[Slice]] = []
-    seen: set[str] = set()
+    shard_ids: set[str] = set()
     for part in parts:
         needed = {slice.shard.id for slice in part}
-        if len(seen) >= shards and not needed <= seen:
+        if len(shard_ids) >= shards and not needed <= shard_ids:
             yield window
-            window, seen = [], set()
+            window, shard_ids = [], set()
             shards = min(2 * shards, 2 * READ_THREADS)
         window.append(part)
-        seen |= needed
+        shard_ids |= needed
     if window:
         yield window
 
 
-def _in_order(found: Sequence[Blocks]) -> bool:
+def _in_order(blocks: Sequence[Blocks]) -> bool:
     """Return whether the rows are sorted if the shards are read one
     after the other: no two overlap.
     """
-    shards = {groups.slice.shard.id: groups.slice.shard for groups in found if groups.numbers}
+    shards = {groups.slice.shard.id: groups.slice.shard for groups in blocks if groups.numbers}
     ordered = sorted(shards.values(), key=lambda shard: shard.low)
     return all(a.high < b.low for a, b in zip(ordered, ordered[1:], strict=False))
 
@@ -426,24 +432,24 @@ def count_rows(
     """
     schema = table.schema
     keys = replace(selection, columns=(schema.row_keys[0].name,))
-    known, wanted = 0, requested_ranges(schema, selection.ranges)
+    count, ranges = 0, requested_ranges(schema, selection.ranges)
     if selection.condition is not None or not row_rules(schema, table.properties).is_empty:
         return _counted(query_rows(resources, table, state, keys))
     if state.deletions:
         spans = [span for each in state.deletions for span in each.spans]
-        if inside := intersect_ranges(wanted, union_ranges(spans)):
+        if inside := intersect_ranges(ranges, union_ranges(spans)):
             keys = replace(keys, ranges=tuple(inside))
-            known = _counted(query_rows(resources, table, state, keys))
-            wanted = intersect_ranges(wanted, complement(spans))
-    by_state, rest = _by_state(state, wanted)
-    known += by_state
+            count = _counted(query_rows(resources, table, state, keys))
+            ranges = intersect_ranges(ranges, complement(spans))
+    by_state, rest = _by_state(state, ranges)
+    count += by_state
     for part in _by_footer(resources.storage, table, rest, resources.cache):
-        known += part
-    return known
+        count += part
+    return count
 
 
-def _counted(found: QueryResult) -> int:
-    return sum(batch.num_rows for batch in found)
+def _counted(result: QueryResult) -> int:
+    return sum(batch.num_rows for batch in result)
 
 
 def count_slices(
@@ -460,8 +466,8 @@ def count_slices(
         CorruptDataError: one is damaged.
     """
     partial = [slice for slice in slices if not slice.is_whole]
-    found = find_blocks(storage, table.id, partial, table.schema, cache)
-    split = [_split_at_ends(groups, table.schema) for groups in found]
+    blocks = find_blocks(storage, table.id, partial, table.schema, cache)
+    split = [_split_at_ends(groups, table.schema) for groups in blocks]
     keys = [table.schema.row_keys[0].name]
 
     def count(border: Blocks) -> int:
@@ -471,7 +477,7 @@ def count_slices(
     borders = [[border] for _, border in split]
     steps = plan_reads([borders], table.schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False)
     with ThreadPoolExecutor(READS_AT_ONCE) as threads:
-        at_ends = [rows for step in steps for rows in threads.map(count, step.found)]
+        at_ends = [rows for step in steps for rows in threads.map(count, step.blocks)]
     counted = (inner + rows for (inner, _), rows in zip(split, at_ends, strict=True))
     return [slice.shard.rows if slice.is_whole else next(counted) for slice in slices]
 
@@ -486,7 +492,7 @@ def _split_at_ends(groups: Blocks, schema: Schema) -> tuple[int, Blocks]:
     return inner, replace(groups, numbers=border)
 
 
-def _by_state(state: TableState, wanted: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
+def _by_state(state: TableState, ranges: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
     """Return the number of rows that the state knows, and the slices
     that must be counted otherwise.
 
@@ -494,18 +500,18 @@ def _by_state(state: TableState, wanted: Sequence[KeyRange]) -> tuple[int, list[
     count is exact adds its rows; so does a shard that is wholly in the range. A shard in B with
     keys on both sides of the range's end becomes a slice.
     """
-    known, rest = 0, []
-    for item in wanted:
+    count, rest = 0, []
+    for item in ranges:
         for span, references in state.partitions_to_read(item):
             for reference in references:
                 slice = Slice(state.shards[reference.shard], span)
                 if slice.is_whole:
-                    known += slice.shard.rows
+                    count += slice.shard.rows
                 elif reference.exact and state.partitions.get(reference.partition).range == span:
-                    known += reference.rows
+                    count += reference.rows
                 else:
                     rest.append(slice)
-    return known, rest
+    return count, rest
 
 
 def _by_footer(
@@ -514,16 +520,16 @@ def _by_footer(
     schema = table.schema
     keys = [field.name for field in schema.keys]
     for window in windows([[slice] for slice in slices], 2 * READ_THREADS):
-        found = find_blocks(storage, table.id, [s for part in window for s in part], schema, cache)
+        blocks = find_blocks(storage, table.id, [s for part in window for s in part], schema, cache)
         borders: list[LeafBlocks] = []
-        for groups in found:
+        for groups in blocks:
             inner, border = _split_at_ends(groups, schema)
             yield inner
             borders.append([border])
         for step in plan_reads(
             [borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False
         ):
-            rows = read_blocks(storage, table.id, step.found, schema, keys[:1])
+            rows = read_blocks(storage, table.id, step.blocks, schema, keys[:1])
             yield sum(batch.num_rows for batches in rows for batch in batches)
 
 
@@ -559,13 +565,13 @@ def hidden_rows(
         NotFoundError: the shard is gone.
         CorruptDataError: it is damaged.
     """
-    made = deletions_for(table.schema, deletions)
-    wanted = [field.name for field in made.schema.fields if field.name in made.hidden.columns]
+    hiding = deletions_for(table.schema, deletions)
+    columns = [field.name for field in hiding.schema.fields if field.name in hiding.hidden.columns]
     objects, slices = CountedObjects(storage, ReadCounters()), [Slice(shard, KeyRange())]
-    (whole,) = needed_blocks(objects, cache, table, slices, made.hidden, footers=True)
+    (whole,) = needed_blocks(objects, cache, table, slices, hiding.hidden, footers=True)
     spans = [span for each in deletions for span in each.spans]
     in_spans = {n for span in spans for n in narrow(whole, span, table.schema).numbers}
     numbers = tuple(number for number in whole.numbers if number in in_spans)
-    rows = numbered_rows(objects, table.id, replace(whole, numbers=numbers), made.schema, wanted)
-    for batch in Predicate(made.hidden, made.schema).apply(rows):
+    rows = numbered_rows(objects, table.id, replace(whole, numbers=numbers), hiding.schema, columns)
+    for batch in Predicate(hiding.hidden, hiding.schema).apply(rows):
         yield from batch.column(ROW.name).to_pylist()  # type: ignore[misc]  # none is null

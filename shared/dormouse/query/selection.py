@@ -98,14 +98,14 @@ def selected_ranges(table: Table, selection: Selection) -> list[KeyRange]:
     return ranges_to_read(table, selection.ranges, selection.condition)
 
 
-def slices_to_read(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[list[Slice]]:
+def slices_to_read(state: TableState, ranges: Sequence[KeyRange]) -> Iterator[list[Slice]]:
     """Yield the slices of shards that disjoint ranges need, in key order.
 
     Each list has the slices of one range within one leaf. For example, if the leaves meet at the
     key m, the range [k, p) is divided into [k, m) and [m, p), each with the shards of its leaf.
     """
-    deletions = state.deletions_in(wanted)
-    for item in wanted:
+    deletions = state.deletions_in(ranges)
+    for item in ranges:
         for span, references in state.partitions_to_read(item):
             yield [Slice(state.shards[r.shard], span, deletions) for r in references]
 
@@ -283,8 +283,8 @@ def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Pie
     """
     ranges = list(ranges)
     deletions = state.deletions_in(ranges)
-    for wanted in ranges:
-        for span, references in state.partitions_to_read(wanted):
+    for each in ranges:
+        for span, references in state.partitions_to_read(each):
             shards = tuple(state.shards[reference.shard] for reference in references)
             size_bytes = sum(
                 shard.size_bytes * min(reference.rows, shard.rows) // shard.rows

@@ -18,10 +18,9 @@ from datafusion import DataFrame, SessionContext
 
 from dormouse.arrow.order import fit_range, rows_within
 from dormouse.arrow.types import arrow_schema, conform, gathered
-from dormouse.cache import Cache
 from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys import Key, KeyRange
-from dormouse.ports import StreamedObjects
+from dormouse.ports import Cache, StreamedObjects
 from dormouse.rows import datafusion as engine
 from dormouse.rows.datafusion import changed
 from dormouse.rows.predicates import Predicate, ValueBounds
@@ -214,11 +213,11 @@ def merge_slices(
         DamagedShardError: a shard is damaged.
     """
     footers = where is not None
-    found = find_blocks(objects, table_id, slices, schema, cache, footers=footers)
+    blocks = find_blocks(objects, table_id, slices, schema, cache, footers=footers)
     yield from merge_blocks(
         objects,
         table_id,
-        found,
+        blocks,
         schema,
         columns=columns,
         where=where,
@@ -230,7 +229,7 @@ def merge_slices(
 def merge_blocks(
     objects: StreamedObjects,
     table_id: str,
-    found: Sequence[Blocks],
+    blocks: Sequence[Blocks],
     schema: Schema,
     *,
     columns: Sequence[str] | None = None,
@@ -245,21 +244,21 @@ def merge_blocks(
     if columns is not None:
         wanted = pa.schema([wanted.field(name) for name in columns])
     bounds = ValueBounds.of(where, schema)
-    found = [_read(blocks, where) for blocks in bounds.pruned(found) if blocks.numbers]
-    if not found:
+    blocks = [_read(groups, where) for groups in bounds.pruned(blocks) if groups.numbers]
+    if not blocks:
         return
     used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
-    names, sizes = [field.name for field in fields], sizes_of(found, fields)
-    most_rows = sum(blocks.slice.shard.rows for blocks in found)
-    cut = _cut(found, schema)
-    spans = [cut.intersection(span) for span in merge_windows(_stored(found, sizes), memory_bytes)]
+    names, sizes = [field.name for field in fields], sizes_of(blocks, fields)
+    most_rows = sum(groups.slice.shard.rows for groups in blocks)
+    cut = _cut(blocks, schema)
+    spans = [cut.intersection(span) for span in merge_windows(_stored(blocks, sizes), memory_bytes)]
     is_cut = cut != KeyRange()
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
-    windows = _windows(found, spans, bounds, schema, where)
+    windows = _windows(blocks, spans, bounds, schema, where)
     with closing(copies.windows(windows)) as verified:
         for window in verified:
-            widest = Widest.of(sizes, window.found)
+            widest = Widest.of(sizes, window.blocks)
             plan = _MergePlan(
                 table_id,
                 schema,
@@ -278,44 +277,44 @@ def merge_blocks(
                 yield conform(batch, wanted)
 
 
-def _read(blocks: Blocks, where: Predicate | None) -> Blocks:
+def _read(some: Blocks, where: Predicate | None) -> Blocks:
     """Return the blocks that are read for some: these, or with a condition, which asks statistics
     of row groups, all of their row groups.
     """
-    return blocks if where is None else blocks.expanded()
+    return some if where is None else some.expanded()
 
 
-def _cut(found: Sequence[Blocks], schema: Schema) -> KeyRange:
+def _cut(blocks: Sequence[Blocks], schema: Schema) -> KeyRange:
     """Return the range that the merged rows are cut to, instead of those of each slice.
 
     That is the range that all slices have, if most of their row groups lie in it: it costs less to
     merge some rows in vain than to compare each with the range, and to copy it.
     """
-    ranges = {blocks.slice.range for blocks in found}
-    if len(ranges) > 1 or all(blocks.slice.is_whole for blocks in found):
+    ranges = {groups.slice.range for groups in blocks}
+    if len(ranges) > 1 or all(groups.slice.is_whole for groups in blocks):
         return KeyRange()
     shared = fit_range(ranges.pop(), schema)
     inside = sum(
-        len({*blocks.numbers}.intersection(blocks.index.blocks_within(shared))) for blocks in found
+        len({*groups.numbers}.intersection(groups.index.blocks_within(shared))) for groups in blocks
     )
-    return shared if 2 * inside >= sum(len(blocks.numbers) for blocks in found) else KeyRange()
+    return shared if 2 * inside >= sum(len(groups.numbers) for groups in blocks) else KeyRange()
 
 
-def _stored(found: Iterable[Blocks], sizes: Sizes) -> list[list[tuple[Key, int]]]:
+def _stored(blocks: Iterable[Blocks], sizes: Sizes) -> list[list[tuple[Key, int]]]:
     """Return the first key and the stored size of each block, shard by shard."""
     return [
         [
-            (g.index.first_key(n), sizes[g.slice.shard.id][group].window_bytes // blocks)
+            (g.index.first_key(n), sizes[g.slice.shard.id][group].window_bytes // count)
             for group, numbers in groupby(g.numbers, g.index.stored.layout.row_group_of)
-            for blocks in [len(g.index.stored.layout.blocks_of(group))]
+            for count in [len(g.index.stored.layout.blocks_of(group))]
             for n in numbers
         ]
-        for g in found
+        for g in blocks
     ]
 
 
 def _windows(
-    found: Sequence[Blocks],
+    blocks: Sequence[Blocks],
     spans: Iterable[KeyRange],
     bounds: ValueBounds,
     schema: Schema,
@@ -325,8 +324,8 @@ def _windows(
     outside of it.
     """
     for span in spans:
-        parts = bounds.pruned(blocks.within(span, schema) for blocks in found)
-        if some := [_read(blocks, where) for blocks in parts if blocks.numbers]:
+        parts = bounds.pruned(groups.within(span, schema) for groups in blocks)
+        if some := [_read(groups, where) for groups in parts if groups.numbers]:
             yield span, some
 
 
@@ -352,7 +351,7 @@ class _MergePlan:
 
     def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
         """Merge a window; its rows have all columns that are read."""
-        inputs = list(zip(window.found, window.files, strict=True))
+        inputs = list(zip(window.blocks, window.files, strict=True))
         widest = self.widest
         if widest.row_bytes < WIDE_ROW_BYTES and widest.uneven_bytes <= UNEVEN_BYTES:
             held_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
@@ -422,7 +421,7 @@ class _MergePlan:
         except CorruptDataError as error:
             if self.where is not None:
                 self.where.check()
-            found = ", ".join(shard_path(self.table_id, g.slice.shard.id) for g in window.found)
+            found = ", ".join(shard_path(self.table_id, g.slice.shard.id) for g in window.blocks)
             raise CorruptDataError(f"{error} (among {found})", hint=BRING_BACK) from error
 
 

@@ -111,7 +111,8 @@ class Predicate:
         frame = context.create_dataframe([[nothing]])
         # an aliased column is unqualified
         plain = frame.select(*(engine.column(name).alias(name) for name in columns.names))
-        return plain.parse_sql_expr(engine_sql(self.condition))
+        # as SQL in which all types are explicit
+        return plain.parse_sql_expr(render(self.condition.expression, _leaf, _call))
 
     def apply(
         self, batches: Iterable[pa.RecordBatch], removed: Tally | None = None
@@ -194,11 +195,6 @@ def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
             "the condition that is stored with the request cannot be parsed any more",
             hint="send the request again",
         ) from None
-
-
-def engine_sql(condition: Condition) -> str:
-    """Return a condition as SQL in which all types are explicit."""
-    return render(condition.expression, _leaf, _call)
 
 
 def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
@@ -379,7 +375,8 @@ def apply_row_rules(
     has the same columns. `removed` counts the rows that a filter removes, and all rows but one of
     each group.
     """
-    where = filter_predicate(schema, rules, now_ms)
+    condition = rules.filter_at(now_ms)
+    where = None if condition is None else Predicate(condition, schema)
     rows = iter(batches)
     if where is not None and rules.keeps_latest and rules.aggregation:
         from dormouse.rows.latest import with_tombstones
@@ -399,16 +396,6 @@ def aggregated(
     assert rules.aggregation is not None
     reduce_rows = latest_rows if rules.keeps_latest else aggregate_groups
     return reduce_rows(rows, schema, rules.aggregation, removed)
-
-
-def filter_predicate(schema: Schema, rules: RowRules, now_ms: int) -> Predicate | None:
-    """Return the filters of `rules` as a predicate that can be pushed down into
-    a scan; None if there are none.
-
-    Filtering rows before a merge has the same result as filtering them after it.
-    """
-    condition = rules.filter_at(now_ms)
-    return None if condition is None else Predicate(condition, schema)
 
 
 # Row groups skipped by a condition on value columns, so that they are not even fetched.
@@ -445,21 +432,21 @@ class ValueBounds:
                     ranges[field] = fit_range_to_fields(found, [field])
         return ValueBounds(ranges)
 
-    def pruned(self, found: Iterable[Blocks]) -> Iterator[Blocks]:
-        """Yield `found` without blocks of row groups whose statistics exclude a matching row."""
-        for blocks in found:
+    def pruned(self, blocks: Iterable[Blocks]) -> Iterator[Blocks]:
+        """Yield `blocks` without those of row groups whose statistics exclude a matching row."""
+        for groups in blocks:
             if not self.ranges:
-                yield blocks
+                yield groups
                 continue
-            places = _places(blocks, self.ranges)
-            layout = blocks.index.stored.layout
+            places = _places(groups, self.ranges)
+            layout = groups.index.stored.layout
             wanted = {
                 number
-                for number in blocks.row_groups
-                if self._may_match(blocks.metadata.row_group(number), places)
+                for number in groups.row_groups
+                if self._may_match(groups.metadata.row_group(number), places)
             }
-            numbers = [n for n in blocks.numbers if layout.row_group_of(n) in wanted]
-            yield replace(blocks, numbers=numbers)
+            numbers = [n for n in groups.numbers if layout.row_group_of(n) in wanted]
+            yield replace(groups, numbers=numbers)
 
     def applied(self, frame: DataFrame) -> DataFrame:
         """Return `frame`, filtered by the bounds."""

@@ -79,11 +79,6 @@ class GroupSize:
         """What a row takes decoded, on the average of the block with the widest."""
         return max(decoded_bytes / max(1, rows) for rows, decoded_bytes in self.blocks)
 
-    @property
-    def least_row_bytes(self) -> float:
-        """What a row takes decoded, on the average of the block with the narrowest."""
-        return min(decoded_bytes / max(1, rows) for rows, decoded_bytes in self.blocks)
-
     def uneven_bytes(self, usual_bytes: float) -> float:
         """Return what a block takes beyond rows of so many bytes."""
         return max(decoded - UNEVEN * usual_bytes * rows for rows, decoded in self.blocks)
@@ -93,13 +88,15 @@ Sizes = Mapping[str, Mapping[int, GroupSize]]
 """Sizes of row groups, by the id of the shard and the number of the row group."""
 
 
-def sizes_of(found: Iterable[Blocks], fields: Collection[Field]) -> dict[str, dict[int, GroupSize]]:
+def sizes_of(
+    blocks: Iterable[Blocks], fields: Collection[Field]
+) -> dict[str, dict[int, GroupSize]]:
     """Return the size of each row group, of some columns."""
     sizes: dict[str, dict[int, GroupSize]] = {}
-    for blocks in found:
-        leaves = [leaf for _, leaf in blocks.index.leaves(fields)]
-        of_shard = sizes.setdefault(blocks.slice.shard.id, {})
-        of_shard.update((number, _size_of(blocks, number, leaves)) for number in blocks.row_groups)
+    for groups in blocks:
+        leaves = [leaf for _, leaf in groups.index.leaves(fields)]
+        of_shard = sizes.setdefault(groups.slice.shard.id, {})
+        of_shard.update((number, _size_of(groups, number, leaves)) for number in groups.row_groups)
     return sizes
 
 
@@ -129,7 +126,7 @@ def _usual_row_bytes(sizes: Collection[GroupSize]) -> float:
     """Return what most rows of a shard take at least; 0 if it has too few blocks to say."""
     if sum(len(size.blocks) for size in sizes) < LEAST_BLOCKS:
         return 0
-    return min(size.least_row_bytes for size in sizes)
+    return min(decoded / max(1, rows) for size in sizes for rows, decoded in size.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +146,10 @@ class Widest:
     uneven_bytes: float
 
     @staticmethod
-    def of(sizes: Sizes, found: Sequence[Blocks]) -> Widest:
+    def of(sizes: Sizes, blocks: Sequence[Blocks]) -> Widest:
         """Return it for the row groups of a window. Requires: there is one."""
-        read = [[sizes[g.slice.shard.id][number] for number in g.row_groups] for g in found]
-        usual = [_usual_row_bytes(sizes[g.slice.shard.id].values()) for g in found]
+        read = [[sizes[g.slice.shard.id][number] for number in g.row_groups] for g in blocks]
+        usual = [_usual_row_bytes(sizes[g.slice.shard.id].values()) for g in blocks]
         everything = [size for some in read for size in some]
         return Widest(
             max(size.row_bytes for size in everything),

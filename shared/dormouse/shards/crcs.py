@@ -222,14 +222,14 @@ def index_of(metadata: pq.FileMetaData, path: str) -> StoredIndex:
     Raises:
         DamagedShardError: it has none, or one of other parts.
     """
-    found = decode_entry((metadata.metadata or {}).get(INDEX_KEY.encode()), path)
+    index = decode_entry((metadata.metadata or {}).get(INDEX_KEY.encode()), path)
     shape = metadata.num_row_groups, metadata.num_columns
     has_filters = _end_of_filters(metadata) is not None
-    if (found.layout.row_groups, found.leaves) != shape or found.has_filters != has_filters:
+    if (index.layout.row_groups, index.leaves) != shape or index.has_filters != has_filters:
         raise DamagedShardError(
             f"{path} is damaged: its index lists other parts than its footer", path=path
         )
-    return found
+    return index
 
 
 def decode_entry(value: bytes | None, path: str) -> StoredIndex:
@@ -459,15 +459,15 @@ def _pages_of_blocks(
     uneven = paging.flat[leaf] and any(p.end_row - p.first_row != page_rows for p in pages[:-1])
     if uneven or len(pages) != -(-sum(blocks) // page_rows):
         raise InvariantError(f"the pages of column {leaf} do not have {page_rows:,} rows")
-    found, first = [], 0
+    of_blocks, first = [], 0
     for rows in blocks:
         last = first - (-rows // page_rows)
         some = pages[first:last]
         values = some[-1].end_row - some[0].first_row
         plain_bytes = sum(page.plain_bytes for page in some)
-        found.append(_Pages(some[-1].end - some[0].start, max(plain_bytes, width * values)))
+        of_blocks.append(_Pages(some[-1].end - some[0].start, max(plain_bytes, width * values)))
         first = last
-    return found
+    return of_blocks
 
 
 def _sections_behind(metadata: pq.FileMetaData, end: int, footer: int) -> list[Section]:
@@ -492,8 +492,8 @@ def _end_of_filters(metadata: pq.FileMetaData) -> int | None:
     if not metadata.num_row_groups:
         return None
     last = metadata.row_group(metadata.num_row_groups - 1)
-    found = (filter_of(last.column(i)) for i in range(last.num_columns))
-    ends = [place.end for place in found if place is not None]
+    places = (filter_of(last.column(i)) for i in range(last.num_columns))
+    ends = [place.end for place in places if place is not None]
     return max(ends, default=None)
 
 

@@ -25,13 +25,15 @@ from dormouse.ports import Objects
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.footer import ShardIndex, raise_damaged
 from dormouse.shards.parquet import PAGE_ROWS
-from dormouse.shards.read_counters import DECODE_THREADS, in_threads, reading_threads
 from dormouse.shards.reading import (
+    DECODE_THREADS,
     LOOK_UP_GAP_BYTES,
     Blocks,
     FetchedFile,
     coalesce,
     fetch_sections,
+    in_threads,
+    reading_threads,
 )
 from dormouse.shards.stored_index import MAGIC
 from dormouse.shards.thrift import (
@@ -241,9 +243,9 @@ Span = tuple[int, int]
 """The first row of some in a row group, and the row after the last."""
 
 
-def numbers_of(found: Sequence[Blocks]) -> list[int]:
+def numbers_of(blocks: Sequence[Blocks]) -> list[int]:
     """Return the row groups that slices of one shard need, in order."""
-    return sorted({number for groups in found for number in groups.numbers})
+    return sorted({number for groups in blocks for number in groups.numbers})
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,7 @@ class FetchedRows:
     """
 
     file: FetchedFile
-    found: Sequence[Blocks]
+    blocks: Sequence[Blocks]
     schema: Schema
     keys: Sequence[Field]
     needed: Sequence[Field]
@@ -289,14 +291,14 @@ class FetchedRows:
             found = self._sparse() if self._wants_few_rows else self._dense()
             wanted = arrow_schema(self.schema)
             result_schema = pa.schema([wanted.field(name) for name in self.columns])
-            sequence = self.found[0].slice.shard.sequence
+            sequence = self.blocks[0].slice.shard.sequence
             return [of_shard(batch, result_schema, sequence) for batch in found]
         except (pa.ArrowException, OSError) as error:
             raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
 
     @property
     def _index(self) -> ShardIndex:
-        return self.found[0].index
+        return self.blocks[0].index
 
     @property
     def _wants_few_rows(self) -> bool:
@@ -305,37 +307,37 @@ class FetchedRows:
         Of a wide range, all row groups but the first and the last are wanted whole. Of nested
         columns, no page tells which rows it has.
         """
-        numbers = numbers_of(self.found)
+        numbers = numbers_of(self.blocks)
         return (
-            len(numbers) <= 2 * len(self.found)
+            len(numbers) <= 2 * len(self.blocks)
             and max(map(self._index.rows, numbers)) >= MIN_PAGES * PAGE_ROWS
             and all(map(is_flat, self.needed))
         )
 
     def _dense(self) -> Iterator[pa.RecordBatch]:
         """Decode the row groups whole, and yield the rows that are in a range."""
-        ranges = [fit_range(groups.slice.range, self.schema) for groups in self.found]
+        ranges = [fit_range(groups.slice.range, self.schema) for groups in self.blocks]
         batch = self._whole_groups(present_fields(self._index.names, self.needed))
         yield from rows_in_ranges(batch, ranges, self.schema)
 
     def _sparse(self) -> list[pa.RecordBatch]:
         """Decode the keys, and of the other columns the pages that hold rows in a range."""
-        numbers = numbers_of(self.found)
+        numbers = numbers_of(self.blocks)
         keys = self._whole_groups(self.keys)
-        wanted, row = [], 0
+        groups, row = [], 0
         for number in numbers:
             batch = keys.slice(row, self._index.rows(number))
             row += batch.num_rows
             if spans := list(spans_in_ranges(batch, self._ranges(number), self.schema)):
-                wanted.append(_Wanted(number, batch, spans))
-        if not wanted:
+                groups.append(_Wanted(number, batch, spans))
+        if not groups:
             return []
         layouts: dict[tuple[tuple[Span, ...], ...], list[tuple[Field, list[_Picked]]]] = {}
         for field in present_fields(self._index.names, self.needed[len(self.keys) :]):
-            picked = [self._pick(field, group.number, group.spans) for group in wanted]
+            picked = [self._pick(field, group.number, group.spans) for group in groups]
             layouts.setdefault(tuple(each.spans for each in picked), []).append((field, picked))
         decoded = [(layout, _decode(columns)) for layout, columns in layouts.items()]
-        return list(_joined(wanted, decoded))
+        return list(_joined(groups, decoded))
 
     def _whole_groups(self, fields: Sequence[Field]) -> pa.RecordBatch:
         """Return all rows of the row groups, with the columns `fields`."""
@@ -349,7 +351,7 @@ class FetchedRows:
                     self._index.rows(number),
                     [self._whole(number, leaf, flat=flat) for leaf, flat in leaves],
                 )
-                for number in numbers_of(self.found)
+                for number in numbers_of(self.blocks)
             ],
         )
 
@@ -377,7 +379,7 @@ class FetchedRows:
         """Return the ranges that may have rows in a row group."""
         return [
             fit_range(groups.slice.range, self.schema)
-            for groups in self.found
+            for groups in self.blocks
             if number in groups.numbers
         ]
 
@@ -448,14 +450,14 @@ def _rows_before(pages: Sequence[Span], row: int) -> int:
 # do: others are copied with their dictionary behind all data.
 
 
-def write_short_footer(local: Path, found: Blocks, fields: Sequence[Field], path: str) -> None:
+def write_short_footer(local: Path, blocks: Blocks, fields: Sequence[Field], path: str) -> None:
     """End the local copy of what is read of a shard, which is called `path` in errors: describe the
     columns `fields` of its blocks.
 
     Raises:
         DamagedShardError: its pages are in a form that Dormouse does not write.
     """
-    index = found.index
+    index = blocks.index
     stored = present_fields(index.names, fields)
     leaves = [(leaf, is_flat(field)) for field in stored for _, leaf in index.leaves([field])]
     with local.open("r+b") as file:
@@ -465,7 +467,7 @@ def write_short_footer(local: Path, found: Blocks, fields: Sequence[Field], path
                 index.rows(block),
                 [_placed(file, index, block, leaf, path, flat=flat) for leaf, flat in leaves],
             )
-            for block in found.numbers
+            for block in blocks.numbers
         ]
         file.write(file_end([replace(f, name=index.names[f.id]) for f in stored], placed))
         file.truncate()
@@ -506,7 +508,7 @@ to start two threads takes about as long.
 def read_blocks(
     objects: Objects,
     table_id: str,
-    found: Sequence[Blocks],
+    blocks: Sequence[Blocks],
     schema: Schema,
     columns: Sequence[str],
 ) -> list[list[pa.RecordBatch]]:
@@ -519,9 +521,9 @@ def read_blocks(
         NotFoundError: a shard is gone.
         CorruptDataError: one is damaged.
     """
-    by_shard = sorted((g for g in found if g.numbers), key=_place)
+    by_shard = sorted((g for g in blocks if g.numbers), key=_place)
     shards = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
-    keys = _keys_to_read(found, schema)
+    keys = _keys_to_read(blocks, schema)
     asked = [schema.field_named(name) for name in columns]
     needed = list(dict.fromkeys([*keys, *asked]))
     spans = [
@@ -553,9 +555,9 @@ def read_blocks(
         return [wait() for wait in started]
 
 
-def _keys_to_read(found: Sequence[Blocks], schema: Schema) -> Sequence[Field]:
+def _keys_to_read(blocks: Sequence[Blocks], schema: Schema) -> Sequence[Field]:
     """Return the row keys, and as many sort keys as the longest end of a range has."""
-    ranges = [groups.slice.range for groups in found]
+    ranges = [groups.slice.range for groups in blocks]
     parts = max((max(len(r.min), len(r.max or ())) for r in ranges), default=0)
     return schema.keys[: max(parts, len(schema.row_keys))]
 

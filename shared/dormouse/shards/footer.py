@@ -22,10 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import present_fields
-from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
 from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
-from dormouse.ports import Objects, Storage
+from dormouse.ports import Cache, Objects, Storage
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import TRAILER_BYTES, Section, chunk_section, decode_entry, index_of
 from dormouse.shards.stored_index import MAGIC, StoredIndex, find_entry
@@ -364,15 +363,15 @@ def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: S
             )
 
 
-def check_names(path: str, found: tuple[str, str], expected: tuple[str, str]) -> None:
+def check_names(path: str, names: tuple[str, str], expected: tuple[str, str]) -> None:
     """Check that a shard says of itself that it is the shard `expected` of a table.
 
     Raises:
         DamagedShardError: it is another one.
     """
-    if found != expected:
+    if names != expected:
         raise DamagedShardError(
-            f"{path} is shard {found[1]} of table {found[0]}",
+            f"{path} is shard {names[1]} of table {names[0]}",
             path=path,
             hint="Dormouse never overwrites an object, so it was replaced by hand",
         )
@@ -538,13 +537,13 @@ class ShardIndex:
         """Return a key that no row of a block is below, and no row before it above."""
         return self.stored.keys.first_key(block)
 
-    def blocks_to_read(self, wanted: KeyRange) -> range:
-        """Return the blocks that can contain keys in `wanted`; they are contiguous."""
-        return self.stored.keys.overlapping(wanted)
+    def blocks_to_read(self, span: KeyRange) -> range:
+        """Return the blocks that can contain keys in `span`; they are contiguous."""
+        return self.stored.keys.overlapping(span)
 
-    def blocks_within(self, wanted: KeyRange) -> range:
-        """Return the blocks that certainly contain no key outside of `wanted`."""
-        return self.stored.keys.within(wanted)
+    def blocks_within(self, span: KeyRange) -> range:
+        """Return the blocks that certainly contain no key outside of `span`."""
+        return self.stored.keys.within(span)
 
     def start(self, row_group: int) -> int:
         """Return the offset of the first byte of a row group; after the last, that after it."""
@@ -577,11 +576,11 @@ class ShardIndex:
         """Yield the pages of some fields in some blocks, which ascend, and their dictionaries: what
         follows each other in a column chunk as one.
         """
-        wanted, layout = list(self.leaves(fields)), self.stored.layout
+        leaves, layout = list(self.leaves(fields)), self.stored.layout
         for group, numbers in groupby(blocks, layout.row_group_of):
             places = [number - layout.firsts[group] for number in numbers]
             runs = [*_runs(places)], [*_runs([-1, *places])]  # -1 is the dictionary
-            for name, leaf in wanted:
+            for name, leaf in leaves:
                 has_dictionary = layout.has_dictionary(leaf)
                 first = layout.chunk(group, leaf) + has_dictionary
                 for low, after in runs[has_dictionary]:

@@ -33,8 +33,7 @@ from dormouse.schema.schema import Field
 from dormouse.shards.crcs import Section, page_index_section
 from dormouse.shards.decoding import write_short_footer
 from dormouse.shards.parquet import CHECKSUM_KEY
-from dormouse.shards.read_counters import READS_AT_ONCE
-from dormouse.shards.reading import Blocks, check_sections, coalesce, stream_sections
+from dormouse.shards.reading import READS_AT_ONCE, Blocks, check_sections, coalesce, stream_sections
 from dormouse.storage import PIECE_BYTES, writing_files
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
@@ -75,7 +74,7 @@ class MergeWindow:
     """
 
     span: KeyRange
-    found: list[Blocks]
+    blocks: list[Blocks]
     files: list[LocalFile]
     folder: tempfile.TemporaryDirectory[str]
     gets: list[Future[bytes]]
@@ -154,7 +153,7 @@ class LocalCopies:
                     if window is not None:
                         window.discard()
 
-    def only_window(self, found: list[Blocks]) -> MergeWindow:
+    def only_window(self, blocks: list[Blocks]) -> MergeWindow:
         """Return one window of all keys, verified. It has no threads any more, and its files exist
         until it is discarded.
 
@@ -162,7 +161,7 @@ class LocalCopies:
             DormouseError: as `windows` does.
         """
         with self._threads() as threads:
-            window = self._fetch_window(threads, KeyRange(), found)
+            window = self._fetch_window(threads, KeyRange(), blocks)
             try:
                 window.wait()
             except BaseException:
@@ -185,12 +184,12 @@ class LocalCopies:
         while len(following) < most and (window := next(wanted, None)) is not None:
             following.append(self._fetch_window(threads, *window))
 
-    def _fetch_window(self, threads: Executor, span: KeyRange, found: list[Blocks]) -> MergeWindow:
+    def _fetch_window(self, threads: Executor, span: KeyRange, blocks: list[Blocks]) -> MergeWindow:
         with writing_files(self.scratch):
             folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
-        window = MergeWindow(span, found, [], folder, [], [], [])
+        window = MergeWindow(span, blocks, [], folder, [], [], [])
         try:
-            for number, groups in enumerate(found):
+            for number, groups in enumerate(blocks):
                 local = window.scratch / f"{number}-{groups.slice.shard.id}.parquet"
                 self._fetch_file(threads, window, groups, local)
         except BaseException:

@@ -70,9 +70,9 @@ def packed_numbers(
         return {}
     packed = {name: encodings[name] for name in numbers if name in encodings}
     sink = pa.BufferOutputStream()
-    kept = pa.schema([stored.field(name) for name in numbers])
+    schema_of_numbers = pa.schema([stored.field(name) for name in numbers])
     with pq.ParquetWriter(
-        sink, kept, compression="zstd", use_dictionary=False, column_encoding=packed
+        sink, schema_of_numbers, compression="zstd", use_dictionary=False, column_encoding=packed
     ) as writer:
         writer.write_table(first.select(numbers), row_group_size=first.num_rows)
     group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
@@ -125,16 +125,16 @@ def dictionaries(
     of `group_rows`, and about what each takes for these rows, and in a row group; there they take
     `most_bytes` at most, all together. Numbers are `packed` otherwise.
     """
-    found = {}
+    sizes_by_name = {}
     for name, column in zip(first.column_names, first.columns, strict=True):
         if _is_text(column.type) or (name in packed and not pa.types.is_boolean(column.type)):
             sizes = _dictionary_bytes(column, packed.get(name), group_rows)
             if sizes is not None:
-                found[name] = sizes
-    shortest = sorted(found, key=lambda name: found[name][1])
-    totals = accumulate(found[name][1] for name in shortest)
-    chosen = {name for name, total in zip(shortest, totals, strict=True) if total <= most_bytes}
-    return {name: sizes for name, sizes in found.items() if name in chosen}
+                sizes_by_name[name] = sizes
+    shortest = sorted(sizes_by_name, key=lambda name: sizes_by_name[name][1])
+    totals = accumulate(sizes_by_name[name][1] for name in shortest)
+    names = {name for name, total in zip(shortest, totals, strict=True) if total <= most_bytes}
+    return {name: sizes for name, sizes in sizes_by_name.items() if name in names}
 
 
 def _dictionary_bytes(
@@ -497,13 +497,13 @@ class ParquetFileWriter:
     def _write_groups(self) -> None:
         """Write the pending rows but for those that do not fill a row group."""
         rest = pending = pa.Table.from_batches(self._pending, self._arrow)
-        written: list[int] = []
+        blocks: list[int] = []
         while self._pending_rows >= (rows := self._group_rows()):
-            written += self._write_group(rest.slice(0, rows))
+            blocks += self._write_group(rest.slice(0, rows))
             rest = rest.slice(rows)
             self._pending, self._pending_rows = rest.to_batches(), rest.num_rows
             self._known_bytes = None
-        self._note_ends(pending, written)
+        self._note_ends(pending, blocks)
 
     def _write_group(self, group: pa.Table) -> list[int]:
         """Write a row group; return the rows of its blocks."""

@@ -7,22 +7,27 @@ no request is needed to find its end.
 
 from __future__ import annotations
 
+import os
+import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from functools import partial
+from functools import cache, partial
 from math import inf
 from operator import attrgetter
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import fit_range
-from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyPart, KeyRange
-from dormouse.ports import Objects, StreamedObjects
+from dormouse.ports import Cache, Objects, StreamedObjects
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import (
     BLOCK_BYTES,
@@ -44,13 +49,150 @@ from dormouse.shards.footer import (
     read_metadata,
     read_own_footer,
 )
-from dormouse.shards.read_counters import Start, reading_threads
 from dormouse.shards.stored_index import MAGIC
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion
-from dormouse.storage import SeekableFile, read_pieces
+from dormouse.storage import SeekableFile, WrappedFile, read_pieces
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import shard_path
+
+# What a query reads is counted: for users who ask what it costs, and for tests.
+
+
+@dataclass(slots=True)
+class ReadCounters:
+    """What has been read so far.
+
+    `shards` are the shards whose footers or rows were read, `row_groups` counts the row groups
+    whose rows were read. `requests` counts ranged reads, `size_bytes` the bytes they returned.
+    `scans` counts the ranges that were merged as streams.
+    """
+
+    shards: set[str] = dataclass_field(default_factory=set)
+    row_groups: int = 0
+    requests: int = 0
+    size_bytes: int = 0
+    scans: int = 0
+    lock: threading.Lock = dataclass_field(default_factory=threading.Lock, repr=False)
+
+    def add_request(self, size_bytes: int) -> None:
+        """Count a read."""
+        with self.lock:
+            self.requests += 1
+            self.size_bytes += size_bytes
+
+    def add(self, shards: Iterable[str] = (), row_groups: int = 0, scans: int = 0) -> None:
+        """Count what was not read by a request of its own."""
+        with self.lock:
+            self.shards.update(shards)
+            self.row_groups += row_groups
+            self.scans += scans
+
+
+class _CountedFile(WrappedFile):
+    """A file that counts its reads."""
+
+    def __init__(self, file: BinaryIO, reads: ReadCounters) -> None:
+        super().__init__(file)
+        self._reads = reads
+
+    def read(self, size: int = -1) -> bytes:
+        body = self._file.read(size)
+        self._reads.add_request(len(body))
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class CountedObjects:
+    """A `ports.StreamedObjects` that counts its reads."""
+
+    objects: StreamedObjects
+    reads: ReadCounters
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read waits for a network."""
+        return self.objects.is_remote
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object. Raises NotFoundError, at the latest when it is read."""
+        return cast(BinaryIO, _CountedFile(self.objects.open(path, size_bytes), self.reads))
+
+    def link(self, path: str, local: Path) -> bool:
+        """Make `local` a second name of an object's file, if that can be."""
+        return self.objects.link(path, local)
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of an object from `start` up to `end`. Raises NotFoundError."""
+        read_bytes = 0
+        for piece in self.objects.stream(path, size_bytes, start, end):
+            read_bytes += len(piece)
+            yield piece
+        self.reads.add_request(read_bytes)
+
+
+# Tasks of queries, in threads that all queries of the process share: so many queries and scans as
+# there may be, so many reads are in flight, and so many shards are decoded.
+#
+# A read of a local disk takes less time than to hand it to another thread and back. So only reads
+# that wait for a network are in threads of their own. No task waits for another of its pool.
+
+_T = TypeVar("_T")
+
+READ_THREADS = 8
+"""How many shards a query looks up at once."""
+READS_AT_ONCE = 64
+"""How many storage reads are in flight at once, at most: the inputs of a compaction are opened, and
+the row groups of a look-up are fetched, in the time of one read.
+"""
+DECODE_THREADS = max(2, os.cpu_count() or 1)
+"""How many shards are decoded at once."""
+
+
+class Start(Protocol):
+    """Starts a task."""
+
+    def __call__(self, task: Callable[[], _T], /) -> Callable[[], _T]:
+        """Return a function that waits for the task, and returns or raises what it did."""
+
+
+@contextmanager
+def in_threads(tasks: int, most: int) -> Iterator[Start]:
+    """Let the block start up to `tasks` tasks, of which at most `most` run at once, in threads that
+    the process has for this number. Tasks that are not done when the block ends are not begun.
+
+    A single one runs in the thread that asks for its result, when it does so: to hand it to another
+    thread takes longer than to read a row group from a local disk.
+    """
+    if tasks < 2:
+        yield cache
+        return
+    threads, started = _threads(most, os.getpid()), list[Future[Any]]()
+
+    def submit(task: Callable[[], _T], /) -> Callable[[], _T]:
+        future = threads.submit(task)
+        started.append(future)
+        return future.result
+
+    try:
+        yield submit
+    finally:
+        for future in started:
+            future.cancel()
+        wait(started)
+
+
+@cache
+def _threads(most: int, process: int) -> ThreadPoolExecutor:
+    """Return threads of a process: a fork has its own."""
+    return ThreadPoolExecutor(most, f"dormouse-{process}")
+
+
+def reading_threads(objects: Objects, reads: int) -> AbstractContextManager[Start]:
+    """Let the block start up to `reads` reads of `objects`, which are in flight at once if they
+    wait for a network; otherwise, each runs when its result is asked for.
+    """
+    return in_threads(reads if objects.is_remote else 1, READS_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +227,8 @@ class Blocks:
 
     def without(self, excluded: frozenset[int]) -> Blocks:
         """Return these row groups without some."""
-        left = tuple(number for number in self.numbers if number not in excluded)
-        return replace(self, numbers=left, excluded=self.excluded | excluded)
+        rest = tuple(number for number in self.numbers if number not in excluded)
+        return replace(self, numbers=rest, excluded=self.excluded | excluded)
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -120,8 +262,8 @@ class Blocks:
 def narrow(groups: Blocks, span: KeyRange, schema: Schema) -> Blocks:
     """Return the row groups of the part of a slice within `span`, without reading anything."""
     part = replace(groups.slice, range=groups.slice.range.intersection(span))
-    found = _blocks(part, groups.index, schema)
-    return found.without(groups.excluded) if groups.excluded else found
+    blocks = _blocks(part, groups.index, schema)
+    return blocks.without(groups.excluded) if groups.excluded else blocks
 
 
 def _blocks(slice: Slice, index: ShardIndex, schema: Schema) -> Blocks:
@@ -147,12 +289,12 @@ def find_blocks(
     shards = {slice.shard.id: slice.shard for slice in slices}
     held = Cache(0) if cache is None else cache
     indexes = read_indexes(objects, table_id, list(shards.values()), schema, held, footers=footers)
-    found = dict(zip(shards, indexes, strict=True))
-    return [_blocks(slice, found[slice.shard.id], schema) for slice in slices]
+    by_shard = dict(zip(shards, indexes, strict=True))
+    return [_blocks(slice, by_shard[slice.shard.id], schema) for slice in slices]
 
 
 def with_footers(
-    objects: Objects, table_id: str, found: Sequence[Blocks], schema: Schema, cache: Cache
+    objects: Objects, table_id: str, blocks: Sequence[Blocks], schema: Schema, cache: Cache
 ) -> list[Blocks]:
     """Return row groups that were found without the footers of their shards with these.
 
@@ -160,10 +302,10 @@ def with_footers(
         NotFoundError: a shard is gone.
         CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
-    shards = {g.slice.shard.id: g.slice.shard for g in found if g.index.footer is None}
+    shards = {g.slice.shard.id: g.slice.shard for g in blocks if g.index.footer is None}
     indexes = read_indexes(objects, table_id, list(shards.values()), schema, cache, footers=True)
     read = dict(zip(shards, indexes, strict=True))
-    return [replace(g, index=read.get(g.slice.shard.id, g.index)) for g in found]
+    return [replace(g, index=read.get(g.slice.shard.id, g.index)) for g in blocks]
 
 
 def read_indexes(
@@ -182,15 +324,15 @@ def read_indexes(
         NotFoundError: a shard is gone.
         CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
-    found = [cached_index(table_id, shard.id, cache, footer=footers) for shard in shards]
-    with reading_threads(objects, found.count(None)) as start:
+    indexes = [cached_index(table_id, shard.id, cache, footer=footers) for shard in shards]
+    with reading_threads(objects, indexes.count(None)) as start:
         reads = [
             start(partial(read_index, objects, table_id, shard, schema, cache, footer=footers))
-            for shard, index in zip(shards, found, strict=True)
+            for shard, index in zip(shards, indexes, strict=True)
             if index is None
         ]
         unread = iter(reads)
-        return [next(unread)() if index is None else index for index in found]
+        return [next(unread)() if index is None else index for index in indexes]
 
 
 def read_own_footers(
@@ -240,9 +382,9 @@ class FetchedFile(SeekableFile):
 
     def read(self, size: int = -1) -> bytes:
         """Return the next `size` bytes, which must be within one of the spans."""
-        found = bytes(self.view(self._at, self._at + size))
-        self._at += len(found)
-        return found
+        piece = bytes(self.view(self._at, self._at + size))
+        self._at += len(piece)
+        return piece
 
     def view(self, start: int, end: int) -> memoryview:
         """Return the bytes between two offsets, which must be within one of the spans, if any."""
@@ -319,15 +461,15 @@ def stream_sections(
         NotFoundError: the shard is gone.
         DamagedShardError: it is damaged.
     """
-    left = deque(sorted(sections, key=attrgetter("start", "end")))
+    rest = deque(sorted(sections, key=attrgetter("start", "end")))
     at, end = byte_span(sections)
-    read_bytes, crc = 0, left[0].before
+    read_bytes, crc = 0, rest[0].before
     with raise_damaged(path):
         for piece in objects.stream(path, size_bytes, at, end):
             arrived = memoryview(piece)
             stop = at + len(arrived)
-            while left and left[0].start < stop:
-                section = left[0]
+            while rest and rest[0].start < stop:
+                section = rest[0]
                 low = section.start if section.start > at else at  # max takes several times as long
                 high = section.end if section.end < stop else stop
                 part = arrived[low - at : high - at]
@@ -336,12 +478,12 @@ def stream_sections(
                 if stop < section.end:
                     break
                 section.check_read(path, read_bytes, crc)
-                left.popleft()
-                read_bytes, crc = 0, left[0].before if left else 0
+                rest.popleft()
+                read_bytes, crc = 0, rest[0].before if rest else 0
             at = stop
-    while left:  # empty ones at the very end, or what the response lacked
-        left.popleft().check_read(path, read_bytes, crc)
-        read_bytes, crc = 0, left[0].before if left else 0
+    while rest:  # empty ones at the very end, or what the response lacked
+        rest.popleft().check_read(path, read_bytes, crc)
+        read_bytes, crc = 0, rest[0].before if rest else 0
 
 
 def byte_span(sections: Sequence[Section]) -> ByteSpan:
@@ -394,21 +536,21 @@ shard that can hold rows of it.
 class LookUp:
     """Row groups in key order, few enough to be read at once."""
 
-    found: list[Blocks]
+    blocks: list[Blocks]
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
     """The row groups of one range, to be merged as a stream."""
 
-    found: list[Blocks]
+    blocks: list[Blocks]
 
 
 @dataclass
 class _Pending:
     """Row groups collected for the next look-up; one that several ranges need counts once."""
 
-    found: list[Blocks] = dataclass_field(default_factory=list)
+    blocks: list[Blocks] = dataclass_field(default_factory=list)
     groups: set[tuple[str, int]] = dataclass_field(default_factory=set)
     size_bytes: int = 0
 
@@ -426,7 +568,7 @@ class _Pending:
                     size_bytes += groups.index.column_bytes(number, fields)
                     if size_bytes > budget:
                         return False
-        self.found += part
+        self.blocks += part
         self.groups |= added
         self.size_bytes = size_bytes
         return True
@@ -458,8 +600,8 @@ def plan_reads(
         for part in window:
             rest: LeafBlocks | None = part
             while rest is not None and not pending.takes(rest, fields, budget):
-                if pending.found:
-                    yield LookUp(pending.found)
+                if pending.blocks:
+                    yield LookUp(pending.blocks)
                     pending = _Pending()
                 elif budget < look_up_bytes or any(groups.excluded for groups in rest):
                     head, rest = _cut(rest, schema, fields, budget)
@@ -468,8 +610,8 @@ def plan_reads(
                     yield Scan(rest)
                     rest = None
                 budget = min(2 * budget, look_up_bytes)
-        if pending.found:
-            yield LookUp(pending.found)
+        if pending.blocks:
+            yield LookUp(pending.blocks)
             budget = min(2 * budget, look_up_bytes)
 
 
@@ -523,9 +665,9 @@ class _Test:
 
 
 def without_excluded(
-    objects: StreamedObjects, table_id: str, found: Sequence[Blocks], values: Values
+    objects: StreamedObjects, table_id: str, blocks: Sequence[Blocks], values: Values
 ) -> list[Blocks]:
-    """Return `found` without the row groups that the filters of their shards exclude; all if these
+    """Return `blocks` without the row groups that the filters of their shards exclude; all if these
     are less than half, so that most must be read anyway.
 
     Raises:
@@ -533,7 +675,7 @@ def without_excluded(
         DamagedShardError: its filters are damaged.
     """
     shards: dict[str, list[Blocks]] = {}
-    for groups in found:
+    for groups in blocks:
         shards.setdefault(groups.slice.shard.id, []).append(groups)
     tasks = {}
     for shard_id, of_shard in shards.items():
@@ -549,9 +691,9 @@ def without_excluded(
         started = {shard_id: start(task) for shard_id, task in tasks.items()}
         excluded = {shard_id: wait() for shard_id, wait in started.items()}
     none: frozenset[int] = frozenset()
-    left = [groups.without(excluded.get(groups.slice.shard.id, none)) for groups in found]
-    before, after = (sum(len(groups.numbers) for groups in each) for each in (found, left))
-    return left if 2 * after <= before else list(found)
+    rest = [groups.without(excluded.get(groups.slice.shard.id, none)) for groups in blocks]
+    before, after = (sum(len(groups.numbers) for groups in each) for each in (blocks, rest))
+    return rest if 2 * after <= before else list(blocks)
 
 
 def _section(groups: Blocks, path: str) -> Section | None:
@@ -563,11 +705,11 @@ def _section(groups: Blocks, path: str) -> Section | None:
 def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_Test]:
     """Return what to ask of the filters of some row groups."""
     tests = []
-    for field, wanted in values.items():
+    for field, each in values.items():
         if field.id not in index.names:
             continue
         _, at = index.stored.columns[field.id]
-        digests = [digest_of(value, field.type) for value in wanted]
+        digests = [digest_of(value, field.type) for value in each]
         for number in index.row_groups_of(numbers):
             place = filter_of(index.metadata.row_group(number).column(at))
             if place is None:
@@ -590,20 +732,20 @@ def _excluded(
 ) -> frozenset[int]:
     """Return the blocks of row groups of which a column lacks all values that it may have."""
     blocks = _read_blocks(objects, path, size_bytes, section, {test.block for test in tests})
-    held: dict[tuple[int, Field], bool] = {}
+    can_match: dict[tuple[int, Field], bool] = {}
     for test in tests:
         place = test.group, test.field
-        held[place] = held.get(place, False) or can_hold(blocks[test.block], test.digest)
-    excluded = {number for (number, _), can in held.items() if not can}
+        can_match[place] = can_match.get(place, False) or can_hold(blocks[test.block], test.digest)
+    excluded = {number for (number, _), can in can_match.items() if not can}
     blocks_of = index.stored.layout.blocks_of
     return frozenset(block for number in excluded for block in blocks_of(number))
 
 
 def _read_blocks(
-    objects: StreamedObjects, path: str, size_bytes: int, section: Section, wanted: set[int]
+    objects: StreamedObjects, path: str, size_bytes: int, section: Section, offsets: set[int]
 ) -> dict[int, bytes]:
     """Return the blocks at some offsets in the filters, which are verified as a whole."""
-    starts = sorted(wanted)
+    starts = sorted(offsets)
     blocks = {start: bytearray() for start in starts}
     for _, offset, part in stream_sections(objects, path, size_bytes, [section]):
         stop = offset + len(part)

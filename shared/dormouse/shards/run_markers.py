@@ -189,8 +189,8 @@ def obsolete_run_markers(
     markers were listed, so it includes everything that was committed before a marker was put.
     Markers put after `before_ms` are kept, because their runs may not be committed yet.
     """
-    listed = storage.list(run_marker_prefix(table_id))
-    old = {run_of_marker(stored.path) for stored in listed if stored.modified_ms <= before_ms}
+    objects = storage.list(run_marker_prefix(table_id))
+    old = {run_of_marker(stored.path) for stored in objects if stored.modified_ms <= before_ms}
     markers, damaged = list_readable_run_markers(storage, table_id)
     if not markers:
         return [], damaged

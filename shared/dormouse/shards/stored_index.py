@@ -75,29 +75,29 @@ class KeyBounds:
         """Return a key that no row of a block is below, and no row before it above."""
         return decode_key(self.bounds[number])
 
-    def overlapping(self, wanted: KeyRange) -> range:
-        """Return the blocks that may hold keys in `wanted`, which are contiguous."""
-        if wanted.is_empty():
+    def overlapping(self, span: KeyRange) -> range:
+        """Return the blocks that may hold keys in `span`, which are contiguous."""
+        if span.is_empty():
             return range(0)
         blocks = len(self.bounds) - 1
-        low = wanted.low
+        low = span.low
         first = bisect_left(self.bounds, low)
         begins_before = first > blocks or self.bounds[first] > low or first - 1 in self.ties
         first = max(0, first - begins_before)
-        if wanted.high is None:
+        if span.high is None:
             return range(min(first, blocks), blocks)
-        stop = bisect_left(self.bounds, wanted.high, hi=blocks)
+        stop = bisect_left(self.bounds, span.high, hi=blocks)
         return range(first, max(first, stop))
 
-    def within(self, wanted: KeyRange) -> range:
-        """Return the blocks that certainly hold no key outside of `wanted`."""
-        if wanted.is_empty():
+    def within(self, span: KeyRange) -> range:
+        """Return the blocks that certainly hold no key outside of `span`."""
+        if span.is_empty():
             return range(0)
         blocks = len(self.bounds) - 1
-        first = bisect_left(self.bounds, wanted.low, hi=blocks)
-        if wanted.high is None:
+        first = bisect_left(self.bounds, span.low, hi=blocks)
+        if span.high is None:
             return range(first, blocks)
-        high = wanted.high
+        high = span.high
         stop = bisect_right(self.bounds, high) - 1
         while stop > first and stop - 1 in self.ties and self.bounds[stop] == high:
             stop -= 1

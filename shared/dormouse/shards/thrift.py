@@ -44,7 +44,7 @@ def read_varint(body: Body, at: int) -> tuple[int, int]:
             raise ValueError("an integer has more than 64 bits")
 
 
-def has_field(body: Body, wanted: Fields) -> bool:
+def has_field(body: Body, fields: Fields) -> bool:
     """Return whether the struct at the beginning has one of some fields, at any of their depths.
 
     Nothing is built in memory, however large the struct is.
@@ -54,11 +54,11 @@ def has_field(body: Body, wanted: Fields) -> bool:
         RecursionError: it is nested too deeply.
         ValueError: a field has a type that the protocol has not, or too large an integer.
     """
-    return _after_struct(body, 0, wanted) is None
+    return _after_struct(body, 0, fields) is None
 
 
-def _after_struct(body: Body, at: int, wanted: Fields) -> int | None:
-    """Return the offset after the struct at an offset; None if it has a field that is wanted."""
+def _after_struct(body: Body, at: int, fields: Fields) -> int | None:
+    """Return the offset after the struct at an offset; None if it has one of `fields`."""
     number = 0
     while kind := (head := body[at]) & 0x0F:
         at += 1
@@ -67,7 +67,7 @@ def _after_struct(body: Body, at: int, wanted: Fields) -> int | None:
         else:
             number, at = _read_signed(body, at)
         number &= 0xFFFF  # as readers in C++ do, who keep it in 16 bits
-        inner = wanted.get(number, _NOTHING)
+        inner = fields.get(number, _NOTHING)
         if inner is None:
             return None
         if kind not in (TRUE, FALSE):  # the type of a truth value is its value
@@ -78,13 +78,13 @@ def _after_struct(body: Body, at: int, wanted: Fields) -> int | None:
     return at + 1
 
 
-def _after_value(kind: int, body: Body, at: int, wanted: Fields) -> int | None:
+def _after_value(kind: int, body: Body, at: int, fields: Fields) -> int | None:
     if kind in (INT16, INT32, INT64):
         while body[at] > 0x7F:
             at += 1
         return at + 1
     if kind == STRUCT:
-        return _after_struct(body, at, wanted)
+        return _after_struct(body, at, fields)
     if kind == BINARY:
         length, at = read_varint(body, at)
         return at + length
@@ -100,7 +100,7 @@ def _after_value(kind: int, body: Body, at: int, wanted: Fields) -> int | None:
         raise ValueError(f"Thrift's compact protocol has no type {kind}")
     for _ in range(length):
         for each in kinds:
-            after = _after_value(each, body, at, wanted)
+            after = _after_value(each, body, at, fields)
             if after is None:
                 return None
             at = after
@@ -311,18 +311,18 @@ def pages_of(chunk: Body) -> ChunkPages:
     Raises:
         CorruptDataError: they are in a form that Dormouse does not write.
     """
-    found: list[DataPage] = []
+    pages: list[DataPage] = []
     at = row = 0
     while at < len(chunk):
         header, body = read_struct(chunk, at)
         end = body + header[_STORED_BYTES]
         if header[_TYPE] == _DATA:
             rows = header[_DATA_HEADER][_VALUES]  # nulls included: one a row, unless nested
-            found.append(DataPage(at, end, row, row + rows, header[_PLAIN_BYTES]))
+            pages.append(DataPage(at, end, row, row + rows, header[_PLAIN_BYTES]))
             row += rows
-        elif header[_TYPE] != _DICTIONARY or found:
+        elif header[_TYPE] != _DICTIONARY or pages:
             raise CorruptDataError(f"a page is of the unknown type {header[_TYPE]}")
         at = end
-    if not found:
+    if not pages:
         raise CorruptDataError("a column chunk has no pages")
-    return ChunkPages(tuple(found))
+    return ChunkPages(tuple(pages))

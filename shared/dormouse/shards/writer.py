@@ -209,27 +209,27 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
     """Check that the shard at `path` has the content that was just
     written; return its size in bytes.
     """
-    stored = next((found for found in storage.list(path) if found.path == path), None)
+    stored = next((each for each in storage.list(path) if each.path == path), None)
     if stored is None:  # the job was released just now, and the shards of its runs deleted
         raise UnavailableError(f"{path} was there and is not any more; run the job again")
-    found = read_footer(storage, path, stored.size_bytes)
+    footer = read_footer(storage, path, stored.size_bytes)
     # Some fields may differ between two runs and are not compared: the samples, the schema, which
     # may have new columns, the time, and which of the shards before the inputs still existed.
     inputs = expected.provenance.lineage.inputs
     same = replace(
         expected,
-        samples=found.samples,
-        schema=found.schema,
+        samples=footer.samples,
+        schema=footer.schema,
         provenance=replace(
             expected.provenance,
-            written_ms=found.provenance.written_ms,
-            lineage=replace(found.provenance.lineage, inputs=inputs),
+            written_ms=footer.provenance.written_ms,
+            lineage=replace(footer.provenance.lineage, inputs=inputs),
         ),
     )
-    if found != same:
+    if footer != same:
         raise AlreadyExistsError(
             f"{path} exists, but differs from what job {expected.provenance.job} made of the same "
-            f"inputs: it has {found.rows:,} rows instead of {expected.rows:,}"
+            f"inputs: it has {footer.rows:,} rows instead of {expected.rows:,}"
         )
     return stored.size_bytes
 
@@ -403,14 +403,14 @@ class _RunWriter:
         self._publisher.check()
         while batch.num_rows:
             writer = self._writer
-            taken = 0 if writer is None else self._room(writer, leaf, batch)
-            if writer is None or not taken:
+            rows = 0 if writer is None else self._room(writer, leaf, batch)
+            if writer is None or not rows:
                 if writer is not None:
                     self._publish(writer)
                 writer = self._writer = self._begin_shard()
-                taken = writer.room(batch, self._target_bytes)
-            writer.write(leaf, batch.slice(0, taken))
-            batch = batch.slice(taken)
+                rows = writer.room(batch, self._target_bytes)
+            writer.write(leaf, batch.slice(0, rows))
+            batch = batch.slice(rows)
 
     def finish(self) -> list[NewShard]:
         """Return all shards, after their upload."""
@@ -534,8 +534,8 @@ def readdress_shard(local: Path, metadata: pq.FileMetaData, table_id: str, other
     Raises:
         InvariantError: the footer does not name the table where it is expected to.
     """
-    held = metadata.metadata or {}
-    stored, index = (held.get(key.encode(), b"") for key in (METADATA_KEY, INDEX_KEY))
+    entries = metadata.metadata or {}
+    stored, index = (entries.get(key.encode(), b"") for key in (METADATA_KEY, INDEX_KEY))
     named, renamed = (f'"table_id":"{each}"'.encode() for each in (table_id, other_id))
     changes = [(stored, stored.replace(named, renamed, 1)), (index, rename_table(index, other_id))]
     with local.open("r+b") as file:

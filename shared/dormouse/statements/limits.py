@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from dormouse.errors import InvalidRequestError, LimitExceededError
-from dormouse.shards.read_counters import ReadCounters
+
+if TYPE_CHECKING:
+    from dormouse.shards.reading import ReadCounters  # loads Arrow
 
 MEMORY_BYTES = 1024 * 1024 * 1024
 """What sorting, grouping and joining may use before they spill; a caller can say otherwise."""
@@ -18,7 +20,7 @@ _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 1024**4
 MOST_SECONDS = 7 * 24 * 3600
 WATCH_MS = 1000
 """How often who runs a statement may end it, while it is computed."""
-Watch: TypeAlias = Callable[[ReadCounters], None]
+Watch: TypeAlias = "Callable[[ReadCounters], None]"
 """Raises an error if a statement that has read so much should not go on; it becomes the error of
 the statement. It is called by another thread than the one that takes the rows."""
 

@@ -31,8 +31,14 @@ from dormouse.query.selection import selected_ranges, slices_to_read
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.local_copies import MAX_GET_BYTES, LocalCopies, MergeWindow
-from dormouse.shards.read_counters import CountedObjects, ReadCounters
-from dormouse.shards.reading import Blocks, Slice, coalesce, find_blocks
+from dormouse.shards.reading import (
+    Blocks,
+    CountedObjects,
+    ReadCounters,
+    Slice,
+    coalesce,
+    find_blocks,
+)
 from dormouse.sql.conditions import (
     MAX_LIST,
     Column,
@@ -432,28 +438,28 @@ def reading(tables: SqlTables, name: str, scan: TableScan) -> dict[str, object]:
     slices = [slice for part in parts for slice in part]
     storage = CountedObjects(tables.resources.storage, ReadCounters())
     cache, condition = tables.resources.cache, selection.condition
-    found = needed_blocks(storage, cache, table, slices, condition, footers=True)
-    found = [blocks for blocks in found if blocks.numbers]
+    blocks = needed_blocks(storage, cache, table, slices, condition, footers=True)
+    blocks = [groups for groups in blocks if groups.numbers]
     columns = [f for f in table.schema.fields if f.name in scan.columns]
-    requests = list(_requests(found, table, columns))
+    requests = list(_requests(blocks, table, columns))
     return row | {
         "partitions": len(parts),
-        "shards": len({blocks.slice.shard.id for blocks in found}),
-        "row_groups": len({(g.slice.shard.id, n) for g in found for n in g.numbers}),
+        "shards": len({groups.slice.shard.id for groups in blocks}),
+        "row_groups": len({(g.slice.shard.id, n) for g in blocks for n in g.numbers}),
         "requests": len(requests),
         "bytes": sum(requests),
     }
 
 
-def _requests(found: Iterable[Blocks], table: Table, fields: Sequence[Field]) -> Iterator[int]:
+def _requests(blocks: Iterable[Blocks], table: Table, fields: Sequence[Field]) -> Iterator[int]:
     """Yield the bytes of each ranged read."""
     keys = table.schema.row_keys
     columns = [*keys, *(field for field in fields if field not in keys)]
     numbers: dict[str, tuple[Blocks, set[int]]] = {}
-    for blocks in found:
-        numbers.setdefault(blocks.slice.shard.id, (blocks, set()))[1].update(blocks.numbers)
-    for blocks, each in numbers.values():
-        for together in coalesce(blocks.index.sections(sorted(each), columns), MAX_GET_BYTES):
+    for groups in blocks:
+        numbers.setdefault(groups.slice.shard.id, (groups, set()))[1].update(groups.numbers)
+    for groups, each in numbers.values():
+        for together in coalesce(groups.index.sections(sorted(each), columns), MAX_GET_BYTES):
             yield together[-1].end - together[0].start
 
 

@@ -26,8 +26,7 @@ from dormouse.query.selection import (
 )
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import FieldType, StructType, nested_parts
-from dormouse.shards.read_counters import ReadCounters
-from dormouse.shards.reading import Slice
+from dormouse.shards.reading import ReadCounters, Slice
 from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import exact_ranges
 from dormouse.state.state import TableState

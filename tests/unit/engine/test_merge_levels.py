@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
 from dormouse.keys import KeyRange
+from dormouse.ports import Cache
 from dormouse.rows import merging
 from dormouse.rows import merging as merge_levels
 from dormouse.rows.merging import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once

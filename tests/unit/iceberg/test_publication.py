@@ -83,7 +83,9 @@ def test_two_publishers_of_one_version_put_the_same_bytes(table: PublishedTable)
     changes = Changes(tuple(table.added))
     made = [
         plan_publication(
-            PublicationSource(table.table, table.root, table.format_version, sequence=table.record.sequence),
+            PublicationSource(
+                table.table, table.root, table.format_version, sequence=table.record.sequence
+            ),
             table.state,
             changes,
             previous,

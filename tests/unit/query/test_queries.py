@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError, InvalidRequestError, NotFoundError
 from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.ports import Cache
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.rows.predicates import Predicate, parse_predicate
 from dormouse.schema.schema import Schema

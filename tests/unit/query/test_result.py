@@ -15,7 +15,7 @@ import pytest
 from dormouse.errors import InvalidRequestError, LimitExceededError, MissingPackageError
 from dormouse.query import result as module
 from dormouse.query.result import SHOWN_ROWS, PeekableBatches, QueryResult
-from dormouse.shards.read_counters import ReadCounters
+from dormouse.shards.reading import ReadCounters
 
 duckdb = pytest.importorskip("duckdb")
 

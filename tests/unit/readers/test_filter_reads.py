@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError
 from dormouse.keys import KeyRange
+from dormouse.ports import Cache
 from dormouse.query.result import QueryResult
 from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema

@@ -26,8 +26,7 @@ from dormouse.schema.schema import Schema
 from dormouse.shards import local_copies
 from dormouse.shards.crcs import Section
 from dormouse.shards.local_copies import reads_at_once
-from dormouse.shards.read_counters import READS_AT_ONCE
-from dormouse.shards.reading import Slice, stream_sections
+from dormouse.shards.reading import READS_AT_ONCE, Slice, stream_sections
 from dormouse.state.state import AssignJob
 from dormouse.storage import PIECE_BYTES, FolderStorage
 from dormouse.stored.paths import shard_id_of

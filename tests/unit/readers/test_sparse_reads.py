@@ -18,8 +18,8 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.keys import KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
-from dormouse.shards import decoding, parquet, read_counters
-from dormouse.shards.read_counters import DECODE_THREADS, READS_AT_ONCE, in_threads
+from dormouse.shards import decoding, parquet, reading
+from dormouse.shards.reading import DECODE_THREADS, READS_AT_ONCE, in_threads
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
 from tests.unit.readers.test_read_ahead import Rounds
@@ -274,7 +274,7 @@ def test_only_reads_that_wait_for_a_network_and_much_to_decode_have_threads(
         started.append(most)
         return ThreadPoolExecutor(most)
 
-    monkeypatch.setattr(read_counters, "_threads", threads)
+    monkeypatch.setattr(reading, "_threads", threads)
     asked = [leaf * 900 + 200 * i for leaf in range(3) for i in range(4)]
     found = table.rows(*(KeyRange.exactly((n,)) for n in asked), columns=["k"])
     assert [row["k"] for row in found] == asked

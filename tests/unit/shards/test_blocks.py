@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.cache import Cache
 from dormouse.errors import InvariantError
 from dormouse.keys import KeyRange
+from dormouse.ports import Cache
 from dormouse.schema.schema import Schema
 from dormouse.shards import parquet
 from dormouse.shards.decoding import read_blocks

@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import pytest
 
-from dormouse.cache import Cache
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyRange
+from dormouse.ports import Cache
 from dormouse.schema.schema import Schema
 from dormouse.shards import footer
 from dormouse.shards.footer import ShardIndex, read_index
