@@ -18,7 +18,7 @@ from bench.figures import emit
 from bench.measure import peak_bytes
 from bench.state.workload import KEYS, Ids, Mix, built, clock, key
 from dormouse.iceberg.metadata import read_previous
-from dormouse.iceberg.publication import Changes, Published, PublicationSource, plan_publication
+from dormouse.iceberg.publication import Changes, PublicationSource, Published, plan_publication
 from dormouse.schema.schema import parse_schema
 from dormouse.state.fold import apply
 from dormouse.state.partitions import Shard

@@ -20,7 +20,7 @@ from bench.rows.data import KEYS, SCHEMAS, expected_of, split_points
 from bench.rows.make import write_source
 from bench.rows.stages import report
 from bench.spark.access import MEMORY_BYTES, local
-from dormouse.features import jvm
+from dormouse.features.spark import JVM_OPTIONS
 from dormouse.messages.stages import IngestJob
 from dormouse.state.sources import Source, job_id_of
 from dormouse.storage import FolderStorage
@@ -69,7 +69,7 @@ def started(events: Path, scratch: Path, system: str) -> SparkSession:
         "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     }
     if system == "dormouse" or system.endswith(NOT_OPTIMIZED):
-        settings["spark.driver.extraJavaOptions"] = jvm.OPTIONS
+        settings["spark.driver.extraJavaOptions"] = JVM_OPTIONS
     builder = SparkSession.builder.master(f"local[{cores()}]")
     for name, value in settings.items():
         builder = builder.config(name, value)

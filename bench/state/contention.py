@@ -44,8 +44,8 @@ from dormouse.aws.state_store import FEWEST_HEDGED, LATE, S3StateStore
 from dormouse.items.blobs import ItemStateStore
 from dormouse.log.blobs import AT_ONCE
 from dormouse.log.engine import LogStateStore, Options
-from dormouse.retry_policy import RetryPolicy
 from dormouse.state.store import Committed
+from dormouse.system import RetryPolicy
 from tests.support.hooked_pages import HookedPages
 
 _Wanted = TypeVar("_Wanted")

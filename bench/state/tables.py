@@ -54,9 +54,9 @@ from dormouse.log.pages import (
 from dormouse.log.pinning import PartialReads
 from dormouse.log.tail import index_place_of, key_indexes
 from dormouse.ports import Storage, StoredObject
-from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.state.state import Entry, TableState
 from dormouse.storage import FolderStorage
+from dormouse.system import WITHOUT_PAUSES
 from tests.support.adapters import FakeClock
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_items import MemoryItems

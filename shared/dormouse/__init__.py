@@ -2,8 +2,8 @@
 
 A map of the packages, lowest layer first; a module imports only from its own layer and lower ones:
 
-- `errors`, `cache`, `settings`, `system`, `retry_policy`: errors by what a caller does next; a
-  cache of stored objects; the settings of a process; its clock and ids
+- `errors`, `settings`, `system`: errors by what a caller does next; the settings of a process; its
+  clock, ids and retries
 - `keys`, `schema`, `key_codec`, `sql`: keys as bytes; column types; every form of a key; conditions
 - `stored`, `storage`: names, checksums, strict decoding; data roots
 - `tables`, `access`: properties and row rules of a table; who may do what

@@ -408,9 +408,10 @@ class VisibleTable:
 def visible_schema(schema: Schema, permission: Permission) -> Schema:
     """Return a schema without the columns that a permission hides; it may lack row keys."""
     hidden = permission.hidden
-    if not hidden or not hidden & _all_names(schema):
+    names = {field.name for field in schema.fields}
+    if not hidden or not hidden & (names | {each.name for each in schema.former}):
         return schema
-    columns = {field.name for field in schema.fields} - hidden
+    columns = names - hidden
     keys = list(takewhile(lambda field: field.name in columns, schema.keys))
     rest = [field for field in schema.fields[len(keys) :] if field.name in columns]
     gone = {field.id for field in schema.fields if field.name not in columns}
@@ -447,7 +448,3 @@ def check_visible(
                 f"rows of this table can be bounded by {most} key columns, and a bound has more",
                 hint="find rows by other columns with a condition",
             )
-
-
-def _all_names(schema: Schema) -> set[str]:
-    return {field.name for field in schema.fields} | {each.name for each in schema.former}

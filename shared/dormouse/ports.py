@@ -9,22 +9,22 @@ from pathlib import Path
 from threading import Condition
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 
-from dormouse.cache import Cache
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.state.jobs import DAMAGED as DAMAGED
-from dormouse.state.jobs import JobEvent, Tracked
-from dormouse.state.jobs import JobRecord as JobRecord
-from dormouse.state.versions import PublicationRecord
+from dormouse.state.jobs import JobEvent, JobRecord, Tracked
 
 if TYPE_CHECKING:
     from dormouse.access import AccessRules
     from dormouse.errors import CorruptDataError, DamagedEntryError
+    from dormouse.items.records import ItemPublications
     from dormouse.messages.stages import OutboundMessage
     from dormouse.state.jobs import ClusterSize, Metric
     from dormouse.state.sources import Source
     from dormouse.state.store import StateStore
     from dormouse.tables.table import Table, Tombstone
+import threading
+from typing import TypeVar
 
+from cachetools import LRUCache
 
 # The download of a file that is read while its bytes arrive.
 
@@ -271,33 +271,6 @@ def gone(queue: str) -> NotFoundError:
         f"the queue {queue!r} of ResultQueues is gone, or takes nothing from this instance",
         hint="create it, let its policy and key allow answer_query, or send results elsewhere",
     )
-
-
-# The ports of what is published of tables for readers of Iceberg.
-
-LOST_PUBLICATION = "`dormouse iceberg publish NAME --all` publishes all of it again, from the state"
-"""What to do about a record of a publication that is damaged or lost."""
-
-
-class Publications(Protocol):
-    """The record of what is published of each table, each call atomic and strongly consistent.
-
-    Every call may raise UnavailableError: nothing was changed. Those that change something may
-    raise OutcomeUnknownError instead: it may have been changed. All can be repeated.
-    """
-
-    def get(self, table_id: str) -> PublicationRecord | None:
-        """Return the record of a table; None if there is none.
-
-        Raises:
-            CorruptDataError: it is damaged.
-        """
-
-    def replace(self, table_id: str, old: PublicationRecord | None, new: PublicationRecord) -> bool:
-        """Put a record in the place of another, or of none; return False if that is not there."""
-
-    def delete(self, table_id: str) -> None:
-        """Delete the record of a table, damaged or not; none is no error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -714,6 +687,51 @@ class DeadLetters(Protocol):
         """Delete received dead letters; return those that could not be deleted."""
 
 
+# A cache of stored objects, bounded by bytes, which lives as long as its process.
+#
+# Stored objects never change, so a cached one never becomes stale; it is only evicted. A process
+# has one cache, in its `Services`. A warm function or a client that repeats a request reads less.
+
+
+CACHE_BYTES = 64 * 1024 * 1024
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    value: object
+    size_bytes: int
+
+
+class Cache:
+    """Values by path and type. The least recently used are evicted first. Thread-safe."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        """Cache values of up to `limit_bytes` in total; 0 caches nothing."""
+        self._limit_bytes = limit_bytes
+        self._entries: LRUCache[tuple[str, type], _Entry] = LRUCache(
+            limit_bytes, getsizeof=lambda entry: entry.size_bytes
+        )
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Cache], tuple[int]]:
+        """Another process gets an empty cache with the same limit."""
+        return Cache, (self._limit_bytes,)
+
+    def get(self, path: str, kind: type[_T]) -> _T | None:
+        """Return the cached value of an object; None if there is none."""
+        with self._lock:
+            entry = self._entries.get((path, kind))
+        return entry.value if entry is not None and isinstance(entry.value, kind) else None
+
+    def put(self, path: str, value: object, size_bytes: int) -> None:
+        """Cache `value`, which takes about `size_bytes`, unless it alone exceeds the limit."""
+        if size_bytes <= self._limit_bytes:
+            with self._lock:
+                self._entries[path, type(value)] = _Entry(value, size_bytes)
+
+
 NO_TABLE = "-"
 """The table id under which the tracker keeps records that belong to no table."""
 
@@ -739,7 +757,7 @@ class Services:
     """
 
     tables: Tables
-    publications: Publications
+    publications: ItemPublications
     tracker: Tracker
     storage: Storage
     results: Storage

@@ -6,10 +6,93 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
+from dormouse.errors import ServiceRefusedError, UnavailableError
 from dormouse.ports import Clock
-from dormouse.retry_policy import RetryPolicy
+
+# How often a request is retried, and how long the pauses (backoff) between attempts are: one policy
+# for all that retries by itself, the log and the blobs of the state store, S3, SQS and the
+# dead-letter queues.
+
+
+_Result = TypeVar("_Result")
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """A bound on attempts, and exponential backoff with full jitter.
+
+    The pause after the n-th failure in a row is a random share of
+    ``first_pause_seconds * 2**(n - 1)``, but of no more than ``longest_pause_seconds``: with the
+    defaults, of 25, 50, 100 ms and so on, up to 4 s. `sleep` takes seconds, `random` returns a
+    number from 0 up to 1. The wiring passes both in, so that tests neither wait nor vary.
+    """
+
+    sleep: Callable[[float], None]
+    random: Callable[[], float]
+    attempts: int = 12
+    first_pause_seconds: float = 0.025
+    longest_pause_seconds: float = 4.0
+
+    def pause(self, failures: int) -> None:
+        """Pause after the first, second, ... failure in a row."""
+        longest = min(self.longest_pause_seconds, self.first_pause_seconds * 2 ** (failures - 1))
+        self.sleep(longest * self.random())
+
+    def retry(self, request: Callable[[], _Result]) -> _Result:
+        """Return what `request` returns; call it again while it raises UnavailableError.
+
+        Raises:
+            UnavailableError: the last attempt failed as well, or it is refused for good.
+        """
+        for failures in range(1, self.attempts):
+            try:
+                return request()
+            except ServiceRefusedError:
+                raise
+            except UnavailableError:
+                self.pause(failures)
+        return request()
+
+    def finish(
+        self, parts: Sequence[_Part], request: Callable[[Sequence[_Part]], list[_Part]]
+    ) -> None:
+        """Call `request` with all parts, then with the parts that it returned as not done yet.
+
+        This is how a batch request to DynamoDB goes on: it may leave any part of the batch undone.
+        An attempt that does some of the parts is progress, so only attempts that do none count
+        towards the bound and are followed by a pause.
+
+        Raises:
+            UnavailableError: as many attempts in a row as the policy allows did nothing.
+        """
+        failures = 0
+        while parts:
+            left = request(parts)
+            if left and len(left) == len(parts):
+                failures += 1
+                if failures == self.attempts:
+                    raise UnavailableError(
+                        f"{len(left)} parts of a batch request were left undone "
+                        f"{failures} times in a row"
+                    )
+                self.pause(failures)
+            else:
+                failures = 0
+            parts = left
+
+
+def _no_pause(seconds: float) -> None:
+    """Take the place of a sleep."""
+
+
+WITHOUT_PAUSES = RetryPolicy(sleep=_no_pause, random=lambda: 0.0)
+"""Retries at once: for tests, and where the log is in memory."""
+
 
 _RANDOM_BITS = 80
 

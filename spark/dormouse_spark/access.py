@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from dormouse.cache import Cache
-from dormouse.ports import Services, Sources, Storage
+from dormouse.ports import Cache, Services, Sources, Storage
 from dormouse.settings import Settings
 from dormouse.tables.table import Table
 

@@ -231,7 +231,7 @@ def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> typ
     schema = spark_arrow_schema(pa.schema(map(stored.field, snapshot.selection.columns)))
     narrow = replace(snapshot, selection=replace(snapshot.selection, columns=tuple(columns)))
 
-    class Reader(TableReader):
+    class StatementReader(TableReader):
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             for batch in TableReader.read(self, partition):
                 found = [
@@ -240,7 +240,7 @@ def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> typ
                 ]
                 yield pa.RecordBatch.from_arrays(found, schema=schema)
 
-    class Source(DormouseSource):
+    class StatementSource(DormouseSource):
         def __init__(self, options: dict[str, str]) -> None:
             DataSource.__init__(self, options)
             self.snapshot = snapshot
@@ -250,9 +250,9 @@ def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> typ
             return name
 
         def reader(self, schema: StructType) -> TableReader:
-            return Reader(narrow)
+            return StatementReader(narrow)
 
-    return Source
+    return StatementSource
 
 
 def _filling(field: pa.Field[Any], rows: int) -> pa.Array[Any]:

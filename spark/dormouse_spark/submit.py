@@ -12,11 +12,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from dormouse.features import jvm
+from dormouse.features.spark import JVM_OPTIONS
 
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {jvm.OPTIONS}",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {JVM_OPTIONS}",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
 }

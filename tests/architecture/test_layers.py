@@ -11,8 +11,7 @@ from itertools import pairwise
 from tests.architecture.sources import HOMES, LIBRARY, ROOT, Source, fail_for, sources
 
 LAYERS = [
-    {"cache", "errors", "lifeline", "features"},
-    {"retry_policy"},
+    {"errors", "lifeline", "features"},
     {"keys"},
     {"stored"},
     {"settings"},
@@ -26,6 +25,7 @@ LAYERS = [
     {"messages"},
     {"http"},
     {"console"},
+    {"items.records", "items.store"},
     {"ports"},
     {"storage"},
     {"system"},
@@ -56,13 +56,13 @@ LAYERS = [
     {"features.answer_query"},
     {"features.publish_iceberg"},
     {"features.catalog"},
-    {"features.jvm", "features.spark"},
+    {"features.spark"},
     {"features.spark_jobs"},
     {"features.planning"},
     {"features.dead_letters"},
     {"features.splitting"},
     {"features.checking"},
-    {"features.compaction_request", "features.compaction_steps"},
+    {"features.compaction_steps"},
     {"features.rebuild_plan"},
     {"features.rebuild"},
     {"features.copying"},

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError
 from dormouse.features.checking import Damage, check
 from dormouse.features.compaction import compact
@@ -23,6 +22,7 @@ from dormouse.features.purge_rows import prove_purge
 from dormouse.features.row_matcher import RowMatcher
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob
+from dormouse.ports import Cache
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.shards import footer, parquet
 from dormouse.state.state import AssignJob, ResolveDisputes

@@ -29,20 +29,18 @@ def listed(dormouse: Dormouse, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in shown.stdout.splitlines()]
 
 
-class Ages:
-    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        return {"files": 12.0}
+def ages(queues: Sequence[str], now_ms: int) -> dict[str, float]:
+    return {"files": 12.0}
 
 
-class NoAges:
-    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        raise UnavailableError("CloudWatch may not be asked")
+def no_ages(queues: Sequence[str], now_ms: int) -> dict[str, float]:
+    raise UnavailableError("CloudWatch may not be asked")
 
 
 def test_every_queue_is_shown_with_its_waiting_messages_and_dead_letters(
     dormouse: Dormouse, dead: MemoryDeadLetters, memory: InMemory
 ) -> None:
-    memory.instance = replace(memory.instance, ages=Ages())
+    memory.instance = replace(memory.instance, ages=ages)
     memory.world.create()
     memory.world.drop("letters/1.csv", b"letter,at,note\na,1,x\n")
     found = {each["queue"]: each for each in listed(dormouse, "queues")}
@@ -56,7 +54,7 @@ def test_every_queue_is_shown_with_its_waiting_messages_and_dead_letters(
 def test_queues_are_counted_even_if_their_ages_are_unavailable(
     dormouse: Dormouse, memory: InMemory
 ) -> None:
-    memory.instance = replace(memory.instance, ages=NoAges())
+    memory.instance = replace(memory.instance, ages=no_ages)
     shown = dormouse("queues")
     assert shown.exit_code == 0
     assert "CloudWatch may not be asked" in shown.stderr

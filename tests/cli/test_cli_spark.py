@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dormouse.client.waiting import NoSpark, SparkApplications
+from dormouse.client.waiting import SparkApplication
 from dormouse.errors import UnavailableError
 from dormouse.features.spark import ARCHIVE
 from dormouse.messages.stages import Message
@@ -55,23 +55,17 @@ def test_a_purge_has_spark_rewrite(flights: Dormouse, memory: InMemory) -> None:
     assert run.kind == "compaction"
 
 
-class Applications:
-    """An application of EMR Serverless that is there."""
-
-    def find(self) -> tuple[str, str] | None:
-        return "00f1", "STARTED"
+def application() -> tuple[str, str] | None:
+    return "00f1", "STARTED"
 
 
-class Forbidden:
-    """EMR Serverless, where one may not ask."""
-
-    def find(self) -> tuple[str, str] | None:
-        raise UnavailableError("EMR Serverless could not be read: AccessDenied")
+def forbidden() -> tuple[str, str] | None:
+    raise UnavailableError("EMR Serverless could not be read: AccessDenied")
 
 
-def shown(memory: InMemory, applications: SparkApplications, *more: str) -> str:
+def shown(memory: InMemory, find: SparkApplication, *more: str) -> str:
     """Return what is said of an instance."""
-    instance = replace(memory.instance, spark_applications=applications)
+    instance = replace(memory.instance, spark_application=find)
     done = CliRunner().invoke(app, ["instance", "show", *more], obj=Session(instance=instance))
     assert done.exit_code == 0, done.output
     return done.stdout if more else " ".join(done.stdout.split())
@@ -81,28 +75,28 @@ def test_an_instance_shows_whether_it_has_spark_and_whether_its_package_fits(
     memory: InMemory,
 ) -> None:
     storage = memory.world.storage
-    assert "no application" in shown(memory, NoSpark())
-    assert "not known: EMR Serverless could not be read" in shown(memory, Forbidden())
-    found = shown(memory, Applications())
+    assert "no application" in shown(memory, lambda: None)
+    assert "not known: EMR Serverless could not be read" in shown(memory, forbidden)
+    found = shown(memory, application)
     assert "application 00f1, STARTED" in found
     assert "package missing: the first job for Spark brings it" in found
     old = package_in(memory.world.folder / "old", library="0" * 16, version="a" * 16)
     for path in old.iterdir():
         storage.upload(spark_package_path("a" * 16, path.name), path)
-    found = shown(memory, Applications())
+    found = shown(memory, application)
     assert f"package other version: {'a' * 16}, of version {'0' * 16}" in found
     assert library_version() in found
     package = memory.world.spark.package
     for path in package.iterdir():
         if path.name != ARCHIVE:
             storage.upload(spark_package_path(VERSION, path.name), path)
-    assert "package other version" in shown(memory, Applications()), "one that is not whole"
+    assert "package other version" in shown(memory, application), "one that is not whole"
     storage.upload(spark_package_path(VERSION, ARCHIVE), package / ARCHIVE)
-    assert f"package fits: {VERSION}" in shown(memory, Applications())
+    assert f"package fits: {VERSION}" in shown(memory, application)
 
 
 def test_what_an_instance_has_of_spark_is_shown_as_json_too(memory: InMemory) -> None:
-    *_, last = shown(memory, Applications(), "--format", "json").splitlines()
+    *_, last = shown(memory, application, "--format", "json").splitlines()
     spark = json.loads(last)["spark"]
     assert (spark["application"], spark["state"]) == ("00f1", "STARTED")
     assert spark["package"] == "missing"

@@ -15,7 +15,7 @@ import pytest
 
 from dormouse.client.instance import Instance
 from dormouse.console import console_uri, is_console, with_console
-from dormouse.features.http.problems import guarded
+from dormouse.features.http.calls import guarded
 from dormouse.features.http.serve_http import serve_http
 from dormouse.http.loopback import LoopbackServer
 from tests.support.waiting import eventually

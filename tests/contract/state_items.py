@@ -11,7 +11,7 @@ import pytest
 
 from dormouse.aws.items import DynamoItems
 from dormouse.items.store import ItemStore
-from dormouse.retry_policy import WITHOUT_PAUSES
+from dormouse.system import WITHOUT_PAUSES
 from tests.contract.state_pages import DynamoPages, dynamodb_pages
 
 if TYPE_CHECKING:

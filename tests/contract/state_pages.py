@@ -11,7 +11,7 @@ import pytest
 
 from dormouse.aws.items import DynamoItems
 from dormouse.items.pages import ItemPages
-from dormouse.retry_policy import RetryPolicy
+from dormouse.system import RetryPolicy
 from tests.contract.mocked_aws import mocked_aws
 
 if TYPE_CHECKING:

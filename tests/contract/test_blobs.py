@@ -18,8 +18,8 @@ from dormouse.items import blobs as item_blobs
 from dormouse.items.blobs import BUCKETS, PART_BYTES, ItemBlobs, Kind
 from dormouse.items.store import Key, put
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError, ObjectBlobs
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.storage import FolderStorage
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 from tests.contract.state_items import dynamodb_tables
 from tests.support.damaged_items import damages
 from tests.support.memory_dynamodb import MemoryDynamoDB

@@ -23,10 +23,10 @@ from dormouse.aws.uploads import S3IngestBucket
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.items.records import ItemTracker, put_record
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import Source
 from dormouse.stored.paths import InstanceNames
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 from tests.support.depth import in_turn
 
 THRICE = replace(WITHOUT_PAUSES, attempts=3)

@@ -15,11 +15,10 @@ from dormouse.aws.conditions import Conditions
 from dormouse.aws.wiring import conditions_of, wire
 from dormouse.errors import ServiceRefusedError
 from dormouse.log.log import Log
-from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.settings import CONDITIONS_TRIED_AT, Settings
 from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import InstanceNames
-from dormouse.system import TimeOrderedIds
+from dormouse.system import WITHOUT_PAUSES, TimeOrderedIds
 from dormouse.tables.table import Table
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws, s3_bucket
 from tests.contract.state_pages import DynamoPages

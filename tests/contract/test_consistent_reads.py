@@ -16,7 +16,7 @@ import pytest
 from dormouse.items.blobs import ItemBlobs
 from dormouse.log.blobs import MissingBlobError
 from dormouse.log.pages import LOWEST_ID
-from dormouse.retry_policy import WITHOUT_PAUSES
+from dormouse.system import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws
 from tests.contract.state_items import dynamodb_tables
 from tests.contract.test_tables import A, registry

@@ -15,9 +15,8 @@ from dormouse.errors import NotFoundError, UnavailableError
 from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import DeadLetter, DeadLetters, QueueCounts
-from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
-from dormouse.system import SystemClock
+from dormouse.system import WITHOUT_PAUSES, SystemClock
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 

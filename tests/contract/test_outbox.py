@@ -13,8 +13,8 @@ from dormouse.aws.queues import MAX_BATCH_BYTES, SENDERS, SqsOutbox
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages.requests import Redrive
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableChanged, decode
-from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
+from dormouse.system import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.items.records import ItemPins
-from dormouse.log.pages import Pins
 from dormouse.state.versions import OwnerKind, Pin, PinOwner
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
@@ -26,7 +25,7 @@ def pin_of(name: str, version: int = 3, kind: OwnerKind = OwnerKind.TAG) -> Pin:
 @pytest.fixture(params=["memory", "dynamodb", "folder"])
 def pins(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Pins]:
+) -> Iterator[ItemPins]:
     if request.param == "memory":
         yield ItemPins(MemoryItems())
         return
@@ -38,7 +37,7 @@ def pins(
         yield kept.pins
 
 
-def test_pins_are_read_as_they_were_put_by_table_and_owner(pins: Pins) -> None:
+def test_pins_are_read_as_they_were_put_by_table_and_owner(pins: ItemPins) -> None:
     made = [pin_of("b"), pin_of("a", kind=OwnerKind.EXPORT), pin_of("a", 9)]
     for pin in made:
         assert pins.put("t", pin) == pin
@@ -48,13 +47,13 @@ def test_pins_are_read_as_they_were_put_by_table_and_owner(pins: Pins) -> None:
     assert pins.all("another") == []
 
 
-def test_an_owner_has_one_pin_and_the_first_stays(pins: Pins) -> None:
+def test_an_owner_has_one_pin_and_the_first_stays(pins: ItemPins) -> None:
     pins.put("t", pin_of("a", 3))
     assert pins.put("t", pin_of("a", 4)) == pin_of("a", 3)
     assert pins.all("t") == [pin_of("a", 3)]
 
 
-def test_a_pin_is_replaced_only_as_it_was_read(pins: Pins) -> None:
+def test_a_pin_is_replaced_only_as_it_was_read(pins: ItemPins) -> None:
     old = pin_of("a")
     confirmed = replace(old, is_confirmed=True, expires_ms=None)
     assert not pins.replace("t", old, confirmed)
@@ -64,7 +63,7 @@ def test_a_pin_is_replaced_only_as_it_was_read(pins: Pins) -> None:
     assert pins.all("t") == [confirmed]
 
 
-def test_a_pin_is_deleted_whatever_it_holds_or_only_as_it_was_read(pins: Pins) -> None:
+def test_a_pin_is_deleted_whatever_it_holds_or_only_as_it_was_read(pins: ItemPins) -> None:
     old = pin_of("a")
     pins.put("t", old)
     pins.put("t", pin_of("b"))
@@ -76,7 +75,7 @@ def test_a_pin_is_deleted_whatever_it_holds_or_only_as_it_was_read(pins: Pins) -
     assert pins.all("t") == []
 
 
-def test_the_pins_of_one_table_are_cleared(pins: Pins) -> None:
+def test_the_pins_of_one_table_are_cleared(pins: ItemPins) -> None:
     for name in "abc":
         pins.put("t", pin_of(name))
         pins.put("u", pin_of(name))

@@ -10,10 +10,9 @@ import pytest
 
 from dormouse.aws.items import DynamoItems
 from dormouse.errors import CorruptDataError
-from dormouse.folder.publications import FolderPublications
 from dormouse.folder.sqlite import SqliteItems
+from dormouse.folder.wiring import FolderPublications
 from dormouse.items.records import ItemPublications
-from dormouse.ports import Publications
 from dormouse.state.versions import Checkpoint, PublicationRecord
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
@@ -30,7 +29,7 @@ def record_of(version: int, metadata: str = "") -> PublicationRecord:
 @pytest.fixture(params=["memory", "dynamodb", "folder"])
 def publications(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Publications]:
+) -> Iterator[ItemPublications]:
     if request.param == "memory":
         yield ItemPublications(MemoryItems())
         return
@@ -42,7 +41,7 @@ def publications(
         yield ItemPublications(DynamoItems(pages._client, {"state": "state"}))
 
 
-def test_a_record_is_read_as_it_was_put_by_table(publications: Publications) -> None:
+def test_a_record_is_read_as_it_was_put_by_table(publications: ItemPublications) -> None:
     assert publications.get("t") is None
     assert publications.replace("t", None, PublicationRecord())
     assert publications.replace("u", None, record_of(7))
@@ -50,7 +49,7 @@ def test_a_record_is_read_as_it_was_put_by_table(publications: Publications) -> 
     assert publications.get("u") == record_of(7)
 
 
-def test_a_record_is_replaced_only_as_it_was_read(publications: Publications) -> None:
+def test_a_record_is_replaced_only_as_it_was_read(publications: ItemPublications) -> None:
     assert not publications.replace("t", record_of(1), record_of(2))
     assert publications.replace("t", None, record_of(1))
     assert not publications.replace("t", None, record_of(2))
@@ -59,7 +58,7 @@ def test_a_record_is_replaced_only_as_it_was_read(publications: Publications) ->
     assert publications.get("t") == record_of(2)
 
 
-def test_a_record_that_was_deleted_is_not_replaced(publications: Publications) -> None:
+def test_a_record_that_was_deleted_is_not_replaced(publications: ItemPublications) -> None:
     publications.replace("t", None, record_of(1))
     publications.replace("u", None, record_of(1))
     publications.delete("t")

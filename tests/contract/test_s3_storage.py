@@ -20,7 +20,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.retry_policy import WITHOUT_PAUSES
+from dormouse.system import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import letters, letters_file
 

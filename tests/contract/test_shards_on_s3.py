@@ -10,9 +10,9 @@ import boto3
 import pytest
 
 from dormouse.aws.storage import S3Storage
-from dormouse.cache import Cache
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.keys import KeyRange
+from dormouse.ports import Cache
 from dormouse.schema.schema import Schema
 from dormouse.stored.paths import shard_path
 from tests.support.tables import ShardTable

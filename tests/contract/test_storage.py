@@ -13,9 +13,9 @@ import pytest
 
 from dormouse.aws.storage import S3Storage
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.folder import objects
-from dormouse.folder.objects import FolderObjects
+from dormouse.folder import wiring
 from dormouse.folder.sqlite import Database
+from dormouse.folder.wiring import FolderObjects
 from dormouse.ports import Storage
 from dormouse.storage import PIECE_BYTES, FolderStorage
 from dormouse.system import SystemClock
@@ -31,7 +31,7 @@ def storage(
         case "folder":
             yield FolderStorage(tmp_path / "root")
         case "rows":
-            monkeypatch.setattr(objects, "may_be_row", bool)
+            monkeypatch.setattr(wiring, "may_be_row", bool)
             database = Database(tmp_path / "rows.sqlite")
             database.create()
             yield FolderObjects(tmp_path / "root", database, SystemClock())

@@ -31,9 +31,9 @@ from dormouse.log.increments import decode_increment
 from dormouse.log.pages import Head, Manifest, Snapshot
 from dormouse.log.segments import decode_segment
 from dormouse.log.snapshot import decode_snapshot
-from dormouse.retry_policy import WITHOUT_PAUSES
 from dormouse.state.jobs import JobRecord
 from dormouse.stored import checksums
+from dormouse.system import WITHOUT_PAUSES
 from dormouse.tables.table import Table
 from tests.contract.state_pages import DynamoPages
 from tests.fuzz.mutations import mangled, odd_tree

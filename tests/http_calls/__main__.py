@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dormouse.access import LOCAL, AccessRule, Verb
 from dormouse.client.instance import Instance
-from dormouse.features.http.problems import guarded, refusal
+from dormouse.features.http.calls import guarded, refusal
 from dormouse.features.http.serve_http import DOCUMENT, serve_http
 from dormouse.http.loopback import LoopbackServer
 

@@ -34,20 +34,19 @@ from typing import Any, Literal, cast
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox
 from dormouse.aws.state_store import S3StateStore
 from dormouse.aws.wiring import Wiring
-from dormouse.folder.publications import FolderPublications
 from dormouse.folder.sqlite import SqliteItems
 from dormouse.folder.state_store import FolderStateStore
+from dormouse.folder.wiring import FolderPublications
 from dormouse.items.blobs import ItemStateStore
 from dormouse.items.records import ItemPublications
 from dormouse.log.engine import Options
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode
 from dormouse.ports import Clock, Services
-from dormouse.retry_policy import RetryPolicy
 from dormouse.settings import Settings
 from dormouse.state.sources import Source
 from dormouse.state.store import StateStore
-from dormouse.system import TimeOrderedIds
+from dormouse.system import RetryPolicy, TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from tests.simulation.folder import FolderDatabase, FolderTables, FolderTracker

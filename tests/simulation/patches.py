@@ -30,7 +30,7 @@ from dormouse.features import seal_sources as sealing
 from dormouse.features.seal_sources import seal_sources
 from dormouse.log import increments, snapshot
 from dormouse.rows import datafusion as engine
-from dormouse.shards import read_counters
+from dormouse.shards import reading
 from dormouse.shards.writer import ShardWriter
 from tests.unit.statestore.faults import small_items, small_pages
 from tests.unit.statestore.parts import indexed_early
@@ -102,7 +102,7 @@ def deterministic(
         stack.enter_context(small_items())
         for module, name in DECODED:
             stack.enter_context(patch.object(module, name, _decoded.once(getattr(module, name))))
-        stack.enter_context(patch.object(read_counters, "_threads", AtOnce))
+        stack.enter_context(patch.object(reading, "_threads", AtOnce))
         for name in _modules_with_threads():
             stack.enter_context(patch.object(sys.modules[name], "ThreadPoolExecutor", AtOnce))
         logger.setLevel(logging.CRITICAL)

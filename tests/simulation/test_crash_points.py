@@ -72,7 +72,7 @@ merge_in_process = compact_stage.merge_in_process
     [
         (
             "plan: assign compactions",
-            "features.compaction_request.overdue_compactions",
+            "features.planning.overdue_compactions",
             nothing_stale,
             "for good",
         ),

@@ -15,7 +15,7 @@ from typing import Any, cast
 from botocore.exceptions import ClientError
 
 from dormouse.aws.items import DynamoItems
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 
 Hook = Callable[[str], None]
 Key = tuple[str, str, str]

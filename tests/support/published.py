@@ -13,7 +13,7 @@ from dormouse.iceberg import avro
 from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.manifests import NewObject
 from dormouse.iceberg.metadata import read_previous
-from dormouse.iceberg.publication import Changes, Published, PublicationSource, plan_publication
+from dormouse.iceberg.publication import Changes, PublicationSource, Published, plan_publication
 from dormouse.keys import Key, encode_key
 from dormouse.messages.requests import DeleteRows
 from dormouse.messages.stages import SelectionMessage
@@ -24,8 +24,14 @@ from dormouse.shards.reading import Slice
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.fold import apply
 from dormouse.state.partitions import Shard
-from dormouse.state.state import AssignJob, Entry, ReplaceShards, SplitPartition, Transaction
-from dormouse.state.state import HideRows
+from dormouse.state.state import (
+    AssignJob,
+    Entry,
+    HideRows,
+    ReplaceShards,
+    SplitPartition,
+    Transaction,
+)
 from dormouse.storage import FolderStorage
 from tests.support.tables import MEMORY_BYTES, ShardTable
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dormouse.access import EVERYTHING
-from dormouse.cache import Cache
 from dormouse.keys import KeyRange
-from dormouse.ports import Storage
+from dormouse.ports import Cache, Storage
 from dormouse.query import rows
 from dormouse.query import rows as count
 from dormouse.query.result import QueryResult

@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.cache import Cache
 from dormouse.keys import Key, KeyRange
-from dormouse.ports import Storage
+from dormouse.ports import Cache, Storage
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.rows.predicates import parse_predicate

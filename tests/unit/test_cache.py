@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from dormouse.cache import Cache
+from dormouse.ports import Cache
 
 
 def test_what_was_used_longest_ago_makes_room() -> None:

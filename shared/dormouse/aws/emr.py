@@ -14,8 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dormouse.aws.clients import Failure, client, kind_of, read_pages, unavailable
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError
-from dormouse.features import jvm
-from dormouse.features.spark import ARCHIVE
+from dormouse.features.spark import ARCHIVE, JVM_OPTIONS
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SPARK_RUN_SECONDS, SparkSettings
 from dormouse.state.jobs import ClusterSize
@@ -128,7 +127,7 @@ class EmrServerless:
 
 
 class EmrApplications:
-    """`client.ports.SparkApplications`: find the application with the name of the instance."""
+    """Finds the application with the name of the instance."""
 
     def __init__(self, client: EMRServerlessClient, names: InstanceNames) -> None:
         """Look for the application of the instance of `names`."""
@@ -167,7 +166,7 @@ def parameters(size: ClusterSize, archive: str) -> str:
         "spark.executor.cores": size.executor_cores,
         "spark.executor.memory": half,
         "spark.executor.memoryOverhead": half,
-        "spark.executor.extraJavaOptions": jvm.OPTIONS,
+        "spark.executor.extraJavaOptions": JVM_OPTIONS,
         "spark.executor.instances": 1,
         "spark.dynamicAllocation.initialExecutors": 1,
         "spark.dynamicAllocation.maxExecutors": size.executors,

@@ -37,7 +37,7 @@ from dormouse.items.store import (
     id_sum,
 )
 from dormouse.log.blobs import fetched
-from dormouse.retry_policy import RetryPolicy
+from dormouse.system import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -271,7 +271,8 @@ class _Condition:
                 terms.append(f"attribute_not_exists(#if_{name})")
             else:
                 terms.append(f"#if_{name} = :if_{name}")
-                self._values[f":if_{name}"] = _checksum_attribute(checksum)
+                is_bytes = isinstance(checksum, bytes)
+                self._values[f":if_{name}"] = {"B": checksum} if is_bytes else checksum
         self._terms = terms
 
     @property
@@ -365,10 +366,6 @@ def _checksum(name: str, attribute: Any) -> object:
         case {"N": _} if name == IDS and (total := _number(attribute) or 0) < 2**64:
             return total.to_bytes(8)
     return attribute
-
-
-def _checksum_attribute(checksum: object) -> object:
-    return {"B": checksum} if isinstance(checksum, bytes) else checksum
 
 
 def _number(attribute: Any) -> int | None:

@@ -18,8 +18,8 @@ from dormouse.aws.clients import unavailable as unavailable_service
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages.stages import OfTable, OutboundMessage, encode
 from dormouse.ports import DeadLetter, QueueCounts, gone, not_listed
-from dormouse.retry_policy import RetryPolicy
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
+from dormouse.system import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
@@ -404,7 +404,7 @@ _LOOK_BACK = timedelta(minutes=15)
 
 
 class CloudWatchAges:
-    """`client.ports.QueueAges` of one instance."""
+    """How long messages have waited in the queues of one instance."""
 
     def __init__(self, client: CloudWatchClient, names: InstanceNames) -> None:
         """Read the metrics of the queues of `names`."""

@@ -16,8 +16,8 @@ from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, Reader
 from dormouse.log.pages import Pages
 from dormouse.ports import Clock, Ids, Storage
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 
 
 class S3StateStore(LogStateStore):

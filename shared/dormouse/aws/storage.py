@@ -33,9 +33,9 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.ports import Arrived, NoncurrentObject, StoredObject, UnfinishedUpload, Upload
-from dormouse.retry_policy import RetryPolicy
 from dormouse.state.sources import Source, is_file_below
 from dormouse.storage import PIECE_BYTES, SeekableFile, check_path, check_prefix
+from dormouse.system import RetryPolicy
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -518,12 +518,10 @@ class S3Storage:
 class S3Sources:
     """The ingest bucket, as `ports.Sources`; `ingest_bucket` is the end where files go in."""
 
-    def __init__(
-        self, client: S3Client, bucket: str, *, retry_policy: RetryPolicy | None = None
-    ) -> None:
-        """Use `bucket`, versioned or not; `retry_policy` is for parts that break off."""
+    def __init__(self, client: S3Client, bucket: str) -> None:
+        """Use `bucket`, versioned or not. Parts that break off are asked for again."""
         self._client, self._bucket = client, bucket
-        self._retry_policy = retry_policy or system.retry_policy()
+        self._retry_policy = system.retry_policy()
 
     def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
         """Copy just the content that `source` names into a local file; `arrived` is called with the

@@ -17,10 +17,9 @@ from botocore.config import Config
 
 from dormouse.aws.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
-from dormouse.aws.glue import GlueMirror
 from dormouse.aws.items import DynamoItems
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues
-from dormouse.aws.reader_access import S3ReaderAccess
+from dormouse.aws.reader_access import GlueMirror, S3ReaderAccess
 from dormouse.aws.storage import S3Sources, S3Storage
 from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import Space

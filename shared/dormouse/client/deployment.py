@@ -30,7 +30,7 @@ def connect_deployment(settings: Settings) -> Instance:
             wiring = wire(settings)
             names = wiring.settings.names
             ages, applications = CloudWatchAges.of(names), EmrApplications.of(names)
-            return replace(instance_of(wiring), ages=ages, spark_applications=applications)
+            return replace(instance_of(wiring), ages=ages.ages, spark_application=applications.find)
     except UnavailableError as error:
         hints = (folder_hint(settings.instance), error.hint)
         raise type(error)(str(error), hint="; ".join(filter(None, hints))) from error
@@ -44,5 +44,5 @@ def instance_of(wiring: Wiring) -> Instance:
         wiring.outbox,
         S3IngestBucket.of(wiring.settings.names),
         Polling(wiring.services.clock, retry_policy().sleep),
-        links=S3ResultLinks.of(wiring.settings.names),
+        result_link=S3ResultLinks.of(wiring.settings.names).download_url,
     )

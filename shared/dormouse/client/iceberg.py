@@ -161,18 +161,15 @@ def engine_lines(name: str, metadata: str, folder: str) -> dict[str, str]:
     """Return, for each engine, a line that reads published metadata, or makes a table of it."""
     file = metadata.removeprefix(f"{folder}/")
     bare = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    clickhouse = "icebergS3" if folder.startswith("s3://") else "icebergLocal"
     return {
         "PyIceberg": f'StaticTable.from_metadata("{metadata}").scan().to_arrow()',
         "DuckDB": f"SELECT * FROM iceberg_scan('{metadata}')",
         "Polars": f'polars.scan_iceberg("{metadata}").collect()',
-        "ClickHouse": f"SELECT * FROM {_clickhouse(folder)}('{folder}', "
+        "ClickHouse": f"SELECT * FROM {clickhouse}('{folder}', "
         f"SETTINGS iceberg_metadata_file_path = '{file}')",
         "Spark": f'spark.read.format("iceberg").load("{metadata}")',
         "Trino": f"CALL CATALOG.system.register_table(schema_name => 'SCHEMA', "
         f"table_name => '{bare}', table_location => '{folder}', "
         f"metadata_file_name => '{file.rpartition('/')[2]}')",
     }
-
-
-def _clickhouse(folder: str) -> str:
-    return "icebergS3" if folder.startswith("s3://") else "icebergLocal"

@@ -47,7 +47,7 @@ def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
         opened.background.wake()
     polling = Polling(opened.services.clock, _Work(opened), LOOK_SECONDS, works_here=True)
     return Instance(
-        opened.services, opened.queues, opened.inbox, polling, opened.queues, folder=opened
+        opened.services, opened.queues, opened.inbox, polling, opened.queues.ages, folder=opened
     )
 
 

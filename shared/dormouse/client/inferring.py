@@ -241,14 +241,13 @@ def estimate_splits(
     files: Sequence[str | Path],
     partitions: int,
     *,
-    seed: int = 0,
     properties: Mapping[str, object] | None = None,
 ) -> Estimate:
     """Return points that split the rows of files into `partitions` equal parts, or fewer.
 
     There are fewer if many rows share their keys. The files are of any format that is
     ingested; `properties` of the future table define the CSV dialect. The points come from a
-    uniform sample of the keys, which is the same for the same `seed`.
+    uniform sample of the keys, which is always the same.
 
     Raises:
         NotFoundError: there is no such file.
@@ -258,7 +257,7 @@ def estimate_splits(
     if partitions < 1 or not files:
         raise InvalidRequestError("an estimate needs at least one partition and one file")
     most = min(max(SAMPLED_AT_LEAST, SAMPLED_PER_PARTITION * partitions), SAMPLED_AT_MOST)
-    sample = KeySample(schema, most, seed)
+    sample = KeySample(schema, most, 0)
     of_table = _properties(properties)
     dialect, changes = csv_dialect(of_table), FileChanges.of(schema, of_table)
     for path in map(Path, files):

@@ -23,14 +23,11 @@ from dormouse.client.versions import is_delete, named_parameters, open_table, ve
 from dormouse.client.waiting import (
     WAIT_SECONDS,
     IngestBucket,
-    NoLinks,
-    NoSpark,
     Polling,
     QueueAges,
     Queues,
-    ResultLinks,
-    SparkApplications,
-    UnknownAges,
+    ResultLink,
+    SparkApplication,
     Watch,
     count_pending,
     pending_names,
@@ -102,10 +99,10 @@ class Instance(Shown):
     queues: Queues
     bucket: IngestBucket
     polling: Polling
-    ages: QueueAges = UnknownAges()
-    spark_applications: SparkApplications = NoSpark()
+    ages: QueueAges = lambda queues, now_ms: {}
+    spark_application: SparkApplication = lambda: None
     folder: OpenFolder | None = None
-    links: ResultLinks = NoLinks()
+    result_link: ResultLink = lambda path, seconds: ""
     computing: ComputingProcess | None = None
 
     @staticmethod
@@ -629,7 +626,7 @@ class Instance(Shown):
             CorruptDataError: the description of a package is damaged.
             UnavailableError: the data bucket does not answer.
         """
-        return spark_status(self.services.storage, self.spark_applications)
+        return spark_status(self.services.storage, self.spark_application)
 
     def pending(self) -> int:
         """Return how much work is pending for all tables, and in the working queues.

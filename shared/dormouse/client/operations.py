@@ -27,7 +27,7 @@ from dormouse.stored.paths import SPARK_CODE, dead_letter_queue
 from dormouse.tables.properties import parse_settings, property_named
 
 if TYPE_CHECKING:
-    from dormouse.client.waiting import SparkApplications
+    from dormouse.client.waiting import SparkApplication
     from dormouse.features.dead_letters import Redriven
     from dormouse.features.spark import SparkPackage
     from dormouse.tables.declaring import DeclaredChange, TableDeclaration
@@ -126,7 +126,7 @@ def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[Que
     names = [*QUEUES, *map(dead_letter_queue, QUEUES)]
     counts, unknown = queues.counts(names), ""
     try:
-        seconds = ages.ages(QUEUES, now_ms)
+        seconds = ages(QUEUES, now_ms)
     except UnavailableError as error:  # the counts are worth showing without them
         seconds, unknown = {}, error.explanation
     states = []
@@ -168,7 +168,7 @@ class SparkStatus:
     library: str = ""
 
 
-def spark_status(storage: Storage, applications: SparkApplications) -> SparkStatus:
+def spark_status(storage: Storage, find: SparkApplication) -> SparkStatus:
     """Return the Spark application and package of an instance.
 
     Raises:
@@ -178,7 +178,7 @@ def spark_status(storage: Storage, applications: SparkApplications) -> SparkStat
 
     application, state, unknown = "", "", ""
     try:
-        application, state = applications.find() or ("", "")
+        application, state = find() or ("", "")
     except UnavailableError as error:
         unknown = error.explanation
     packages = _packages(storage)

@@ -212,7 +212,7 @@ def result_of(services: Services, end: QueryEnd) -> QueryResult:
     """Return the rows of a finished query; they are read while they are taken."""
     from dormouse.files.results import read_schema
     from dormouse.query.result import PeekableBatches, QueryResult
-    from dormouse.shards.read_counters import ReadCounters
+    from dormouse.shards.reading import ReadCounters
 
     schema = read_schema(end.schema, end.query)
     versions = dict(end.versions)

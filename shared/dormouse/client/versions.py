@@ -170,7 +170,7 @@ def version_result(version: int) -> QueryResult:
     import pyarrow as pa
 
     from dormouse.query.result import PeekableBatches, QueryResult
-    from dormouse.shards.read_counters import ReadCounters
+    from dormouse.shards.reading import ReadCounters
 
     row = pa.RecordBatch.from_pydict({"version": pa.array([version], pa.int64())})
     return QueryResult(row.schema, PeekableBatches(iter([row])), ReadCounters(), version)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import unquote_plus
 
 from dormouse.errors import CorruptDataError, DeadLetterError, TimedOutError, UnavailableError
@@ -19,6 +19,10 @@ from dormouse.messages.stages import STAGES
 from dormouse.ports import Clock, DeadLetter, Outbox, QueueCounts, Services
 from dormouse.showing import HtmlText, Shown, show_facts
 from dormouse.state.sources import Source
+
+if TYPE_CHECKING:
+    from dormouse.client.instance import Instance
+    from dormouse.client.table import TableHandle
 
 # The ports that only the client uses; `aws` implements them.
 
@@ -33,59 +37,15 @@ class Queues(Outbox, Protocol):
         """Return the message counts of each queue by state, some seconds old."""
 
 
-class QueueAges(Protocol):
-    """How long messages have waited, if it is known."""
-
-    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Return the age in seconds of the oldest message, for the queues where it is known.
-
-        Raises:
-            UnavailableError: the service does not answer.
-        """
-
-
-class UnknownAges:
-    """`QueueAges` of an instance that does not measure them."""
-
-    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Return none."""
-        return {}
-
-
-class SparkApplications(Protocol):
-    """Where an instance's Spark jobs run."""
-
-    def find(self) -> tuple[str, str] | None:
-        """Return the id and the state of the instance's application; None if it has none.
-
-        Raises:
-            UnavailableError: the service does not answer.
-        """
-
-
-class NoSpark:
-    """`SparkApplications` of an instance that has none."""
-
-    def find(self) -> tuple[str, str] | None:
-        """Return None."""
-        return None
-
-
-class ResultLinks(Protocol):
-    """Links to files of results, for callers without the right to read the results bucket."""
-
-    def download_url(self, path: str, seconds: int) -> str:
-        """Return a URL by which anybody can GET an object for so many seconds; empty if there is
-        none.
-        """
-
-
-class NoLinks:
-    """`ResultLinks` of an instance whose results are files of this machine."""
-
-    def download_url(self, path: str, seconds: int) -> str:
-        """Return none."""
-        return ""
+QueueAges = Callable[[Sequence[str], int], dict[str, float]]
+"""Returns the age in seconds of the oldest message at a time in milliseconds, for the queues where
+it is known. Raises UnavailableError."""
+SparkApplication = Callable[[], tuple[str, str] | None]
+"""Returns the id and the state of where an instance's Spark jobs run; None if it has no Spark.
+Raises UnavailableError."""
+ResultLink = Callable[[str, int], str]
+"""Returns a URL by which anybody can GET a file of a result for so many seconds, for callers
+without the right to read the results bucket; empty if there is none."""
 
 
 class IngestBucket(Protocol):
@@ -198,18 +158,6 @@ def dead_letter_error(what: str, queue: str, letter: DeadLetter) -> DeadLetterEr
     )
 
 
-class Caller(Protocol):
-    """An instance or a table, as its caller waits for it."""
-
-    @property
-    def services(self) -> Services:
-        """What stages use."""
-
-    @property
-    def queues(self) -> Queues:
-        """Its queues."""
-
-
 def source_names(sources: Iterable[Source]) -> Iterator[Named]:
     """Yield the names of files in messages: key and content."""
     return ((source.key, source.etag) for source in sources)
@@ -246,7 +194,7 @@ class Polling:
 
     def awaited(
         self,
-        caller: Caller,
+        caller: Instance | TableHandle,
         names: Callable[[], Iterable[Named]],
         sent_to: Sequence[str] = WORKING_QUEUES,
     ) -> Awaited:
@@ -324,17 +272,7 @@ class Polling:
         self.until_nothing(left, timeout_seconds=timeout_seconds, awaited=awaited)
 
 
-class Pending(Protocol):
-    """A table with work that is pending."""
-
-    def pending(self) -> int:
-        """Return how much it is. Raises CorruptDataError if that is unknown."""
-
-    def pending_names(self) -> Iterator[Named]:
-        """Yield how messages name it. Raises CorruptDataError if that is unknown."""
-
-
-def pending_names(tables: Iterable[Pending]) -> Iterator[Named]:
+def pending_names(tables: Iterable[TableHandle]) -> Iterator[Named]:
     """Yield how messages name what is pending of tables, as far as it is known."""
     for table in tables:
         with suppress(CorruptDataError):  # `count_pending` returns these
@@ -342,7 +280,7 @@ def pending_names(tables: Iterable[Pending]) -> Iterator[Named]:
 
 
 def count_pending(
-    tables: Iterable[Pending], damaged: Sequence[CorruptDataError], queues: Queues
+    tables: Iterable[TableHandle], damaged: Sequence[CorruptDataError], queues: Queues
 ) -> tuple[int, list[CorruptDataError]]:
     """Return how much is pending, and the damage that makes it unknown for some tables.
 

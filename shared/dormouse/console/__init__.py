@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from dormouse.http.messages import Answer, HttpRequest, HttpResponse, without_body
+from dormouse.http.messages import HttpRequest, HttpResponse, Responder, without_body
 
 PAGE: Final = "/"
 """The path of the page."""
@@ -42,7 +42,7 @@ def console_uri(url: str, token: str) -> str:
     return f"{url}{PAGE}#token={token}"
 
 
-def with_console(answer: Answer) -> Answer:
+def with_console(answer: Responder) -> Responder:
     """Return what answers requests for the console with its files, all others with `answer`."""
 
     def answered(request: HttpRequest) -> HttpResponse:

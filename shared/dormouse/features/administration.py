@@ -25,10 +25,10 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.features.batch_files import IngestWork
-from dormouse.features.compaction_request import CompactionWork
 from dormouse.features.export import ExportWork
 from dormouse.features.garbage import GarbageWork
 from dormouse.features.kinds import Kind
+from dormouse.features.planning import CompactionWork
 from dormouse.features.purge import PurgeWork
 from dormouse.features.requests import (
     JobCheck,

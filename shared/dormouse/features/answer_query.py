@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dormouse.ports import Ids
-    from dormouse.shards.read_counters import ReadCounters
+    from dormouse.shards.reading import ReadCounters
     from dormouse.statements.limits import Watch as StatementWatch
 
 

@@ -389,15 +389,13 @@ def refusal_of(
     for table_id in table_ids:
         record = services.tracker.get(table_id, source.id)
         if record is not None and record.kind == "ingest" and record.state == "refused":
-            since_ms = record.updated_ms if in_doubt else _next_second_ms(record.updated_ms)
+            since_ms = record.updated_ms
+            if not in_doubt:  # from the next second on
+                since_ms += 1000 - since_ms % 1000
             later = services.sources.list(source.key, since_ms=since_ms)
             if all((each.key, each.etag) != (source.key, source.etag) for each in later):
                 return record
     return None
-
-
-def _next_second_ms(time_ms: int) -> int:
-    return time_ms - time_ms % 1000 + 1000
 
 
 # ingest_files: ingest objects that are already anywhere in the ingest bucket into a table.

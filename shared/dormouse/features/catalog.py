@@ -42,7 +42,8 @@ from dormouse.iceberg.rest import (
     shown,
 )
 from dormouse.iceberg.views import PARTS, View, published_name, view_of, view_result, why_no_view
-from dormouse.ports import LOST_PUBLICATION, Services, root_uri
+from dormouse.items.records import LOST_PUBLICATION
+from dormouse.ports import Services, root_uri
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 from dormouse.tables.table import Table, is_published
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from dormouse.errors import (
     ContendedError,
@@ -27,14 +26,13 @@ from dormouse.log.sources import read_segment
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Services, StoredObject
 from dormouse.query.rows import count_slices
-from dormouse.shards.footer import check_identity, read_footer, read_metadata
+from dormouse.shards.footer import ShardFooter, check_identity, read_footer, read_metadata
 from dormouse.shards.reading import Slice, audit_shard
 from dormouse.state.jobs import Failed, TrackedJob
 from dormouse.state.partitions import Reference, Shard
 from dormouse.state.state import DisputeReason, ResolveDisputes, TableState, dispute_id
 from dormouse.state.store import Rejected, StateStore
 from dormouse.state.validation import broken_invariants
-from dormouse.state.versions import Provenance
 from dormouse.stored.paths import (
     data_prefix,
     run_of_shard,
@@ -94,34 +92,6 @@ class Finding:
     detail: str
 
 
-class ShardFacts(Protocol):
-    """What the footer of a shard says, as far as the state says it as well."""
-
-    @property
-    def table_id(self) -> str:
-        """The id of its table."""
-
-    @property
-    def shard_id(self) -> str:
-        """Its own id."""
-
-    @property
-    def provenance(self) -> Provenance:
-        """The partition it was written for, which holds all its rows, and more."""
-
-    @property
-    def rows(self) -> int:
-        """The number of its rows."""
-
-    @property
-    def min_key(self) -> Key:
-        """Its least row key."""
-
-    @property
-    def max_key(self) -> Key:
-        """Its greatest row key."""
-
-
 def state_findings(state: TableState) -> list[Finding]:
     """Return the contradictions within a state."""
     if not len(state.partitions):
@@ -144,7 +114,7 @@ def other_size(shard: Shard, size_bytes: int) -> Finding:
 
 
 def footer_findings(
-    state: TableState, table_id: str, shard: Shard, footer: ShardFacts
+    state: TableState, table_id: str, shard: Shard, footer: ShardFooter
 ) -> Iterator[Finding]:
     """Yield the differences between the footer of a shard and its entry in the state."""
     if (footer.table_id, footer.shard_id) != (table_id, shard.id):
@@ -161,7 +131,7 @@ def footer_findings(
     yield from _partition_findings(state, shard, footer)
 
 
-def _partition_findings(state: TableState, shard: Shard, footer: ShardFacts) -> Iterator[Finding]:
+def _partition_findings(state: TableState, shard: Shard, footer: ShardFooter) -> Iterator[Finding]:
     written_for = footer.provenance.range
     ends = (end for end in (written_for.low, written_for.high) if end is not None)
     if not all(state.partitions.leaf_containing(end).range.low == end for end in ends):

@@ -26,7 +26,6 @@ import pyarrow as pa
 
 from dormouse.arrow.order import row_key, spans_in_ranges
 from dormouse.arrow.types import RowCounter, Tally, arrow_schema, conform
-from dormouse.cache import Cache
 from dormouse.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -68,7 +67,7 @@ from dormouse.jobs import (
 )
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
-from dormouse.ports import Services, Storage
+from dormouse.ports import Cache, Services, Storage
 from dormouse.query.rows import count_slices
 from dormouse.rows.deletions import check_columns, deletions_for
 from dormouse.rows.latest import without_tombstones

@@ -352,7 +352,8 @@ def remaining_objects(check: JobCheck) -> list[str]:
     # Listed before the state is read: a shard committed in between counts as referenced.
     paths = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
     state = check.services.store(check.table).current()
-    unreferenced = [path for path in paths if not state.reference_counts.get(_shard_of(path), 0)]
+    shards = {path: path.rpartition("/")[2].removesuffix(".parquet") for path in paths}
+    unreferenced = [path for path in paths if not state.reference_counts.get(shards[path], 0)]
     unreferenced += list_replaced(check.services, check.table)
     path = request_left_path(check.table.id, check.key)
     storage = check.services.storage
@@ -360,10 +361,6 @@ def remaining_objects(check: JobCheck) -> list[str]:
     if saved is None:
         saved = REMAINING.save(storage, path, Remaining(tuple(unreferenced)))
     return sorted({*unreferenced} & {*saved.paths})
-
-
-def _shard_of(path: str) -> str:
-    return path.rpartition("/")[2].removesuffix(".parquet")
 
 
 # purge_rows: save the request of a purge, and start its first step.

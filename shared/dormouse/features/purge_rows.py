@@ -46,7 +46,8 @@ from dormouse.features.row_matcher import RowMatcher
 from dormouse.features.versions import read_version
 from dormouse.iceberg import avro
 from dormouse.iceberg.avro import DATA
-from dormouse.jobs import REFUSALS_KEPT_SECONDS, is_chain_expired, new_run, record
+from dormouse.items.records import REFUSALS_KEPT_SECONDS
+from dormouse.jobs import is_chain_expired, new_run, record
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
 from dormouse.ports import NoncurrentObject, Services, Storage, StoredObject, UnfinishedUpload
@@ -421,7 +422,10 @@ def prove_purge(
     proof = PublishedProof(services, table, state, matcher, clean, holding)
     remains += [found for each in published if (found := proof.check(each)) is not None]
     rejected = list(services.storage.list(rejected_prefix(table.id)))
-    remains += [RemainingObject(each.path, None, REJECTED, _kept_to_ms(each)) for each in rejected]
+    kept_ms = REFUSALS_KEPT_SECONDS * 1000  # then the daily audit deletes rejected rows
+    remains += [
+        RemainingObject(each.path, None, REJECTED, each.modified_ms + kept_ms) for each in rejected
+    ]
     remains = list(_with_pins(services, table, remains))
     counted = len(checked) + len(uploads) + len(published) + len(rejected)
     return Proof(state.version, rows, counted, len(referenced), tuple(remains))
@@ -533,11 +537,6 @@ def _why(table: Table, state: TableState, shard: str, item: StoredObject) -> tup
     if run_of_shard(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
     return "no commit refers to it; the daily audit deletes it", _audited_ms(table, item)
-
-
-def _kept_to_ms(rejected: StoredObject) -> int:
-    """Return from when on the daily audit deletes rows that an ingest rejected."""
-    return rejected.modified_ms + REFUSALS_KEPT_SECONDS * 1000
 
 
 def _audited_ms(table: Table, item: StoredObject) -> int:

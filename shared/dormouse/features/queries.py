@@ -30,7 +30,7 @@ from dormouse.messages.stages import (
     StatementJob,
 )
 from dormouse.ports import Services, Storage
-from dormouse.shards.read_counters import ReadCounters
+from dormouse.shards.reading import ReadCounters
 from dormouse.state.jobs import TrackedJob
 from dormouse.state.versions import Pin
 from dormouse.stored.paths import (

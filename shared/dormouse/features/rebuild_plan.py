@@ -50,10 +50,6 @@ class _IngestRun:
     is_complete: bool
     is_committed: bool
 
-    def shares_sources(self, other: _IngestRun) -> bool:
-        """Return whether at most one of the two runs can have been committed."""
-        return not self.sources.isdisjoint(other.sources)
-
 
 def choose_runs(shards: Mapping[str, Provenance], known: frozenset[str] = frozenset()) -> RunChoice:
     """Choose among the runs that wrote `shards`, which are all shards of the table, by id.
@@ -178,7 +174,7 @@ def _is_ingested(
     run: _IngestRun, committed: Iterable[_IngestRun], carried: Iterable[Provenance]
 ) -> bool:
     """Return whether a source of `run` counts already, by another run or a compacted shard."""
-    return any(run.shares_sources(other) for other in committed) or any(
+    return any(not run.sources.isdisjoint(other.sources) for other in committed) or any(
         not run.sources.isdisjoint(provenance.lineage.sources) for provenance in carried
     )
 

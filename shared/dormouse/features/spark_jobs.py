@@ -76,13 +76,10 @@ QUEUE = "spark-jobs"
 
 
 def is_early(state: TableState, job: SparkJob) -> bool:
-    """Return whether a job is of a later generation of its table than the state."""
-    return _generation(job, state) > state.generation
-
-
-def _generation(job: SparkJob, state: TableState) -> int:
-    """Return the generation of its table that a job is for; what only reads is for any."""
-    return state.generation if isinstance(job, ExportJob | StatementJob) else job.generation
+    """Return whether a job is of a later generation of its table than the state; what only reads is
+    of any.
+    """
+    return not isinstance(job, ExportJob | StatementJob) and job.generation > state.generation
 
 
 def is_spark_job_complete(services: Services, state: TableState, job: SparkJob) -> bool:

@@ -28,8 +28,8 @@ from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restor
 from dormouse.features.seal_sources import obsolete_segments
 from dormouse.features.spark import SparkRequest, list_spark_requests
 from dormouse.features.versions import unpin_ended
+from dormouse.items.records import REFUSALS_KEPT_SECONDS
 from dormouse.jobs import (
-    REFUSALS_KEPT_SECONDS,
     SWEEP_SECONDS,
     SweepCheck,
     finalise,

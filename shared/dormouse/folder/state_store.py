@@ -13,8 +13,8 @@ from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, Reader
 from dormouse.log.pages import Pages
 from dormouse.ports import Clock, Ids, Storage
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.stored.paths import segment_prefix, snapshot_prefix
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 
 PART_BYTES = 1024 * 1024
 """A larger delta, of some thousand shards, takes several items."""

@@ -6,32 +6,41 @@ process that is gone, which the next one removes.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import BinaryIO
 
 from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.folder.inbox import Inbox
 from dormouse.folder.layout import DATABASE, FolderLayout
-from dormouse.folder.objects import FolderObjects
 from dormouse.folder.processes import Leaving, LeavingStorage, Process, is_alive, locked
-from dormouse.folder.publications import FolderPublications
 from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
 from dormouse.folder.spark import SparkRuns, SparkWorker, Submit
 from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.folder.worker import Background, Schedule, Worker
-from dormouse.items.records import ItemTracker
+from dormouse.items.records import ItemPublications, ItemTracker
+from dormouse.items.store import LAST
 from dormouse.items.tables import ItemTables
-from dormouse.ports import Services, Sources, Storage
+from dormouse.ports import Clock, Services, Sources, Storage, StoredObject
 from dormouse.settings import DEFAULT_MEMORY_BYTES
 from dormouse.state.store import StateStore
-from dormouse.storage import INCOMING, FolderStorage, writing_files
+from dormouse.state.versions import PublicationRecord
+from dormouse.storage import INCOMING, FolderStorage, check_path, check_prefix, writing_files
+from dormouse.stored.paths import (
+    METADATA_SUFFIX,
+    VERSION_HINT,
+    iceberg_metadata_path,
+    is_plain,
+    shard_id_of,
+)
 from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
 
@@ -102,7 +111,7 @@ def open_folder(
             hint="check the name; `dormouse table add` and `dormouse ingest --create` make a new "
             "instance in a folder that is empty or not there",
         )
-    if not is_new and not _can_write(layout):
+    if not is_new and not all(os.access(path, os.W_OK) for path in (layout.root, layout.database)):
         database = Database(layout.database, is_read_only=True)
         scratch = scratch or Path(tempfile.gettempdir())
         return _wired(layout, database, None, scratch, memory_bytes, background=False)
@@ -166,10 +175,6 @@ def _check_nothing_is_lost(layout: FolderLayout) -> None:
             f"{layout.database} is empty, but there is {layout.tables} of an instance",
             hint="bring the folder back from a backup",
         )
-
-
-def _can_write(layout: FolderLayout) -> bool:
-    return os.access(layout.root, os.W_OK) and os.access(layout.database, os.W_OK)
 
 
 def _wired(
@@ -256,3 +261,165 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
         return open_store(table.state_id, table.name, wanted.gc_delay_seconds)
 
     return store
+
+
+# Publications: beside a table's metadata lies the file `version-hint.text`, by which engines that
+# read files without a catalog find the newest. It is written in the transaction that replaces the
+# record, before it ends, so that the file follows the order of the records. A crash in between
+# leaves it one publication ahead, of which all files are there; the next run makes the same one, or
+# a newer.
+
+
+class FolderPublications(ItemPublications):
+    """The records of publications in the SQLite file; safe for many threads and processes."""
+
+    def __init__(self, items: SqliteItems, root: Path) -> None:
+        """Keep them in `items`, and write hints below the data root."""
+        super().__init__(items)
+        self._file, self._root = items, root
+
+    def replace(self, table_id: str, old: PublicationRecord | None, new: PublicationRecord) -> bool:
+        """Put a record in the place of another, or of none; False if that is not there."""
+        with self._file.transaction() as items:
+            is_replaced = ItemPublications(items).replace(table_id, old, new)
+            if is_replaced:
+                self._hint(table_id, new)
+            return is_replaced
+
+    def _hint(self, table_id: str, record: PublicationRecord) -> None:
+        """Write the name of the newest metadata beside it, at once and whole."""
+        hint = self._root / iceberg_metadata_path(table_id, VERSION_HINT)
+        if not record.metadata:
+            hint.unlink(missing_ok=True)
+            return
+        hint.parent.mkdir(parents=True, exist_ok=True)
+        written = hint.with_suffix(".new")
+        written.write_text(Path(record.metadata).name.removesuffix(METADATA_SUFFIX))
+        written.replace(hint)
+
+
+# The data root of a folder: small objects are rows of its SQLite file, all others files.
+#
+# A shard of ten rows has some kilobytes. As a file it takes two flushes and a place in a folder, as
+# a row one short transaction. Readers see no difference, but for programs that open files
+# themselves: `expose` makes files of the objects that these read.
+#
+# A path has one object. A small one is put in a transaction that finds no file; a larger one gets
+# its name, and then gives it up again if there is a small one, in a transaction of its own. So of
+# two writers one wins. After a crash in between, or in `expose`, there may be both: the row counts.
+
+
+MOST_ROW_BYTES = 16 * 1024
+"""The size of the largest object that is a row: SQLite reads and writes it in less time than a file
+takes.
+"""
+_ROW_KINDS = ("data", "state")
+
+
+def may_be_row(path: str) -> bool:
+    """Return whether an object is a row if it is small: what other programs read never is."""
+    _, _, below = path.partition("/")
+    return below.partition("/")[0] in _ROW_KINDS and not is_plain(shard_id_of(path) or "")
+
+
+class FolderObjects(FolderStorage):
+    """`ports.Storage` in a folder and its SQLite file; safe for many threads and processes."""
+
+    def __init__(self, root: Path, database: Database, clock: Clock) -> None:
+        """Use the folder `root`, and the rows of `database`."""
+        super().__init__(root)
+        self._database, self._clock = database, clock
+
+    def get(self, path: str) -> bytes:
+        """Return a whole object. Raises NotFoundError."""
+        body = self._row(path)
+        return super().get(path) if body is None else body
+
+    def put(self, path: str, body: bytes) -> bool:
+        """Store an object if there is none at that path; return whether it was stored."""
+        if not may_be_row(path):
+            return super().put(path, body)
+        if len(body) > MOST_ROW_BYTES:
+            return super().put(path, body) and self._keeps_name(path)
+        file, values = self._file(path), (path, body, self._clock.now_ms())
+        with self._database.writing() as connection:
+            if file.exists():
+                return False
+            insert = "INSERT OR IGNORE INTO objects VALUES (?, ?, ?)"
+            return connection.execute(insert, values).rowcount > 0
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file as `put` does."""
+        if not may_be_row(path):
+            return super().upload(path, local)
+        if local.stat().st_size > MOST_ROW_BYTES:
+            return super().upload(path, local) and self._keeps_name(path)
+        return self.put(path, local.read_bytes())
+
+    def open(self, path: str, size_bytes: int) -> BinaryIO:
+        """Open an object to seek and read. Raises NotFoundError."""
+        body = self._row(path) if size_bytes <= MOST_ROW_BYTES else None
+        return super().open(path, size_bytes) if body is None else io.BytesIO(body)
+
+    def link(self, path: str, local: Path) -> bool:
+        """Make `local` a second name of an object's file, or a file with the bytes of a row: whole,
+        as other engines want it.
+        """
+        body = self._row(path)
+        if body is None:
+            return super().link(path, local)
+        with writing_files(local.parent):
+            local.write_bytes(body)
+        return True
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects whose path begins with `prefix`, in path order."""
+        check_prefix(prefix)
+        # First the rows: what is made a file meanwhile is in both, and not in neither.
+        select = "SELECT path, length(body), modified_ms FROM objects WHERE path BETWEEN ? AND ?"
+        rows = self._database.select(select, (prefix, prefix + LAST))
+        found = {path: StoredObject(path, *facts) for path, *facts in rows}
+        found = {each.path: each for each in super().list(prefix)} | found
+        yield from sorted(found.values(), key=lambda each: each.path)
+
+    def folders(self) -> Iterator[str]:
+        """Yield the first part of every path that has several parts, in order, each once."""
+        first = "SELECT DISTINCT substr(path, 1, instr(path, '/') - 1) FROM objects"
+        yield from sorted({*super().folders(), *(name for (name,) in self._database.select(first))})
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; missing ones are ignored."""
+        values = [(check_path(path),) for path in paths if may_be_row(path)]
+        if values:
+            with self._database.writing() as connection:
+                delete = "DELETE FROM objects WHERE path = ?"
+                is_any = connection.executemany(delete, values).rowcount > 0
+            if is_any:
+                self._database.forget()
+        super().delete(paths)
+
+    def expose(self, prefix: str) -> None:
+        """Let each object whose path begins with `prefix` be a file."""
+        check_prefix(prefix)
+        select = "SELECT path FROM objects WHERE path BETWEEN ? AND ?"
+        for (path,) in self._database.select(select, (prefix, prefix + LAST)):
+            with self._database.writing() as connection:
+                for (body,) in connection.select(
+                    "SELECT body FROM objects WHERE path = ?", (path,)
+                ):
+                    super().put(path, body)
+                    connection.execute("DELETE FROM objects WHERE path = ?", (path,))
+
+    def _row(self, path: str) -> bytes | None:
+        if not may_be_row(check_path(path)):
+            return None
+        rows = self._database.select("SELECT body FROM objects WHERE path = ?", (path,))
+        return rows[0][0] if rows else None
+
+    def _keeps_name(self, path: str) -> bool:
+        """Return whether a file that was put has its path alone; else it is none any more."""
+        with self._database.writing():  # after any writer of a row that saw no file
+            is_alone = self._row(path) is None
+            if not is_alone:
+                super().delete([path])
+        return is_alone

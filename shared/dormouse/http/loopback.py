@@ -20,11 +20,11 @@ from typing import Any, Self
 from dormouse.access import LOCAL
 from dormouse.errors import InvalidRequestError
 from dormouse.http.messages import (
-    Answer,
     BodyStream,
     HttpRequest,
     HttpResponse,
     Refuse,
+    Responder,
     catalog_refusal,
 )
 
@@ -50,7 +50,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        answer: Answer,
+        answer: Responder,
         port: int = 0,
         *,
         refuse: Refuse = catalog_refusal,

@@ -82,7 +82,7 @@ class HttpResponse:
         return self.body if self.pieces is None else b"".join(self.pieces)
 
 
-Answer = Callable[[HttpRequest], HttpResponse]
+Responder = Callable[[HttpRequest], HttpResponse]
 """Answers requests."""
 Refuse = Callable[[int, str], HttpResponse]
 """Makes the answer to a request that is refused with a status, for a reason."""

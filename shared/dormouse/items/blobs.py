@@ -28,10 +28,10 @@ from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, Reader
 from dormouse.log.pages import Pages
 from dormouse.ports import Clock, Ids
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.state.store import REBUILD
 from dormouse.stored.checksums import crc32
 from dormouse.stored.decoding import raise_corrupt
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 
 Kind = Literal["delta", "segment", "snapshot"]
 _Part = tuple[str, int]
@@ -98,33 +98,33 @@ class ItemBlobs:
         """Yield the blobs of these ids, in this order; they come together. Raises: as `get`."""
         yield from self.get(blob_ids)
 
-    def get_ranges(self, wanted: Sequence[BlobRange]) -> list[bytes]:
+    def get_ranges(self, ranges: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of blobs: all items that have some of them by one request, if they are few.
 
         Raises: as `get`.
         """
         part_bytes = self._part_bytes
         numbers = {
-            each: range(each.start // part_bytes, -(-each.end // part_bytes)) for each in wanted
+            each: range(each.start // part_bytes, -(-each.end // part_bytes)) for each in ranges
         }
-        items = self._there((each.blob_id, part) for each in wanted for part in numbers[each])
-        return [self._range(each, numbers[each], items) for each in wanted]
+        items = self._there((each.blob_id, part) for each in ranges for part in numbers[each])
+        return [self._range(each, numbers[each], items) for each in ranges]
 
     def _range(
-        self, wanted: BlobRange, numbers: Sequence[int], items: dict[_Part, Item | None]
+        self, span: BlobRange, numbers: Sequence[int], items: dict[_Part, Item | None]
     ) -> bytes:
         """Return a part of a blob, of which these items are there."""
-        parts = [(wanted.blob_id, part) for part in numbers]
+        parts = [(span.blob_id, part) for part in numbers]
         pieces = [self._piece(part, items[part]) for part in parts if items[part]]
-        count, start = -(-wanted.size_bytes // self._part_bytes), wanted.start
+        count, start = -(-span.size_bytes // self._part_bytes), span.start
         if len(pieces) == len(parts) and all(parts_ == count for _, parts_ in pieces):
             body, start = b"".join(piece for piece, _ in pieces), start % self._part_bytes
         else:  # a part is lost: say which; or it was cut otherwise
-            (body,) = self.get([wanted.blob_id])
-        found = body[start : start + wanted.end - wanted.start]
-        if len(found) < wanted.end - wanted.start:
+            (body,) = self.get([span.blob_id])
+        found = body[start : start + span.end - span.start]
+        if len(found) < span.end - span.start:
             raise CorruptDataError(
-                f"{self._kind} {wanted.blob_id} is smaller than the {wanted.size_bytes:,} bytes "
+                f"{self._kind} {span.blob_id} is smaller than the {span.size_bytes:,} bytes "
                 "that it should have"
             )
         return found
@@ -143,9 +143,9 @@ class ItemBlobs:
         return {part: self._piece(part, item) for part, item in self._there(parts).items()}
 
     def _there(self, parts: Iterable[_Part]) -> dict[_Part, Item | None]:
-        wanted = [*dict.fromkeys(parts)]
-        keys = [self._key(*part) for part in wanted]
-        return dict(zip(wanted, self._items.get(*keys, never_change=True), strict=True))
+        places = [*dict.fromkeys(parts)]
+        keys = [self._key(*part) for part in places]
+        return dict(zip(places, self._items.get(*keys, never_change=True), strict=True))
 
     def _piece(self, part: _Part, item: Item | None) -> tuple[bytes, int]:
         if item is None:
@@ -160,14 +160,14 @@ class ItemBlobs:
             return body[_COUNT_BYTES:], count
 
     def _put(self, blob_id: str, part: int, piece: bytes) -> None:
-        wanted = put(self._key(blob_id, part), piece, ABSENT)
+        change = put(self._key(blob_id, part), piece, ABSENT)
         try:
-            if self._items.write(wanted):
+            if self._items.write(change):
                 return
-            (item,) = self._items.get(wanted.key, never_change=True)
+            (item,) = self._items.get(change.key, never_change=True)
         except OutcomeUnknownError as error:  # repeatable, so the caller may simply retry
             raise UnavailableError(str(error)) from error
-        if item is not None and item.parts != wanted.item().parts:
+        if item is not None and item.parts != change.item().parts:
             raise InvariantError(
                 f"{self._name(blob_id, part)} of table {self._state_id} exists with other bytes; "
                 "nothing was changed",

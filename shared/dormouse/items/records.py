@@ -1,13 +1,11 @@
 """Small records, each an item with JSON: jobs, pins of versions, publications.
 
-- `ItemTracker`: an item for each job, by its table and its id; what they keep, and for how long,
-  says `jobs`. The tables that requests are about are items of the owner ``(requests)``.
+- `ItemTracker`: an item for each job, by its table and its id. The tables that requests are about
+  are items of the owner ``(requests)``.
 - `ItemPins`: an owner of pins has one item, ``<table>#P`` and the key of the owner, so that one
   query finds the pins of a table.
 - `ItemPublications`: a table has one item, ``<table>#I``. They lie beside the logs and not in the
   registry, which is listed each minute.
-
-Errors are those of the ports.
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ from dormouse.items.store import (
     put_json,
     unchanged,
 )
-from dormouse.jobs import BOUND_KEPT_SECONDS, seconds_kept
-from dormouse.ports import LOST_PUBLICATION
 from dormouse.state.jobs import DAMAGED, JobEvent, JobRecord, Tracked, fold_event
 from dormouse.state.versions import Pin, PinOwner, PublicationRecord
 from dormouse.stored.decoding import decode_json, raise_corrupt
@@ -41,6 +37,13 @@ from dormouse.stored.decoding import decode_json, raise_corrupt
 ATTEMPTS = 8
 """How often a write starts over because another process recorded the same job."""
 REQUESTS = "(requests)"
+RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
+REFUSALS_KEPT_SECONDS = 35 * 24 * 60 * 60
+"""Longer than audits look at a dropped file: one that was refused is not judged again by itself."""
+BOUND_KEPT_SECONDS = 30 * 24 * 60 * 60
+"""Twice as long as SQS keeps any message, a dead letter too."""
+LOST_PUBLICATION = "`dormouse iceberg publish NAME --all` publishes all of it again, from the state"
+"""What to do about a record of a publication that is damaged or lost."""
 MAX_KEY_BYTES = 1024
 _DAY_SECONDS = 24 * 60 * 60
 _ALWAYS = ("table_id", "job_id", "kind", "state")
@@ -110,7 +113,9 @@ def put_record(record: JobRecord, seen: Item | None) -> Put:
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     body = {name: value for name, value in values.items() if value or name in _ALWAYS}
     key = Key("jobs", record.table_id, record.job_id)
-    expires_s = record.updated_ms // 1000 + seconds_kept(record)
+    is_file = (record.kind, record.state) == ("ingest", "refused")  # requests may quote rows
+    kept_seconds = REFUSALS_KEPT_SECONDS if is_file else RECORDS_KEPT_SECONDS
+    expires_s = record.updated_ms // 1000 + kept_seconds
     return put_json(key, body, unchanged(seen), expires_s=expires_s)
 
 
@@ -140,14 +145,19 @@ def _can_be_keys(*texts: str) -> bool:
 
 
 class ItemPins:
-    """`log.pages.Pins` as items."""
+    """The pins of the versions of many tables, by owner, each call atomic and strongly consistent.
+
+    Every call may raise UnavailableError: nothing was changed. Those that change something may
+    raise OutcomeUnknownError instead: it may have been changed, or may be later. All can be
+    repeated.
+    """
 
     def __init__(self, items: ItemStore) -> None:
         """Keep them in `items`."""
         self._items = items
 
     def all(self, table_id: str) -> list[Pin]:
-        """Return all pins of a table, by owner."""
+        """Return all pins of a table, by owner. Raises CorruptDataError if one is damaged."""
         return [_pin(table_id, item) for item in self._items.query("state", f"{table_id}#P")]
 
     def put(self, table_id: str, pin: Pin) -> Pin:
@@ -164,7 +174,9 @@ class ItemPins:
         return _replace(self._items, _pin_key(table_id, new.owner), old, new)
 
     def delete(self, table_id: str, owner: PinOwner, *, only: Pin | None = None) -> bool:
-        """Delete the pin of an owner, or `only` this one; return whether there was one."""
+        """Delete the pin of an owner, whatever it holds, or `only` this one, unchanged; return
+        whether there was one.
+        """
         key = _pin_key(table_id, owner)
         return self._items.write(Delete(key, _is(key, only) if only else PRESENT))
 
@@ -188,14 +200,16 @@ def _pin(table_id: str, item: Item) -> Pin:
 
 
 class ItemPublications:
-    """`ports.Publications` as items."""
+    """The record of what is published of each table for readers of Iceberg, each call atomic and
+    strongly consistent. Calls raise what those of pins do, and can be repeated.
+    """
 
     def __init__(self, items: ItemStore) -> None:
         """Keep them in `items`."""
         self._items = items
 
     def get(self, table_id: str) -> PublicationRecord | None:
-        """Return the record of a table; None if there is none."""
+        """Return the record of a table; None if there is none. Raises CorruptDataError."""
         (item,) = self._items.get(_publication_key(table_id))
         if item is None:
             return None

@@ -6,7 +6,7 @@ which `Repair` brings back what is damaged. The item ``instance``, and its copy,
 properties that tables have unless their own say otherwise; ``access``, and its copy, the access
 rules.
 
-What was deleted has a tombstone (`tombstones`). An id never has one and a table that is not in
+What was deleted has a tombstone (`ItemTombstones`). An id never has one and a table that is not in
 deletion: each is put in a transaction that checks for the other.
 """
 
@@ -36,11 +36,11 @@ from dormouse.items.store import (
     Item,
     ItemStore,
     Key,
+    Put,
     has,
     put,
     unchanged,
 )
-from dormouse.items.tombstones import ItemTombstones
 from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.tables.properties import parse_settings
@@ -635,3 +635,102 @@ def _described(key: Key, table: Table | None) -> str:
     if table is not None:
         return f"the entry of table {table.name!r}"
     return _OF_INSTANCE.get(key, f"the item {key.owner!r}")
+
+
+# Tombstones of tables lie beside the logs, where closed logs lie for ever too, because the registry
+# itself is listed each minute and must not grow with every table that ever was. Two items, put at
+# once:
+#
+# - ``<table>#T``: the tombstone, found by the id alone;
+# - ``(tombstones)``, ``<deleted_ms>#<id>``: the same once more, in the order of time. A look at the
+#   newest costs as much as there are, and what is older rests without a cost.
+
+
+IN_ORDER = "(tombstones)"
+
+
+class ItemTombstones:
+    """The tombstones of an instance."""
+
+    def __init__(self, items: ItemStore) -> None:
+        """Keep them in `items`."""
+        self._items = items
+
+    def get(self, table_id: str) -> Tombstone | None:
+        """Return the tombstone of an id; None if it has none."""
+        (item,) = self._items.get(_tombstone_key(table_id))
+        return _tombstone(item) if item else None
+
+    def since(self, time_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
+        """Return the tombstones from a time on, the oldest first, and what is wrong with others."""
+        found, damaged = [], []
+        for item in self._items.query("state", IN_ORDER, least=_time_text(time_ms)):
+            try:
+                found.append(_tombstone(item))
+            except CorruptDataError as error:
+                damaged.append(error)
+        return found, damaged
+
+    def repair(self) -> tuple[list[str], list[str]]:
+        """Restore damaged items from their copies; return those restored, and those not."""
+        repaired, unrepaired = [], []
+        for item in self._items.query("state", IN_ORDER):
+            table_id = item.key.name.partition("#")[2]
+            (other,) = self._items.get(_tombstone_key(table_id))
+            tombstone, copy = _readable_tombstone(item), _readable_tombstone(other)
+            if tombstone is not None and copy is not None:
+                continue
+            name = f"the tombstone of table {table_id!r}"
+            if tombstone is not None:
+                self._items.write(_put_tombstone(_tombstone_key(table_id), tombstone, other))
+            elif copy is not None and _tombstone_place(copy) == item.key:
+                self._items.write(_put_tombstone(item.key, copy, item))
+            else:
+                unrepaired.append(name)
+                continue
+            repaired.append(name)  # or another process did just now
+        return repaired, unrepaired
+
+    def puts(self, tombstone: Tombstone) -> list[Put]:
+        """Return what puts a tombstone, if its id has none."""
+        return [
+            _put_tombstone(_tombstone_key(tombstone.table_id), tombstone, None),
+            put(_tombstone_place(tombstone), _tombstone_body(tombstone)),
+        ]
+
+    def none_of(self, table_id: str) -> Check:
+        """Return a check that an id has no tombstone."""
+        return Check(_tombstone_key(table_id), ABSENT)
+
+
+def _tombstone_key(table_id: str) -> Key:
+    return Key("state", f"{table_id}#T")
+
+
+def _tombstone_place(tombstone: Tombstone) -> Key:
+    return Key("state", IN_ORDER, f"{_time_text(tombstone.deleted_ms)}#{tombstone.table_id}")
+
+
+def _time_text(time_ms: int) -> str:
+    return f"{max(0, time_ms):015d}"
+
+
+def _put_tombstone(key: Key, tombstone: Tombstone, seen: Item | None) -> Put:
+    return put(key, _tombstone_body(tombstone), unchanged(seen))
+
+
+def _tombstone_body(tombstone: Tombstone) -> str:
+    return msgspec.json.encode(tombstone).decode()
+
+
+def _readable_tombstone(item: Item | None) -> Tombstone | None:
+    try:
+        return _tombstone(item) if item else None
+    except CorruptDataError:
+        return None
+
+
+def _tombstone(item: Item) -> Tombstone:
+    problem = f"the tombstone {item.key.owner!r}, {item.key.name} cannot be read"
+    with raise_corrupt(problem, hint="`dormouse rebuild` brings it back from its copy"):
+        return decode_json(item.text(), Tombstone)

@@ -268,7 +268,7 @@ class CompactTable(Request, frozen=True, tag="compact_table"):
     With `spark`, Spark does it, otherwise the table's properties decide.
     """
 
-    path: ClassVar[str] = "compaction_request:compact_table"
+    path: ClassVar[str] = "planning:compact_table"
     causes_jobs: ClassVar[bool] = True
     name: str
     all: bool = False

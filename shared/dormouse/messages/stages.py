@@ -350,7 +350,7 @@ STAGES = (
         "compaction-jobs",
         CompactionJob,
         "compaction:compact_within_limits",
-        overdue="compaction_request:overdue_compactions",
+        overdue="planning:overdue_compactions",
     ),
     Stage(
         "split_partition",

@@ -208,7 +208,10 @@ def compared(operands: Sequence[Expression]) -> list[Expression]:
     Raises:
         InvalidRequestError: they are of types that cannot be compared.
     """
-    if any(isinstance(e.type, DecimalType) or _is_no_whole_number(e) for e in operands):
+    if any(
+        isinstance(e.type, DecimalType) or (isinstance(e, Literal) and isinstance(e.value, Decimal))
+        for e in operands
+    ):
         operands = [
             Call("CAST", (e,), _WHOLE_AS_DECIMAL)
             if e.type in _WHOLE and not isinstance(e, Literal)
@@ -216,10 +219,6 @@ def compared(operands: Sequence[Expression]) -> list[Expression]:
             for e in operands
         ]
     return alike(operands)
-
-
-def _is_no_whole_number(expression: Expression) -> bool:
-    return isinstance(expression, Literal) and isinstance(expression.value, Decimal)
 
 
 def _looseness(expression: Expression) -> int:

@@ -13,10 +13,10 @@ from dormouse.state.rules import MAX_DELETIONS, Rule
 from dormouse.state.state import (
     AddShards,
     AssignJob,
-    HideRows,
     Deletion,
     Entry,
     ForgetDeletions,
+    HideRows,
     ReplaceShards,
     TableState,
     Transaction,

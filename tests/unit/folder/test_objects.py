@@ -14,15 +14,14 @@ import pytest
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import CorruptDataError
-from dormouse.folder import objects
-from dormouse.folder.objects import MOST_BYTES, FolderObjects
+from dormouse.folder import wiring
 from dormouse.folder.sqlite import FORMAT, WITHOUT_OBJECTS, Database
-from dormouse.folder.wiring import files_of, open_folder
+from dormouse.folder.wiring import MOST_ROW_BYTES, FolderObjects, files_of, open_folder
 from dormouse.storage import FolderStorage
 from tests.support.adapters import FakeClock
 
 SHARD = "t/data/0-0.parquet"
-SMALL, LARGE = b"x" * MOST_BYTES, b"y" * (MOST_BYTES + 1)
+SMALL, LARGE = b"x" * MOST_ROW_BYTES, b"y" * (MOST_ROW_BYTES + 1)
 ROWS = pa.table({"k": list(range(10)), "secret": ["a whiskered secret"] * 10})
 
 
@@ -249,6 +248,6 @@ def test_a_process_that_uses_nothing_but_files_reads_rows_too(handle: TableHandl
 
 
 def test_rows_of_no_kind_that_may_be_one_are_none() -> None:
-    assert objects.may_be_row(SHARD)
-    assert objects.may_be_row("t/state/0/snapshots/0.parquet")
-    assert not objects.may_be_row("t/exports/0")
+    assert wiring.may_be_row(SHARD)
+    assert wiring.may_be_row("t/state/0/snapshots/0.parquet")
+    assert not wiring.may_be_row("t/exports/0")

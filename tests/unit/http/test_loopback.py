@@ -14,7 +14,7 @@ from http.client import HTTPConnection
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features.http.problems import refusal
+from dormouse.features.http.calls import refusal
 from dormouse.http.loopback import METHODS, MOST_BODY_BYTES, LoopbackServer
 from dormouse.http.messages import HttpRequest, HttpResponse, error_response, json_response
 from tests.support.waiting import LIMIT_SECONDS

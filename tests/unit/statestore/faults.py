@@ -22,9 +22,9 @@ from dormouse.log.deltas import identity_of
 from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, fold_delta
 from dormouse.log.pages import Head, Page
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
 from dormouse.state.state import Entry, RestoreTable, TableState, without_expired
 from dormouse.stored.paths import delta_prefix
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.deltas import decode_delta
 from tests.support.hooked_pages import HookedPages

@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.log.pages import LOWEST_ID, Head, Manifest
-from dormouse.retry_policy import WITHOUT_PAUSES
+from dormouse.system import WITHOUT_PAUSES
 from tests.contract.state_pages import DynamoPages
 
 PAGE_1 = {"DeleteRequest": {"Key": {"t": {"S": "t#0#0"}, "g": {"S": f"{1:012d}"}}}}

@@ -15,7 +15,7 @@ from dormouse.errors import (
 )
 from dormouse.log.log import CollectedError, Log
 from dormouse.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Page, Segment, Snapshot
-from dormouse.retry_policy import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 from tests.support.hooked_pages import HookedPages
 from tests.unit.statestore.faults import Rig, fail
 

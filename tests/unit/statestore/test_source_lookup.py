@@ -22,7 +22,7 @@ from dormouse.log.sources import (
     ingested_of,
     read_segment,
 )
-from dormouse.shards.read_counters import CountedObjects, ReadCounters
+from dormouse.shards.reading import CountedObjects, ReadCounters
 from dormouse.state.state import SourceSegment, TableState
 from dormouse.stored.paths import sources_path
 from tests.support.memory_storage import MemoryStorage

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dormouse.access import VisibleTable
 from dormouse.arrow.order import key_part
 from dormouse.arrow.types import conform, frame_schema
-from dormouse.features.http.problems import ProblemError
+from dormouse.features.http.calls import ProblemError
 from dormouse.files.results import ResultFormat, json_objects, write_rows
 from dormouse.http.messages import HttpResponse, preferred_type
 from dormouse.key_codec import EMPTY_RANGE, KeyCodec

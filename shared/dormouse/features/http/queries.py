@@ -16,7 +16,15 @@ from dormouse.client.queries import QUEUE, failure_of, message_parameters
 from dormouse.client.versions import named_parameters
 from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features.access import administers_instance, check_readable
-from dormouse.features.http.calls import Answer, Form, HttpCall, PageQuery, json_answer
+from dormouse.features.http.calls import (
+    Answer,
+    Form,
+    HttpCall,
+    PageQuery,
+    ProblemError,
+    json_answer,
+    shown_reason,
+)
 from dormouse.features.http.forms import (
     MOST_ANSWER_BYTES,
     Pagination,
@@ -28,7 +36,6 @@ from dormouse.features.http.forms import (
     gone,
     rows_response,
 )
-from dormouse.features.http.problems import ProblemError, shown_reason
 from dormouse.features.http.tables import idempotency_key, page_of
 from dormouse.features.queries import QUERIES, QueryEnd, ResultFile, load_end
 from dormouse.features.versions import read_as_of
@@ -54,7 +61,6 @@ from dormouse.query.selection import (
 )
 from dormouse.sql.conditions import parse_condition
 from dormouse.state.jobs import JobRecord
-from dormouse.state.state import TableState
 from dormouse.state.versions import parse_as_of
 from dormouse.statements.limits import ReadLimitError
 from dormouse.stored.paths import query_prefix
@@ -245,7 +251,7 @@ def read_result(call: HttpCall, query_id: str, file: str) -> HttpResponse:
     if end is None or entry is None:
         raise ProblemError(404, "there is no such file", hint="GET /queries/{query_id} names all")
     path = query_prefix(query_id) + file
-    has_links = bool(call.instance.links.download_url(path, LINK_SECONDS))
+    has_links = bool(call.instance.result_link(path, LINK_SECONDS))
     if has_links and entry.size_bytes > MOST_ANSWER_BYTES:
         raise ProblemError(
             413, "the file is larger than an answer", hint="use its url in GET /queries/{query_id}"
@@ -306,7 +312,7 @@ def _end(call: HttpCall, record: JobRecord) -> QueryEnd:
 
 
 def _file(call: HttpCall, query_id: str, each: ResultFile) -> QueryFile:
-    url = call.instance.links.download_url(query_prefix(query_id) + each.name, LINK_SECONDS)
+    url = call.instance.result_link(query_prefix(query_id) + each.name, LINK_SECONDS)
     return QueryFile(
         url=url or f"/queries/{query_id}/files/{each.name}",
         rows=each.rows,
@@ -410,8 +416,10 @@ def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
     most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
     selection = _selection(paging, body, columns, most)
     # Only in place of a first page: who began to read pages gets pages.
-    if body.where and before is None and _reads_much(current, state, selection):
-        return _rows_later(call, seen, body)
+    if body.where and before is None:
+        size_bytes = bytes_to_read(state, selected_ranges(current, selection))
+        if size_bytes > MOST_READ_BYTES:
+            return _rows_later(call, seen, body)
     result = query_rows(services, current, state, selection)
     with closing(result):
         rows = _without_first(result.batches, paging.repeats)
@@ -491,10 +499,6 @@ def _rows_later(call: HttpCall, seen: VisibleTable, body: Question) -> HttpRespo
         time_ms=call.services.clock.now_ms(),
     )
     return ask_later(call, AnswerQuery(query_id=_UNASKED, table=seen.table.name, selection=rows))
-
-
-def _reads_much(table: Table, state: TableState, selection: Selection) -> bool:
-    return bytes_to_read(state, selected_ranges(table, selection)) > MOST_READ_BYTES
 
 
 def _as_of(body: Question) -> Any:

@@ -17,9 +17,19 @@ from dormouse.errors import DormouseError
 from dormouse.features.http import queries, tables, upkeep
 from dormouse.features.http import queries as asked
 from dormouse.features.http import tables as changes
-from dormouse.features.http.calls import JSON, JSON_HEADERS, HttpCall, NoQuery, Route, json_answer
+from dormouse.features.http.calls import (
+    JSON,
+    JSON_HEADERS,
+    PROBLEM_JSON,
+    HttpCall,
+    NoQuery,
+    Problem,
+    ProblemError,
+    Route,
+    json_answer,
+    problem_of,
+)
 from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
-from dormouse.features.http.problems import PROBLEM_JSON, Problem, ProblemError, problem_of
 from dormouse.features.http.queries import RESPOND_LATER
 from dormouse.features.http.tables import IDEMPOTENCY_KEY, RequestAccepted
 from dormouse.features.http.upkeep import RowsReceipt

@@ -17,8 +17,7 @@ from dormouse.client.waiting import Status
 from dormouse.errors import InvalidRequestError
 from dormouse.features.access import check_instance, check_new_name, damaged_entries, visible_tables
 from dormouse.features.delete_rows import build_deletion
-from dormouse.features.http.calls import Answer, Form, HttpCall, PageQuery
-from dormouse.features.http.problems import ProblemError
+from dormouse.features.http.calls import Answer, Form, HttpCall, PageQuery, ProblemError
 from dormouse.features.tables import new_table_id
 from dormouse.key_codec import KeyCodec
 from dormouse.messages.requests import (

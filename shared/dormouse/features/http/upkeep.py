@@ -35,9 +35,9 @@ from dormouse.features.http.calls import (
     HttpCall,
     OpenTable,
     PageQuery,
+    ProblemError,
     check_body,
 )
-from dormouse.features.http.problems import ProblemError
 from dormouse.features.http.tables import idempotency_key, page_of, picked
 from dormouse.features.tables import made_table_id
 from dormouse.http.messages import Readable

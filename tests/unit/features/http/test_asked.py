@@ -386,12 +386,11 @@ def test_a_function_answers_small_files_alone_and_links_to_all(
     found = answered(people, ask(people))
     (file,) = found["files"]
 
-    class Links:
-        def download_url(self, path: str, seconds: int) -> str:
-            return f"https://bucket/{path}?{seconds}"
+    def link(path: str, seconds: int) -> str:
+        return f"https://bucket/{path}?{seconds}"
 
     linked = Api(people.instance, LOCAL)
-    object.__setattr__(linked.instance, "links", Links())
+    object.__setattr__(linked.instance, "result_link", link)
     path = f"queries/{found['id']}/{file['url'].rpartition('/')[2]}"
     (shown,) = linked.get(f"/queries/{found['id']}")["files"]
     assert shown["url"] == f"https://bucket/{path}?3600"
