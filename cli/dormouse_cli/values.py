@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.key_codec import KeyCodec, KeyLike, part_from_text, show_part
 from dormouse.keys import Key, KeyPart
 from dormouse.schema.schema import Field, Schema, parse_field
-from dormouse.schema.types import Primitive, parse_type_text
+from dormouse.schema.types import parse_type_text
 from dormouse.tables.properties import KNOWN, Properties, SparkOptions
 from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import tables_beginning
@@ -317,14 +316,8 @@ def _decoded(content: bytes, path: Path) -> str:
 # A line is a value of the first row key, as `parse_part` reads it; or a JSON list of the values
 # of the first several row keys. So a string that looks like a JSON list must be in one.
 
-Base64Option = Annotated[
-    bool, typer.Option("--base64", help="Text in the split points is base64 of its UTF-8.")
-]
 
-
-def parse_split_points(
-    content: bytes, schema: Schema, strings_base64: bool = False
-) -> list[KeyLike]:
+def parse_split_points(content: bytes, schema: Schema) -> list[KeyLike]:
     """Return the split points of a file, which ascend, as a program passes them.
 
     Raises:
@@ -337,7 +330,7 @@ def parse_split_points(
     points: list[tuple[KeyPart, ...]] = []
     for number, line in enumerate(lines if content else [], start=1):
         where = f"split points, line {number}"
-        point = _split_point(line.removesuffix("\r"), schema, where, strings_base64)
+        point = _split_point(line.removesuffix("\r"), schema, where)
         if points and not points[-1] < point:
             raise InvalidRequestError(
                 f"{where}: {line.strip()} does not come after the line before",
@@ -347,30 +340,20 @@ def parse_split_points(
     return [KeyCodec(schema).to_python(point) for point in points]
 
 
-def show_split_points(points: Iterable[Key], schema: Schema, strings_base64: bool = False) -> str:
+def show_split_points(points: Iterable[Key], schema: Schema) -> str:
     """Return the file of split points which `parse_split_points` reads as these."""
-    return "".join(f"{_line(point, schema, strings_base64)}\n" for point in points)
+    return "".join(f"{_line(point, schema)}\n" for point in points)
 
 
-def _line(point: Key, schema: Schema, strings_base64: bool) -> str:
-    texts = [
-        _shown(part, field, strings_base64)
-        for part, field in zip(point, schema.row_keys, strict=False)
-    ]
+def _line(point: Key, schema: Schema) -> str:
+    fields = zip(point, schema.row_keys, strict=False)
+    texts = [show_part(part, field.type) for part, field in fields]
     text = texts[0]
     is_plain = text and not text.startswith("[") and not text.endswith("\r") and "\n" not in text
     return text if is_plain and len(texts) == 1 else json.dumps(texts, ensure_ascii=False)
 
 
-def _shown(part: KeyPart, field: Field, strings_base64: bool) -> str:
-    if isinstance(part, str) and strings_base64:
-        return base64.b64encode(part.encode()).decode()
-    return show_part(part, field.type)
-
-
-def _split_point(
-    line: str, schema: Schema, where: str, strings_base64: bool
-) -> tuple[KeyPart, ...]:
+def _split_point(line: str, schema: Schema, where: str) -> tuple[KeyPart, ...]:
     if not line:
         raise InvalidRequestError(
             f"{where} is empty", hint='remove it; the empty string is written [""]'
@@ -382,21 +365,12 @@ def _split_point(
         )
     try:
         point = tuple(
-            _part(_text(value), field, strings_base64)
+            part_from_text(_text(value), field)
             for value, field in zip(texts, schema.keys, strict=False)
         )
         return KeyCodec(schema).split_point(point, "it")
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
-
-
-def _part(text: str, field: Field, strings_base64: bool) -> KeyPart:
-    if field.type is not Primitive.STRING or not strings_base64:
-        return part_from_text(text, field)
-    try:
-        return base64.b64decode(text, validate=True).decode()
-    except ValueError as error:
-        raise InvalidRequestError(f"{text!r} is not the base64 of text: {error}") from error
 
 
 def _json_list(line: str) -> list[object] | None:

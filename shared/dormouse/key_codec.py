@@ -240,9 +240,7 @@ def show_part(part: KeyPart, kind: FieldType) -> str:
 # Key parts in messages: numbers as JSON numbers, everything else as text.
 
 
-def part_from_json(
-    part: object, field: Field, where: str, *, strings_base64: bool = False
-) -> KeyPart:
+def part_from_json(part: object, field: Field, where: str) -> KeyPart:
     """Return the key part in a message; `where` names its key in errors.
 
     Raises:
@@ -254,8 +252,6 @@ def part_from_json(
     is_text_only = field.type in (Primitive.STRING, Primitive.TIME, Primitive.UUID)
     if is_text_only and is_number or not (is_number or isinstance(part, str)):
         raise InvalidRequestError(f"{where}: {part!r} is not a value of {field.name}")
-    if field.type is Primitive.STRING and strings_base64:
-        return _decoded(str(part), field, where)
     try:
         return parse_part(str(part), field.type)
     except InvalidRequestError as error:
@@ -277,15 +273,6 @@ def part_to_json(part: KeyPart, field: Field) -> object:
     """Return a key part as messages carry it."""
     is_number = field.type in (Primitive.INT, Primitive.LONG, *TIMESTAMPS)
     return part if is_number else show_part(part, field.type)
-
-
-def _decoded(text: str, field: Field, where: str) -> str:
-    try:
-        return base64.b64decode(text, validate=True).decode()
-    except ValueError as error:
-        raise InvalidRequestError(
-            f"{where}: {text!r} is not the base64 of text for {field.name}: {error}"
-        ) from error
 
 
 # Key parts as Python programs pass them: a datetime for a timestamp, a date for a date.
@@ -497,13 +484,8 @@ class KeyCodec:
         found += [KeyRange.exactly(self.from_python(key)) for key in keys]
         return found or [EMPTY_RANGE]
 
-    def from_json(
-        self, parts: Sequence[object], where: str, *, strings_base64: bool = False
-    ) -> Key:
-        """Return the key in a message; `where` names it in errors.
-
-        With `strings_base64`, strings are base64 of their UTF-8.
-        """
+    def from_json(self, parts: Sequence[object], where: str) -> Key:
+        """Return the key in a message; `where` names it in errors."""
         fields = self.schema.keys
         if not 1 <= len(parts) <= len(fields):
             raise InvalidRequestError(
@@ -511,8 +493,7 @@ class KeyCodec:
                 hint=f"the table has {self._names()}",
             )
         return tuple(
-            part_from_json(part, field, where, strings_base64=strings_base64)
-            for part, field in zip(parts, fields, strict=False)
+            part_from_json(part, field, where) for part, field in zip(parts, fields, strict=False)
         )
 
     def to_json(self, key: Key) -> tuple[object, ...]:
@@ -595,15 +576,12 @@ class KeyCodec:
             )
         return key
 
-    def split_points_from_json(
-        self, points: Iterable[Sequence[object]], *, strings_base64: bool = False
-    ) -> list[Key]:
+    def split_points_from_json(self, points: Iterable[Sequence[object]]) -> list[Key]:
         """Return the split points in a message."""
         keys = []
         for number, point in enumerate(points, start=1):
             where = f"split point {number}"
-            key = self.from_json(point, where, strings_base64=strings_base64)
-            keys.append(self.split_point(key, where))
+            keys.append(self.split_point(self.from_json(point, where), where))
         return keys
 
     def split_points_to_json(self, points: Iterable[KeyLike]) -> tuple[tuple[object, ...], ...]:

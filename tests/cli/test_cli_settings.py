@@ -105,12 +105,11 @@ def test_a_reset_prompts_first_and_says_what_is_lost(flights: Dormouse) -> None:
     lost = "Its 5 rows in 1 shard are lost; its 1 leaf partitions stay. [y/N]"
     assert lost in refused.stderr
     assert flights("query", "flights", "--count").stdout == "5\n"
-    Path("splits.txt").write_text("QUI=\nVUE=\n")
-    arguments = ("--splits", "splits.txt", "--base64", "--force")
+    Path("splits.txt").write_text("AB\nUA\n")
+    arguments = ("--splits", "splits.txt", "--force")
     assert flights("table", "reinitialise", "flights", *arguments).exit_code == 0
     assert flights("query", "flights", "--count").stdout == "0\n"
     assert flights("splits", "export", "flights").stdout == "AB\nUA\n"
-    assert flights("splits", "export", "flights", "--base64").stdout == "QUI=\nVUE=\n"
     assert flights("table", "reinitialise", "flights", input="y\n").exit_code == 0
     assert flights("splits", "export", "flights").stdout == "AB\nUA\n"
     one = flights("table", "reinitialise", "flights", "--delete-partitions", input="y\n")
@@ -215,19 +214,12 @@ def test_fewer_partitions_than_requested_are_reported(flights: Dormouse) -> None
     assert len(found.stdout.splitlines()) == 4
 
 
-@given(st.lists(KEYS, unique=True, max_size=5), st.booleans(), st.integers(1, 5))
-def test_split_points_are_read_as_they_were_shown(
-    keys: list[Key], strings_base64: bool, parts: int
-) -> None:
+@given(st.lists(KEYS, unique=True, max_size=5), st.integers(1, 5))
+def test_split_points_are_read_as_they_were_shown(keys: list[Key], parts: int) -> None:
     points = sorted({key[:parts] for key in keys})
-    shown = show_split_points(points, ALL_KINDS, strings_base64)
-    found = parse_split_points(shown.encode(), ALL_KINDS, strings_base64)
+    shown = show_split_points(points, ALL_KINDS)
+    found = parse_split_points(shown.encode(), ALL_KINDS)
     assert [KeyCodec(ALL_KINDS).from_python(point) for point in found] == points
-
-
-def test_split_points_that_are_not_even_ascii_are_refused_as_base64() -> None:
-    with pytest.raises(InvalidRequestError, match="line 1: 'ä' is not the base64"):
-        parse_split_points("ä\n".encode(), ALL_KINDS, True)
 
 
 def test_a_property_of_more_digits_than_any_number_has_is_refused_as_one() -> None:

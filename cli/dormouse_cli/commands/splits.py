@@ -13,7 +13,6 @@ from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import counted, note
 from dormouse_cli.values import (
-    Base64Option,
     TableName,
     parse_properties,
     read_file,
@@ -29,7 +28,6 @@ def estimate(
         int, typer.Option(metavar="N", min=1, help="How many leaf partitions are wanted.")
     ],
     schema: Annotated[Path, typer.Option(metavar="FILE", help="The schema, as JSON.")],
-    base64: Base64Option = False,
     properties: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,7 +47,7 @@ def estimate(
         parsed, files, partitions, properties=parse_properties(properties or [])
     )
     points = map(KeyCodec(parsed).from_python, found.points)
-    typer.echo(show_split_points(points, parsed, base64), nl=False)
+    typer.echo(show_split_points(points, parsed), nl=False)
     leaves = len(found.points) + 1
     note(f"{counted(found.rows, 'row')}, of {found.sampled:,} of which the keys were compared")
     if leaves < partitions:
@@ -59,11 +57,11 @@ def estimate(
         )
 
 
-def export(ctx: typer.Context, name: TableName, base64: Base64Option = False) -> None:
+def export(ctx: typer.Context, name: TableName) -> None:
     """Print the split points at which the leaf partitions of a table meet.
 
     What is printed is what `table add --splits` takes.
     """
     table = table_of(ctx, name)
     points = [leaf.range.min for leaf in table.state().partitions.leaves()][1:]
-    typer.echo(show_split_points(points, table.schema, base64), nl=False)
+    typer.echo(show_split_points(points, table.schema), nl=False)

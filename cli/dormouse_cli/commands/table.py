@@ -22,7 +22,6 @@ from dormouse_cli.terminal import confirm, counted, iso_time, note, print_json, 
 from dormouse_cli.values import (
     COLUMNS,
     PROPERTY_COLUMNS,
-    Base64Option,
     ForceOption,
     FormatOption,
     ListFormatOption,
@@ -78,7 +77,6 @@ def add(
             "row key, or a JSON list of the values of several.",
         ),
     ] = None,
-    base64: Base64Option = False,
     properties: Annotated[
         list[str] | None,
         typer.Option("--property", metavar="NAME=VALUE", help="Sets a property; repeatable."),
@@ -97,7 +95,7 @@ def add(
         parsed = inferred.schema
     else:
         parsed = written_schema(schema or "", row_keys, sort_keys, types)
-    points = parse_split_points(read_file(splits), parsed, base64) if splits else []
+    points = parse_split_points(read_file(splits), parsed) if splits else []
     instance_of(ctx, makes=True).create_table(name, parsed, settings, points)
     if inferred is not None:
         print_inferred(inferred)
@@ -341,7 +339,6 @@ def reinitialise(
         Path | None,
         typer.Option(metavar="FILE", help="Where its partitions meet then, as `table add` has it."),
     ] = None,
-    base64: Base64Option = False,
     delete_partitions: Annotated[
         bool,
         typer.Option("--delete-partitions", help="Leave it a single partition, without --splits."),
@@ -363,7 +360,7 @@ def reinitialise(
     """
     table = table_of(ctx, name)
     wanted = Schema.loads(read_file(schema)) if schema else None
-    points = parse_split_points(read_file(splits), wanted or table.schema, base64) if splits else []
+    points = parse_split_points(read_file(splits), wanted or table.schema) if splits else []
     replaces = delete_partitions or splits is not None  # by a file without any, too
     if not force:
         leaves = sum(1 for _ in table.state().partitions.leaves())

@@ -146,9 +146,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     csv_dialect(table.properties)
     check_published(schema, table.properties)
     check_published_names(services, table)
-    points = KeyCodec(schema).split_points_from_json(
-        request.split_points, strings_base64=request.strings_base64
-    )
+    points = KeyCodec(schema).split_points_from_json(request.split_points)
     tree = PartitionTree.from_split_points(points)
     if services.tables.named(table.name) is not None:
         _refuse(services, table)
@@ -292,9 +290,7 @@ def reinitialise_table(
 def _reset_options(table: Table, request: ReinitialiseTable) -> ResetOptions:
     given = request.schema
     schema = None if isinstance(given, UnsetType) else Schema.from_json(given)
-    points = KeyCodec(schema or table.schema).split_points_from_json(
-        request.split_points, strings_base64=request.strings_base64
-    )
+    points = KeyCodec(schema or table.schema).split_points_from_json(request.split_points)
     replaces = points or request.delete_partitions
     return ResetOptions(schema, points if replaces else None)
 

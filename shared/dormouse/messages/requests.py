@@ -61,17 +61,13 @@ class Request(_Identified, frozen=True, kw_only=True):
 
 
 class CreateTable(Request, frozen=True, tag="create_table"):
-    """Create a table. `schema` is in its JSON form; a split point is a list of key parts.
-
-    With `strings_base64`, strings in split points are base64 of their UTF-8; bytes always are.
-    """
+    """Create a table. `schema` is in its JSON form; a split point is a list of key parts."""
 
     path: ClassVar[str] = "tables:create_table"
     name: str
     schema: dict[str, object]
     properties: dict[str, object] = {}
     split_points: tuple[tuple[object, ...], ...] = ()
-    strings_base64: bool = False
     v: Literal[1] = 1
 
 
@@ -111,16 +107,14 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
 
     With a `schema` in its JSON form, the table has that schema from then on; its columns get new
     ids. Partitions that do not fit the new row keys cannot stay. Files ingested before are
-    forgotten: they can be ingested again, and are not by themselves. With `strings_base64`, strings
-    in split points are base64 of their UTF-8; bytes always are. Tags stay, and with them the rows
-    that they hold, unless `release_tags` is set.
+    forgotten: they can be ingested again, and are not by themselves. Tags stay, and with them the
+    rows that they hold, unless `release_tags` is set.
     """
 
     path: ClassVar[str] = "tables:reinitialise_table"
     name: str
     delete_partitions: bool = False
     split_points: tuple[tuple[object, ...], ...] = ()
-    strings_base64: bool = False
     schema: dict[str, object] | UnsetType = UNSET
     release_tags: bool = False
     v: Literal[1] = 1

@@ -233,9 +233,7 @@ class Pagination:
             return ()
         if not self.before.key:
             return ()
-        return KeyCodec(self.seen.schema).from_json(
-            self.before.key, "the continuation", strings_base64=True
-        )
+        return KeyCodec(self.seen.schema).from_json(self.before.key, "the continuation")
 
     def after(self, batches: Sequence[pa.RecordBatch], count: int) -> str:
         """Return the continuation after the first `count` rows of batches that have those keys."""
@@ -248,7 +246,7 @@ class Pagination:
                 version=self.version,
                 time_ms=self.time_ms,
                 question=self.question,
-                key=_key_to_json(last, self.seen.schema),
+                key=KeyCodec(self.seen.schema).to_json(last),
                 repeats=repeats,
                 given=self.given + count,
             )
@@ -330,12 +328,3 @@ def _keys_from_end(batches: Sequence[pa.RecordBatch], count: int, schema: Schema
         columns = [(batch.column(field.name), field.type) for field in schema.keys]
         for row in reversed(range(min(batch.num_rows, count - start))):
             yield tuple(key_part(column[row], kind) for column, kind in columns)
-
-
-def _key_to_json(key: Key, schema: Schema) -> tuple[object, ...]:
-    """Return a key as `KeyCodec.from_json` reads it, with strings as base64: any can be named."""
-    plain = KeyCodec(schema).to_json(key)
-    return tuple(
-        base64.b64encode(part.encode()).decode() if isinstance(part, str) else shown
-        for part, shown in zip(key, plain, strict=True)
-    )

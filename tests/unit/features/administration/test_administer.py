@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
 from collections.abc import Sequence
 from typing import Any, get_args, get_type_hints
@@ -222,8 +221,7 @@ class TestReinitialising:
 
     def test_its_partitions_can_be_given_anew(self, world: World) -> None:
         table = world.create("letters", splits=[("m",)])
-        points = [[base64.b64encode(c.encode()).decode()] for c in "gt"]
-        world.administer(ReinitialiseTable("r", "letters", False, tuple(map(tuple, points)), True))
+        world.administer(ReinitialiseTable("r", "letters", False, (("g",), ("t",))))
         leaves = world.state(now(world, table)).partitions.leaves()
         assert [leaf.range.min for leaf in leaves] == [(), ("g",), ("t",)]
 
@@ -307,12 +305,6 @@ class TestReinitialising:
         world.drop("letters/3.parquet", letters("e"))
         world.settle()
         assert world.names(now(world, table)) == "cde"
-
-    def test_split_points_said_to_be_base64_must_be(self, world: World) -> None:
-        for point in ("m", "ä"):
-            create = CreateTable("c", "t", LETTERS.to_json(), {}, ((point,),), strings_base64=True)
-            with pytest.raises(InvalidRequestError, match="base64"):
-                administer(world.services, create)
 
 
 def test_a_deletion_that_another_delivery_finishes_is_finished(
