@@ -268,21 +268,21 @@ def inferred_schema(
     """
     from dormouse.client.inferring import infer_schema
 
-    wanted = {}
+    types_by_name = {}
     for text in types or ():
         name, colon, kind = text.rpartition(":") if text.count(":") == 1 else text.partition(":")
         if not name or not colon:
             raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
-        wanted[name] = kind
+        types_by_name[name] = kind
     keys, sorting = _names(row_keys), _names(sort_keys)
-    return infer_schema(like, keys, sorting, wanted, properties=properties)
+    return infer_schema(like, keys, sorting, types_by_name, properties=properties)
 
 
 def print_inferred(inferred: Inferred) -> None:
     """Print what each column of a file was taken for."""
-    found = {column.name: column.found for column in inferred.columns}
+    kinds = {column.name: column.found for column in inferred.columns}
     rows = [
-        {**row, "in the file": found[str(row["column"])]} for row in column_rows(inferred.schema)
+        {**row, "in the file": kinds[str(row["column"])]} for row in column_rows(inferred.schema)
     ]
     print_listing(("column", "in the file", "type", "role"), rows, Format.table)
     for remark in inferred.remarks:

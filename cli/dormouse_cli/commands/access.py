@@ -146,8 +146,8 @@ def _row(rule: AccessRule, form: ListFormat) -> dict[str, object]:
 
 
 def _unknown_columns(ctx: typer.Context, table: str, columns: list[str] | tuple[()]) -> list[str]:
-    found = instance_of(ctx).services.tables.named(table)
-    if found is None:
+    entry = instance_of(ctx).services.tables.named(table)
+    if entry is None:
         return []
-    known = {field.name for field in found.schema.fields}
+    known = {field.name for field in entry.schema.fields}
     return [column for column in columns if column not in known]

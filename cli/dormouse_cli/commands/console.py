@@ -54,12 +54,14 @@ def serve(
     key = token or secrets.token_urlsafe(24)
     answer = guarded(with_console(partial(serve_http, instance)), key, is_open=is_console)
     with LoopbackServer(answer, port, refuse=refusal, streamed=("PUT",)) as server:
-        found = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
+        exports = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
         if command:
-            raise typer.Exit(run_command(command, {**os.environ, **found}))
+            raise typer.Exit(run_command(command, {**os.environ, **exports}))
         with interruptible() as interruptions:
             print(
-                *(f"export {name}={value}" for name, value in found.items()), sep="\n", flush=True
+                *(f"export {name}={value}" for name, value in exports.items()),
+                sep="\n",
+                flush=True,
             )
             note(f"console: {console_uri(server.url, key)}")
             note("serving; Ctrl-C ends it")

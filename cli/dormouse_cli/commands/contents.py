@@ -41,7 +41,7 @@ def partitions(
     form: ListFormatOption = ListFormat.table,
 ) -> None:
     """List a table's partitions in key order, with the ranges that `query --range` takes."""
-    found = table_of(ctx, name).partitions(everything=everything, as_of=_version(as_of))
+    parts = table_of(ctx, name).partitions(everything=everything, as_of=_version(as_of))
     rows = [
         {
             "partition": each.id,
@@ -51,7 +51,7 @@ def partitions(
             "rows": each.rows,
             "shards": each.shards,
         }
-        for each in found
+        for each in parts
     ]
     print_listing(_PARTITION, rows, form)
 

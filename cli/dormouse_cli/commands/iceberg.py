@@ -21,21 +21,21 @@ def show(ctx: typer.Context, name: TableName, form: ListFormatOption = ListForma
 
     The lines read the version that is published now, also when there are later ones.
     """
-    found = table_of(ctx, name).iceberg.show()
+    status = table_of(ctx, name).iceberg.show()
     facts = {
-        "metadata": found.metadata,
-        "version": str(found.version),
-        "published": iso_time(found.published_ms),
-        "behind, seconds": f"{found.lag_seconds:.0f}",
-        "rows": str(found.rows),
-        "files": str(found.files),
-        "dead rows in them": str(found.dead_rows),
-        "shards to rewrite for old Spark": str(found.quick_shards),
-        "versions": f"{len(found.versions)}, from {found.versions[0]} on",
-        "format": str(found.format_version),
-        **found.in_catalogs,
+        "metadata": status.metadata,
+        "version": str(status.version),
+        "published": iso_time(status.published_ms),
+        "behind, seconds": f"{status.lag_seconds:.0f}",
+        "rows": str(status.rows),
+        "files": str(status.files),
+        "dead rows in them": str(status.dead_rows),
+        "shards to rewrite for old Spark": str(status.quick_shards),
+        "versions": f"{len(status.versions)}, from {status.versions[0]} on",
+        "format": str(status.format_version),
+        **status.in_catalogs,
     }
-    rows = [{"what": what, "value": value} for what, value in {**facts, **found.engines}.items()]
+    rows = [{"what": what, "value": value} for what, value in {**facts, **status.engines}.items()]
     print_listing(("what", "value"), rows, form)
 
 
@@ -57,10 +57,10 @@ def publish(
 
 def check(ctx: typer.Context, name: TableName) -> None:
     """Check that all objects are there that readers of Iceberg may open; exit 1 if not."""
-    found = table_of(ctx, name).iceberg.check()
-    for problem in found:
+    problems = table_of(ctx, name).iceberg.check()
+    for problem in problems:
         typer.echo(problem)
-    if found:
+    if problems:
         note(f"`dormouse iceberg publish {name} --all` publishes all of it again")
         raise typer.Exit(1)
     note(f"all that is published of table {name} is there")
@@ -68,8 +68,8 @@ def check(ctx: typer.Context, name: TableName) -> None:
 
 def files(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
     """List the files that readers of the newest published version open."""
-    found = table_of(ctx, name).iceberg.files()
-    rows = [{"uri": each.uri, "holds": holds(each)} for each in found]
+    entries = table_of(ctx, name).iceberg.files()
+    rows = [{"uri": each.uri, "holds": holds(each)} for each in entries]
     print_listing(("uri", "holds"), rows, form)
 
 

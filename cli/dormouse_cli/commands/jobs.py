@@ -79,14 +79,16 @@ def jobs(
     instance = instance_of(ctx)
     records = instance.jobs() if name is None else instance.table(name).jobs()
     if job_id is not None:
-        kept = [_of_id(records, job_id, name)]
-        print_facts(_row(kept[0]), form)
+        shown = [_of_id(records, job_id, name)]
+        print_facts(_row(shown[0]), form)
     else:
-        wanted = _states(unfinished=unfinished, failed=failed, refused=refused)
-        kept = [r for r in records if r.state == DAMAGED or wanted(r) and kind in (None, r.kind)]
-        rows = [_row(r) for r in sorted(kept, key=_began_ms)]
+        is_asked_for = _states(unfinished=unfinished, failed=failed, refused=refused)
+        shown = [
+            r for r in records if r.state == DAMAGED or is_asked_for(r) and kind in (None, r.kind)
+        ]
+        rows = [_row(r) for r in sorted(shown, key=_began_ms)]
         print_listing(_COLUMNS, rows, form)
-    if any(record.state == DAMAGED for record in kept):
+    if any(record.state == DAMAGED for record in shown):
         raise typer.Exit(1)
 
 

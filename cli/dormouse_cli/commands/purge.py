@@ -105,8 +105,8 @@ def purge(
 
 
 def _confirm(handle: TableHandle, where: str, keys: list[KeyLike]) -> None:
-    found = _proof(handle, where, keys)
-    rows, shards = counted(found.rows, "row"), counted(found.shards, "shard")
+    proof = _proof(handle, where, keys)
+    rows, shards = counted(proof.rows, "row"), counted(proof.shards, "shard")
     confirm(f"Remove {rows} of table {handle.name} for good, and rewrite {shards}?")
 
 

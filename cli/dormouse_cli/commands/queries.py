@@ -102,8 +102,8 @@ def result(
     chosen: RowFormat = form or format_of(output)
     check_output(chosen, output, explain=False)
     began = time.monotonic()
-    found = instance_of(ctx).asked(query_id).result(timeout)
-    write_rows(found, chosen, limit, output, began)
+    rows = instance_of(ctx).asked(query_id).result(timeout)
+    write_rows(rows, chosen, limit, output, began)
 
 
 def cancel(ctx: typer.Context, query_id: QueryId, timeout: TimeoutOption = WAIT_SECONDS) -> None:

@@ -122,7 +122,7 @@ def query(
         typer.echo(handle.count(ranges, exact=exact, where=where, as_of=version))
         return
     began = time.monotonic()
-    found = handle.query(
+    result = handle.query(
         ranges,
         exact=exact,
         where=where,
@@ -133,9 +133,9 @@ def query(
         timeout_seconds=timeout,
     )
     if explain:
-        _explain(found, chosen)
+        _explain(result, chosen)
         return
-    write_rows(found, chosen, limit, output, began)
+    write_rows(result, chosen, limit, output, began)
 
 
 def changes(
@@ -168,7 +168,7 @@ def changes(
     chosen = form or format_of(output)
     check_output(chosen, output, explain=False)
     handle, began = table_of(ctx, name), time.monotonic()
-    found = handle.changes(
+    result = handle.changes(
         parse_as_of(since),
         where=where,
         columns=parse_columns(columns or [], handle.schema),
@@ -176,20 +176,20 @@ def changes(
         deleted=deleted,
         before=before,
     )
-    write_rows(found, chosen, limit, output, began)
-    note(f"these are the changes of table {name} up to version {found.version}")
+    write_rows(result, chosen, limit, output, began)
+    note(f"these are the changes of table {name} up to version {result.version}")
 
 
 def write_rows(
-    found: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
+    result: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
 ) -> None:
-    """Write the rows that were found, and say what that took."""
+    """Write the rows of a result, and say what that took."""
     if form is RowFormat.table:
-        rows = _print_table(found.reader, limit)
+        rows = _print_table(result.reader, limit)
     else:
-        with _sink(output) as sink, _watched(_first(found.reader, limit), output) as reader:
+        with _sink(output) as sink, _watched(_first(result.reader, limit), output) as reader:
             rows = write_stream(ResultFormat(form), reader, reader.schema, sink)
-    _tell(rows, len(found.reads.shards), began)
+    _tell(rows, len(result.reads.shards), began)
 
 
 def check_output(form: RowFormat, output: Path | None, *, explain: bool) -> None:
@@ -212,16 +212,16 @@ def _keys(
     return ranges or None, exact or None
 
 
-def _explain(found: QueryResult, form: RowFormat) -> None:
+def _explain(result: QueryResult, form: RowFormat) -> None:
     """Read all rows without printing any, and print what was read for them."""
-    rows = sum(batch.num_rows for batch in found)
+    rows = sum(batch.num_rows for batch in result)
     facts: dict[str, object] = {
-        "version": found.version,
-        "shards_opened": len(found.reads.shards),
-        "row_groups": found.reads.row_groups,
-        "requests": found.reads.requests,
-        "bytes": found.reads.size_bytes,
-        "scans": found.reads.scans,
+        "version": result.version,
+        "shards_opened": len(result.reads.shards),
+        "row_groups": result.reads.row_groups,
+        "requests": result.reads.requests,
+        "bytes": result.reads.size_bytes,
+        "scans": result.reads.scans,
         "rows": rows,
     }
     print_facts(facts, Format.json if form is RowFormat.json else Format.table)
@@ -239,15 +239,15 @@ def format_of(output: Path | None) -> RowFormat:
     return RowFormat(suffix) if suffix in RowFormat.__members__ else RowFormat.table
 
 
-def _print_table(found: pa.RecordBatchReader, limit: int | None) -> int:
+def _print_table(reader: pa.RecordBatchReader, limit: int | None) -> int:
     most = ROWS_SHOWN if limit is None else limit
     rows: list[Cells] = []
-    for batch in found:
+    for batch in reader:
         few = batch.slice(0, most + 1 - len(rows))
         rows += zip(*(json_cells(column) for column in few.columns), strict=True)
         if len(rows) > most:
             break
-    print_table(found.schema.names, rows[:most], json_text)
+    print_table(reader.schema.names, rows[:most], json_text)
     if len(rows) > most:
         note(f"the first {counted(most, 'row')}; --limit N shows more")
     return min(len(rows), most)

@@ -43,13 +43,13 @@ def estimate(
     what `table add --splits` takes.
     """
     parsed = Schema.loads(read_file(schema))
-    found = estimate_splits(
+    sample = estimate_splits(
         parsed, files, partitions, properties=parse_properties(properties or [])
     )
-    points = map(KeyCodec(parsed).from_python, found.points)
+    points = map(KeyCodec(parsed).from_python, sample.points)
     typer.echo(show_split_points(points, parsed), nl=False)
-    leaves = len(found.points) + 1
-    note(f"{counted(found.rows, 'row')}, of {found.sampled:,} of which the keys were compared")
+    leaves = len(sample.points) + 1
+    note(f"{counted(sample.rows, 'row')}, of {sample.sampled:,} of which the keys were compared")
     if leaves < partitions:
         note(
             f"{counted(leaves, 'partition')} instead of {partitions:,}: rows with equal keys stay "

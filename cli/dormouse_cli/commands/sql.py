@@ -72,7 +72,7 @@ def sql(
 
     def run(query: str) -> None:
         began = time.monotonic()
-        found = instance.sql(
+        result = instance.sql(
             query,
             parameters,
             memory_bytes=memory * MIB,
@@ -81,9 +81,9 @@ def sql(
             spark=parse_spark(spark, properties),
         )
         try:
-            _write(found, chosen, limit, output, began)
+            _write(result, chosen, limit, output, began)
         finally:
-            found.close()
+            result.close()
 
     if text is not None or not sys.stdin.isatty():
         run(sys.stdin.read() if text is None else text)
@@ -94,17 +94,17 @@ def sql(
 
 
 def _write(
-    found: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
+    result: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
 ) -> None:
-    if form is RowFormat.table and found.schema.names[:2] == ["step", "plan"]:
-        _print_explanation(found)
+    if form is RowFormat.table and result.schema.names[:2] == ["step", "plan"]:
+        _print_explanation(result)
     else:
-        write_rows(found, form, limit, output, began)
+        write_rows(result, form, limit, output, began)
 
 
-def _print_explanation(found: QueryResult) -> None:
+def _print_explanation(result: QueryResult) -> None:
     """Print what would be read, and how it would be computed, as text."""
-    for row in found.to_arrow().to_pylist():
+    for row in result.to_arrow().to_pylist():
         facts = [f"{name} {value:,}" for name, value in list(row.items())[2:] if value is not None]
         typer.echo(f"{row['step']}{': ' if facts else ''}{', '.join(facts)}")
         typer.echo("".join(f"  {line}\n" for line in row["plan"].splitlines()))

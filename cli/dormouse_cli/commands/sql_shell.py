@@ -87,9 +87,9 @@ class Shell:
         except DormouseError:
             return None
         upper = begun.upper()
-        found = [word for word in words if word.startswith(begun)]
-        found += sorted(w for w in _KEYWORDS if w.startswith(upper) and w not in found)
-        return found[number] if number < len(found) else None
+        candidates = [word for word in words if word.startswith(begun)]
+        candidates += sorted(w for w in _KEYWORDS if w.startswith(upper) and w not in candidates)
+        return candidates[number] if number < len(candidates) else None
 
     def _guarded(self, run: Callable[[str], None], text: str) -> None:
         """Run something; an error or Ctrl-C ends it, and not the shell."""
@@ -115,8 +115,8 @@ class Shell:
 
 
 def _print(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    found = [dict(zip(columns, row, strict=True)) for row in rows]
-    print_listing(columns, found, ListFormat.table)
+    lines = [dict(zip(columns, row, strict=True)) for row in rows]
+    print_listing(columns, lines, ListFormat.table)
 
 
 @contextmanager

@@ -359,17 +359,17 @@ def reinitialise(
     yet are refused. Versions with a tag can still be read, unless the tags are released.
     """
     table = table_of(ctx, name)
-    wanted = Schema.loads(read_file(schema)) if schema else None
-    points = parse_split_points(read_file(splits), wanted or table.schema) if splits else []
+    new_schema = Schema.loads(read_file(schema)) if schema else None
+    points = parse_split_points(read_file(splits), new_schema or table.schema) if splits else []
     replaces = delete_partitions or splits is not None  # by a file without any, too
     if not force:
         leaves = sum(1 for _ in table.state().partitions.leaves())
         fate = f"become {len(points) + 1:,}" if replaces else "stay"
         lost = f"{contents_of(table)} are lost; its {leaves:,} leaf partitions {fate}."
-        lost += " It gets another schema." if wanted else ""
+        lost += " It gets another schema." if new_schema else ""
         confirm(f"Empty table {name}? {lost}")
     instance_of(ctx).reinitialise_table(
-        name, points, delete_partitions=replaces, schema=wanted, release_tags=release_tags
+        name, points, delete_partitions=replaces, schema=new_schema, release_tags=release_tags
     )
     note(f"table {name} is empty")
 

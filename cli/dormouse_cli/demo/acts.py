@@ -52,10 +52,10 @@ def _grow(tree: Tree, state: TableState, partition: str) -> None:
 
 
 def _label(state: TableState, partition: str) -> Text:
-    found = state.partitions.get(partition)
+    node = state.partitions.get(partition)
     held = state.references_in(partition)
-    label = Text(_interval(found.range), style="bold" if found.is_leaf else "dim")
-    if held or found.is_leaf:
+    label = Text(_interval(node.range), style="bold" if node.is_leaf else "dim")
+    if held or node.is_leaf:
         count = f"{len(held)} shard{'s'[: len(held) != 1]}"
         label.append(f"  {state.rows_in(partition):,} rows in {count}", style="cyan not bold")
     if any(reference.job for reference in held):
@@ -304,15 +304,15 @@ def look_up(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
     for question in _questions(stored):
         began = time.perf_counter()
         ranges = [(question.start, question.end)] if question.start else None
-        found = handle.query(ranges, where=question.where)
-        rows = found.reader.read_all()
+        result = handle.query(ranges, where=question.where)
+        rows = result.reader.read_all()
         milliseconds = (time.perf_counter() - began) * 1000
         table.add_row(
             question.text,
             f"{rows.num_rows:,}",
-            f"{len(found.reads.shards)} of {shards}",
-            f"{found.reads.requests}",
-            f"{found.reads.size_bytes / 1000:,.0f} KB",
+            f"{len(result.reads.shards)} of {shards}",
+            f"{result.reads.requests}",
+            f"{result.reads.size_bytes / 1000:,.0f} KB",
             f"{milliseconds:.0f} ms",
         )
         if not rows.equals(stored.filter(question.answer)):

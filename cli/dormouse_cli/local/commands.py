@@ -111,8 +111,8 @@ def up(
 @app.command()
 def down() -> None:
     """Stop the stack that runs in the background, and with it its data."""
-    found = _running()
-    detached.stop(found)
+    stack = _running()
+    detached.stop(stack)
     typer.echo("the stack has stopped", err=True)
 
 
@@ -126,10 +126,10 @@ def status() -> None:
 @app.command()
 def env() -> None:
     """Print the variables of the stack in the background: eval "$(dormouse local env)"."""
-    found = _running()
-    if not found.endpoint_url:
+    stack = _running()
+    if not stack.endpoint_url:
         raise LocalStackError("the local stack is starting", hint="try again in some seconds")
-    _print_exports(found.environment)
+    _print_exports(stack.environment)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -237,12 +237,12 @@ def _invoke(
 
 
 def _running() -> detached.Detached:
-    found = detached.running()
-    if found is None:
+    stack = detached.running()
+    if stack is None:
         raise NotFoundError(
             "no local stack runs in the background", hint="dormouse local up --detach starts one"
         )
-    return found
+    return stack
 
 
 def _print_exports(environment: Mapping[str, str]) -> None:
@@ -279,9 +279,9 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
     No profile, token or endpoint of the caller's may lead the command to a real account.
     """
-    kept = {name: value for name, value in environment.items() if not name.startswith("AWS_")}
+    variables = {name: value for name, value in environment.items() if not name.startswith("AWS_")}
     own = str(Path(sys.executable).parent)
-    return {**kept, "PATH": os.pathsep.join(filter(None, (own, kept.get("PATH"))))}
+    return {**variables, "PATH": os.pathsep.join(filter(None, (own, variables.get("PATH"))))}
 
 
 @contextmanager

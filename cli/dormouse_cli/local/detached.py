@@ -198,19 +198,19 @@ def _record(stack: Detached) -> None:
     new.replace(record_path())
 
 
-def stop(found: Detached) -> None:
+def stop(stack: Detached) -> None:
     """Stop a stack, and wait until it has ended.
 
     Raises:
         StartError: it does not end.
     """
     with suppress(ProcessLookupError):  # it has just ended
-        os.kill(found.pid, signal.SIGTERM)
+        os.kill(stack.pid, signal.SIGTERM)
     end = time.monotonic() + _STOP_SECONDS
     while is_locked(_lock_path()):
         if time.monotonic() > end:
             raise StartError(
-                f"process {found.pid} does not end", hint=f"see {found.logs}; kill -9 {found.pid}"
+                f"process {stack.pid} does not end", hint=f"see {stack.logs}; kill -9 {stack.pid}"
             )
         time.sleep(_POLL_SECONDS)
 

@@ -291,6 +291,6 @@ def inherited() -> dict[str, str]:
 
     The interpreter's own folder comes first on the path: its tools are of the same version.
     """
-    found = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    folders = (str(Path(sys.executable).parent), found.get("PATH", os.defpath))
-    return {**found, "PATH": os.pathsep.join(folders)}
+    variables = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    folders = (str(Path(sys.executable).parent), variables.get("PATH", os.defpath))
+    return {**variables, "PATH": os.pathsep.join(folders)}

@@ -122,13 +122,13 @@ def _totals(state: TableState) -> dict[str, _Totals]:
     return totals
 
 
-def _add(state: TableState, totals: dict[str, _Totals], partition: str, found: _Totals) -> None:
+def _add(state: TableState, totals: dict[str, _Totals], partition: str, part: _Totals) -> None:
     for each in (partition, *state.partitions.ancestors(partition)):
         total = totals[each]
-        total.rows += found.rows
-        total.references += found.references
-        total.size_bytes += found.size_bytes
-        total.leaves += found.leaves
+        total.rows += part.rows
+        total.references += part.references
+        total.size_bytes += part.size_bytes
+        total.leaves += part.leaves
 
 
 BLOCKS = 256
@@ -264,7 +264,7 @@ def _kind(kind: str, jobs: list[JobRecord]) -> dict[str, object]:
 
 def _troubles(jobs: Iterable[JobRecord]) -> Rows:
     """Return the jobs that somebody may have to look at, the newest first."""
-    found = [job for job in jobs if job.state == "failed" or job.attempts > 1]
+    jobs_in_trouble = [job for job in jobs if job.state == "failed" or job.attempts > 1]
     return [
         {
             "job": job.job_id,
@@ -275,7 +275,7 @@ def _troubles(jobs: Iterable[JobRecord]) -> Rows:
             "when": iso_time(job.updated_ms),
             "reason": job.reason,
         }
-        for job in sorted(found, key=_newest_first)[:TROUBLES_TOLD]
+        for job in sorted(jobs_in_trouble, key=_newest_first)[:TROUBLES_TOLD]
     ]
 
 

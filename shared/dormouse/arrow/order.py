@@ -241,8 +241,8 @@ def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) 
     values = key_column(parts, kind)
     if pa.types.is_fixed_size_binary(cells.type):  # which Arrow does not search
         cells, values = cells.cast(pa.binary()), values.cast(pa.binary())
-    found = pc.search_sorted(cells, values, side=side)  # type: ignore[attr-defined]  # stubs lag
-    return cast("list[int]", found.to_pylist())
+    places = pc.search_sorted(cells, values, side=side)  # type: ignore[attr-defined]  # stubs lag
+    return cast("list[int]", places.to_pylist())
 
 
 def sort_key(batch: pa.RecordBatch | pa.Table, row: int, schema: Schema) -> Key:
@@ -401,7 +401,7 @@ class Term(Protocol):
 _T = TypeVar("_T", bound=Term)
 
 
-def fit_range(wanted: KeyRange, schema: Schema) -> KeyRange:
+def fit_range(span: KeyRange, schema: Schema) -> KeyRange:
     """Return a range of the same rows whose bounds are values of the key columns; it may be empty.
 
     A bound of a request may be outside its column's type, or have more parts than there are keys.
@@ -413,18 +413,18 @@ def fit_range(wanted: KeyRange, schema: Schema) -> KeyRange:
     Raises:
         InvalidRequestError: a part is of another type than its column.
     """
-    return fit_range_to_fields(wanted, schema.keys)
+    return fit_range_to_fields(span, schema.keys)
 
 
-def fit_range_to_fields(wanted: KeyRange, fields: Sequence[Field]) -> KeyRange:
+def fit_range_to_fields(span: KeyRange, fields: Sequence[Field]) -> KeyRange:
     """Return a range as `fit_range` does, for columns that need not be keys."""
-    first, end = wanted.min, wanted.max
+    first, end = span.min, span.max
     low = _fitted(first, fields)
     high = None if end is None else _fitted(end, fields)
     if low is None:
         return KeyRange((), ())
     # what fits, as it mostly does, is not encoded again: a look-up comes here often
-    return wanted if low is first and high is end else KeyRange(low, high)
+    return span if low is first and high is end else KeyRange(low, high)
 
 
 def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRange]:
@@ -452,12 +452,12 @@ def ranges_to_read(
         InvalidRequestError: a bound of the wrong type.
     """
     schema = table.schema
-    wanted = requested_ranges(schema, ranges)
+    spans = requested_ranges(schema, ranges)
     if condition is not None:
         bounds = [fit_range(r, schema) for r in key_bounds(condition, schema)]
-        wanted = intersect_ranges(wanted, union_ranges(bounds))
+        spans = intersect_ranges(spans, union_ranges(bounds))
     shared = len(group_keys(schema, table.properties))
-    return union_ranges([fit_range(span.widen_to_parts(shared), schema) for span in wanted])
+    return union_ranges([fit_range(span.widen_to_parts(shared), schema) for span in spans])
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
@@ -500,14 +500,14 @@ def _check_type(part: KeyPart, field: Field) -> None:
 
 
 def range_predicate(
-    wanted: KeyRange,
+    span: KeyRange,
     fields: Sequence[Field],
     column: Callable[[str], _T],
     literal: Callable[[Scalar], _T],
 ) -> _T | None:
-    """Return the term that is true of exactly the rows in `wanted`; None if that is all rows.
+    """Return the term that is true of exactly the rows in `span`; None if that is all rows.
 
-    `wanted` is a range of values of `fields`; it must fit them (`fit_range`) and not be empty.
+    `span` is a range of values of `fields`; it must fit them (`fit_range`) and not be empty.
     `column` and `literal` make the terms of a column and of a typed value.
 
     For example, the range from (a, 5) to (a, 9) becomes
@@ -522,11 +522,11 @@ def range_predicate(
     can be compared with.
     """
     columns = [column(f.name) for f in fields]
-    low = _literals(wanted.min, fields, literal)
-    if wanted.max is None:
+    low = _literals(span.min, fields, literal)
+    if span.max is None:
         return _from(columns, low) if low else None
-    high = _literals(wanted.max, fields, literal)
-    same = _common_prefix(wanted.min, wanted.max)
+    high = _literals(span.max, fields, literal)
+    same = _common_prefix(span.min, span.max)
     terms = []
     for item, value in zip(columns[:same], low, strict=False):
         terms += [item >= value, item <= value]

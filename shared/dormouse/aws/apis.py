@@ -90,18 +90,18 @@ def request_of(event: Mapping[str, object]) -> HttpRequest:
         InvalidRequestError: it carries none.
     """
     try:
-        found = convert_plain(event, _HttpEvent)
-        encoded = (found.body or "").encode()
-        body = base64.b64decode(encoded, validate=True) if found.isBase64Encoded else encoded
+        call = convert_plain(event, _HttpEvent)
+        encoded = (call.body or "").encode()
+        body = base64.b64decode(encoded, validate=True) if call.isBase64Encoded else encoded
     except (msgspec.ValidationError, ValueError) as error:
         raise InvalidRequestError(f"not an event of an HTTP API: {error}") from error
     return HttpRequest(
-        found.requestContext.http.method,
-        found.rawPath,
-        found.rawQueryString,
-        {name.lower(): value for name, value in found.headers.items()},
+        call.requestContext.http.method,
+        call.rawPath,
+        call.rawQueryString,
+        {name.lower(): value for name, value in call.headers.items()},
         body,
-        _principal(found.requestContext.authorizer or _Authorizer()),
+        _principal(call.requestContext.authorizer or _Authorizer()),
     )
 
 

@@ -150,11 +150,11 @@ class Conditions:
             """Return whether several transactions landed, or a part of one that did not."""
             winners = _winners("DynamoDB", transact)
             with reading("DynamoDB"):
-                found = [
+                answers = [
                     self._dynamodb.get_item(TableName=table, Key=key(number), ConsistentRead=True)
                     for number in range(AT_ONCE)
                 ]
-            return winners > 1 or sum("Item" in each for each in found) != winners
+            return winners > 1 or sum("Item" in each for each in answers) != winners
 
         try:
             yield "ConditionExpression of PutItem", lambda: _winners("DynamoDB", put) > 1

@@ -96,8 +96,8 @@ class EmrServerless:
             return None
         except (BotoCoreError, ClientError) as error:
             raise unavailable("EMR Serverless could not be read", error) from error
-        found = answer["jobRun"]
-        words = found.get("jobDriver", {}).get("sparkSubmit", {}).get("entryPointArguments", [])
+        run = answer["jobRun"]
+        words = run.get("jobDriver", {}).get("sparkSubmit", {}).get("entryPointArguments", [])
         match dict(zip(words[::2], words[1::2], strict=False)):
             case {"--table-id": table_id, "--job-id": job_id, "--attempt": attempt} if (
                 attempt.isdecimal()
@@ -106,8 +106,8 @@ class EmrServerless:
                     table_id=table_id,
                     job_id=job_id,
                     attempt=int(attempt),
-                    outcome=_OUTCOMES.get(found["state"], ""),
-                    reason=found.get("stateDetails") or "",
+                    outcome=_OUTCOMES.get(run["state"], ""),
+                    reason=run.get("stateDetails") or "",
                 )
         return None
 

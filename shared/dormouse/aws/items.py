@@ -287,16 +287,16 @@ class _Condition:
 
     def update(self, change: Set) -> dict[str, object]:
         """Return the parameters that also say what is set and removed."""
-        wanted: dict[str, object] = {}
+        parts: dict[str, object] = {}
         for name, body in change.parts.items():
-            wanted |= _part(name, body, change.key) if body is not None else {}
+            parts |= _part(name, body, change.key) if body is not None else {}
         gone = [name for name, body in change.parts.items() if body is None]
         removed = [one for name in gone for one in (name, f"{name}{_SUM}")]
-        expression = ["SET " + ", ".join(f"#{name} = :{name}" for name in wanted)] if wanted else []
+        expression = ["SET " + ", ".join(f"#{name} = :{name}" for name in parts)] if parts else []
         if removed:
             expression.append("REMOVE " + ", ".join(f"#{name}" for name in removed))
-        self._names |= {f"#{name}": name for name in (*wanted, *removed)}
-        self._values |= {f":{name}": value for name, value in wanted.items()}
+        self._names |= {f"#{name}": name for name in (*parts, *removed)}
+        self._values |= {f":{name}": value for name, value in parts.items()}
         return {"UpdateExpression": " ".join(expression), **self.parameters}
 
 

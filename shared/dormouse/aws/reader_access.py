@@ -38,10 +38,10 @@ class S3ReaderAccess:
     def settings(self) -> Mapping[str, str]:
         """Return the region, and where S3 is if it is not where AWS has it."""
         meta = self._s3.meta
-        found = {"client.region": meta.region_name, "s3.region": meta.region_name}
+        settings = {"client.region": meta.region_name, "s3.region": meta.region_name}
         if is_of_aws(meta.endpoint_url):
-            return found
-        return {**found, "s3.endpoint": meta.endpoint_url, "s3.path-style-access": "true"}
+            return settings
+        return {**settings, "s3.endpoint": meta.endpoint_url, "s3.path-style-access": "true"}
 
     def credentials(self, table_id: str) -> Mapping[str, str]:
         """Return credentials for shards and metadata of one table; nothing without a role.
@@ -108,23 +108,23 @@ class GlueMirror:
         """Return an entry; None if there is none."""
         with reading("Glue"):
             try:
-                found = self._client.get_table(DatabaseName=self._database, Name=name)["Table"]
+                entry = self._client.get_table(DatabaseName=self._database, Name=name)["Table"]
             except ClientError as error:
                 if code_of(error) != _MISSING:
                     raise
                 return None
-        parameters = found.get("Parameters", {})
+        parameters = entry.get("Parameters", {})
         return MirrorEntry(
-            parameters.get(TABLE_ID, ""), parameters.get(_METADATA, ""), found.get("VersionId", "")
+            parameters.get(TABLE_ID, ""), parameters.get(_METADATA, ""), entry.get("VersionId", "")
         )
 
     def put(self, name: str, table: MirroredTable, old: MirrorEntry | None) -> bool:
         """Put an entry in the place of another, or of none; return False if that is not there."""
-        wanted = _table_input(name, table, old)
+        entry = _table_input(name, table, old)
         if old is None:
-            return self._change("create_table", TableInput=wanted)
+            return self._change("create_table", TableInput=entry)
         return self._change(
-            "update_table", TableInput=wanted, VersionId=old.version, SkipArchive=True
+            "update_table", TableInput=entry, VersionId=old.version, SkipArchive=True
         )
 
     def delete(self, name: str) -> None:

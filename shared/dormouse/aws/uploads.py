@@ -330,9 +330,9 @@ def list_uploads(client: S3Client, bucket: str, prefix: str) -> Iterator[Unfinis
     """Yield the multipart uploads that were neither completed nor aborted."""
     listing = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
     for page in read_pages("S3", listing):
-        for found in page.get("Uploads", ()):
-            started_ms = int(found["Initiated"].timestamp() * 1000)
-            yield UnfinishedUpload(found["Key"], found["UploadId"], started_ms)
+        for upload in page.get("Uploads", ()):
+            started_ms = int(upload["Initiated"].timestamp() * 1000)
+            yield UnfinishedUpload(upload["Key"], upload["UploadId"], started_ms)
 
 
 def abort_uploads(client: S3Client, bucket: str, uploads: Iterable[UnfinishedUpload]) -> None:

@@ -203,12 +203,12 @@ def _store_factory(
         )
 
     def store(table: Table) -> StateStore:
-        wanted = table.properties
+        properties = table.properties
         return open_store(
             table.state_id,
             table.name,
-            wanted.state_store,
-            wanted.gc_delay_seconds,
+            properties.state_store,
+            properties.gc_delay_seconds,
         )
 
     return store

@@ -92,9 +92,9 @@ class Export(RequestedWork[ExportProgress, ExportManifest]):
             NotFoundError: the export is not complete, or failed; the message says why.
         """
         services = self.handle.services
-        found = load_manifest(services.results, self.to)
-        if found is not None and found.export == self.id:
-            return found
+        manifest = load_manifest(services.results, self.to)
+        if manifest is not None and manifest.export == self.id:
+            return manifest
         record = services.tracker.get(self.table.id, self.id)
         if record is not None and record.state == "failed":
             raise NotFoundError(f"the export to {self.uri} failed: {record.reason}")
@@ -269,7 +269,7 @@ def free_prefix(services: Services, to: str, form: str) -> tuple[str, ResultForm
 def export_result(
     services: Services,
     statement: str,
-    found: QueryResult,
+    result: QueryResult,
     to: str,
     form: ResultFormat,
     *,
@@ -282,11 +282,11 @@ def export_result(
     Raises:
         AlreadyExistsError: somebody else writes below the prefix.
     """
-    with closing(found):
-        files = tuple(_files(services, found, to, form, file_bytes))
+    with closing(result):
+        files = tuple(_files(services, result, to, form, file_bytes))
     manifest = StatementManifest(
         statement,
-        dict(found.versions),
+        dict(result.versions),
         services.clock.now_ms(),
         form.value,
         files,
@@ -308,17 +308,17 @@ def exported(uri: str, statement: str, end: QueryEnd) -> ExportedStatement:
 
 
 def _files(
-    services: Services, found: QueryResult, to: str, form: ResultFormat, file_bytes: int
+    services: Services, result: QueryResult, to: str, form: ResultFormat, file_bytes: int
 ) -> Iterator[StatementFile]:
     """Write the files, and yield what is in each; without rows there is one that has none."""
-    batches = iter(found)
+    batches = iter(result)
     batch = next(batches, None)
     number = 0
     while batch is not None or number == 0:
         name = f"rows-{number:05d}{form.suffix}"
         with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
             local = Path(folder) / name
-            file = RowFile(local, form, found.schema)
+            file = RowFile(local, form, result.schema)
             try:
                 batch = _fill(file, batch, batches, file_bytes)
                 file.close()

@@ -96,24 +96,24 @@ class IcebergTable:
         from dormouse.tables.table import is_mirrored
 
         services, table = self.handle.services, self.handle.current()
-        found = published_metadata(services, table)
-        summary = found.summary
+        published = published_metadata(services, table)
+        summary = published.summary
         root = summary.root.removeprefix(FILE_SCHEME)
         return PublishedTable(
             table.name,
-            f"{root}/{found.path}",
-            f"{root}/{found.folder}",
+            f"{root}/{published.path}",
+            f"{root}/{published.folder}",
             summary.version,
             summary.versions,
             summary.rows,
             summary.data_files,
             summary.dead_rows,
             summary.format_version,
-            found.published_ms,
-            found.lag_ms / 1000,
-            found.quick_shards,
+            published.published_ms,
+            published.lag_ms / 1000,
+            published.quick_shards,
             is_mirrored(table.properties),
-            found.in_glue,
+            published.in_glue,
             published_name(table),
             view_of(table),
             why_no_view(table),
@@ -146,8 +146,8 @@ class IcebergTable:
         """Return the files that readers of the newest published version open. Raises as `show`."""
         from dormouse.features.publishing import published_files
 
-        found = published_files(self.handle.services, self.handle.current())
-        return Listing(found, "files", ("uri", "holds"), lambda each: (each.uri, holds(each)))
+        files = published_files(self.handle.services, self.handle.current())
+        return Listing(files, "files", ("uri", "holds"), lambda each: (each.uri, holds(each)))
 
 
 def holds(file: PublishedFile) -> str:

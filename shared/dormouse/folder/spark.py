@@ -146,8 +146,8 @@ def _put(run_id: str, run: StoredRun, *, is_new: bool = False, expires_s: int | 
 
 def _open_runs(items: ItemStore) -> list[tuple[str, StoredRun]]:
     """Return the runs that have not ended. The job of a damaged one asks for another."""
-    found = [item for item in items.query("jobs", _OWNER) if item.expires_s is None]
-    return [(item.key.name, run) for item in found if (run := _read(item)) is not None]
+    items_of_runs = [item for item in items.query("jobs", _OWNER) if item.expires_s is None]
+    return [(item.key.name, run) for item in items_of_runs if (run := _read(item)) is not None]
 
 
 def _read(item: Item) -> StoredRun | None:

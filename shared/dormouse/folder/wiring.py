@@ -257,8 +257,8 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
         )
 
     def store(table: Table) -> StateStore:
-        wanted = table.properties
-        return open_store(table.state_id, table.name, wanted.gc_delay_seconds)
+        properties = table.properties
+        return open_store(table.state_id, table.name, properties.gc_delay_seconds)
 
     return store
 
@@ -378,9 +378,9 @@ class FolderObjects(FolderStorage):
         # First the rows: what is made a file meanwhile is in both, and not in neither.
         select = "SELECT path, length(body), modified_ms FROM objects WHERE path BETWEEN ? AND ?"
         rows = self._database.select(select, (prefix, prefix + LAST))
-        found = {path: StoredObject(path, *facts) for path, *facts in rows}
-        found = {each.path: each for each in super().list(prefix)} | found
-        yield from sorted(found.values(), key=lambda each: each.path)
+        objects = {path: StoredObject(path, *facts) for path, *facts in rows}
+        objects = {each.path: each for each in super().list(prefix)} | objects
+        yield from sorted(objects.values(), key=lambda each: each.path)
 
     def folders(self) -> Iterator[str]:
         """Yield the first part of every path that has several parts, in order, each once."""

@@ -107,10 +107,10 @@ def sorted_file(
     local: Path,
     names: Mapping[int, str],
     schema: Schema,
-    wanted: KeyRange,
+    span: KeyRange,
     sequence: int = 0,
 ) -> DataFrame:
-    """Return the rows in `wanted` of a Parquet file sorted by the
+    """Return the rows in `span` of a Parquet file sorted by the
     keys, with the columns of `schema`; of a shard with this `sequence`.
 
     `names` maps the ids of fields to the names of their columns in the file. A column that the file
@@ -125,7 +125,7 @@ def sorted_file(
     frame = sorted_columns(context, local, in_file, schema)
     if any(column.name != name for column, name in columns):
         frame = frame.select(*(_evolved(column, name, sequence) for column, name in columns))
-    term = range_predicate(fit_range(wanted, schema), schema.keys, column, literal)
+    term = range_predicate(fit_range(span, schema), schema.keys, column, literal)
     return frame if term is None else frame.filter(term)
 
 

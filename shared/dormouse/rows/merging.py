@@ -421,8 +421,8 @@ class _MergePlan:
         except CorruptDataError as error:
             if self.where is not None:
                 self.where.check()
-            found = ", ".join(shard_path(self.table_id, g.slice.shard.id) for g in window.blocks)
-            raise CorruptDataError(f"{error} (among {found})", hint=BRING_BACK) from error
+            paths = ", ".join(shard_path(self.table_id, g.slice.shard.id) for g in window.blocks)
+            raise CorruptDataError(f"{error} (among {paths})", hint=BRING_BACK) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa
     session = engine.session(table.num_rows)
     by_first_key = engine.key_order(schema)[:1]
     frame = engine.frame_from_batches(session, pieces).sort(*by_first_key)
-    found = pa.Table.from_batches(engine.execute_frame(frame))
-    (batch,) = found.combine_chunks().to_batches()  # ties may lie in two batches
+    rows = pa.Table.from_batches(engine.execute_frame(frame))
+    (batch,) = rows.combine_chunks().to_batches()  # ties may lie in two batches
     yield _with_ties_in_order(conform(batch, arrow_schema(schema)), schema.keys[1:])
 
 
