@@ -69,10 +69,6 @@ class HookedPages(ItemPages):
         self.before, self.after = before, after
         self.pins = HookedPins(self._items, self)
 
-    def __reduce__(self) -> Any:
-        """Return what another process needs to have these pages too; hooks stay here."""
-        return HookedPages, (_no_hook, _no_hook, self._items)
-
     head = _hooked("head", ItemPages.head)
     page = _hooked("page", ItemPages.page)
     append = _hooked("append", ItemPages.append)
