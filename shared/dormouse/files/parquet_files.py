@@ -54,7 +54,6 @@ _NANOSECONDS_HOLD = 2**63 // _PER_SECOND
 _UNION_TAG = ("element1", "UINT_8")
 _WIDE_INTEGERS = [("FIXED_LEN_BYTE_ARRAY", "NONE", size_bytes) for size_bytes in (16, 32)]
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-_DAYS = re.compile(r"(timestamp|date32)\[")
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
