@@ -19,7 +19,7 @@ from dormouse.features.batch_files import balanced_batches
 from dormouse.features.compaction_steps import leaf_tasks, max_task_rows
 from dormouse.features.ingest import Written, ingest, refuse
 from dormouse.features.splitting import plan_extension
-from dormouse.files.loader import ingested_schema
+from dormouse.files.loader import ingested_schema, last_emptied
 from dormouse.jobs import new_run
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import IngestJob
@@ -94,6 +94,7 @@ class _Import:
                 new_run(services, table),
                 _context(services, table, state, job_id_of(accepted)),
                 tuple(leaf_tasks(leaves, known, limit)),
+                last_emptied(one.emptied for one in reads),
             )
             wrote = self._write(tasks, plan, order)
         finally:
@@ -104,7 +105,7 @@ class _Import:
             services, plan, accepted, tuple(run_of_shard(new.shard.id)[1] for new in shards)
         )
         rejected = tuple(each for one in reads for each in one.rejected)
-        return Written(accepted, known.rows, shards, rejected=rejected)
+        return Written(accepted, known.rows, shards, rejected=rejected, emptied=plan.emptied)
 
     def _read(
         self, table: Table, sources: Sequence[Source], order: Mapping[str, int]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from dormouse.arrow.types import slices_of_size
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction_steps import KeyTask
+from dormouse.files.change_data import Emptied
 from dormouse.files.loader import load_sources, loader_of, ruled_rows
 from dormouse.files.rejects import RejectedRows
 from dormouse.keys import Key, KeyHistogram
@@ -44,13 +45,14 @@ SAMPLE_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The result of a reading task: valid and invalid files, which rows were left out, the
-    distribution of the others, and the file of its executor that has them.
+    """The result of a reading task: valid and invalid files, which rows were left out, whether the
+    source emptied its table, the distribution of the rows, and the file of its executor with them.
     """
 
     accepted: tuple[Source, ...]
     refused: tuple[tuple[Source, RefusedSourceError], ...]
     rejected: tuple[RejectedRows, ...]
+    emptied: Emptied | None
     rows: int
     size_bytes: int
     keys: KeyHistogram
@@ -76,6 +78,7 @@ class Plan:
     run: str
     context: ShardContext
     tasks: tuple[KeyTask, ...]
+    emptied: Emptied | None = None
 
 
 def loaded_schema(table: Table) -> Schema:
@@ -115,6 +118,7 @@ def read_sources(
         tuple(accepted),
         tuple(refused),
         tuple(loader.rejected),
+        loader.emptied,
         sampler.rows,
         loader.size_bytes,
         sampler.keys(),
@@ -171,7 +175,7 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[RowBlock]
         context = replace(plan.context, part=part)
         shards = write_shards(
             access.storage,
-            ruled_rows(sorter.sorted_rows(), table, context.written_ms),
+            ruled_rows(sorter.sorted_rows(), table, context.written_ms, plan.emptied),
             context,
             plan.tasks[part].leaves,
             lambda n: make_shard_id(plan.run, n),

@@ -249,11 +249,16 @@ def test_an_update_of_a_row_with_large_values_is_refused_without_full_identity(
     assert "REPLICA IDENTITY FULL" in str(refused.value)
 
 
+@pytest.mark.parametrize("by", ["", POSITION])
 @pytest.mark.parametrize("form", ["described", "plain"])
-def test_a_truncate_is_refused(form: str, folder: Path, tmp_path: Path) -> None:
+def test_a_truncate_hides_the_rows_before_it(
+    form: str, by: str, folder: Path, tmp_path: Path
+) -> None:
     table = Mirrored("", "id: long", ["id"], "")
-    with pytest.raises(RefusedSourceError, match="line 2: .*TRUNCATE"):
-        newest([lines(folder, form, "public.emptied")], table, tmp_path)
+    found = lines(folder, form, "public.emptied")
+    assert newest([found], table, tmp_path, by) == [{"id": 2}]
+    if by:
+        assert newest([[each] for each in found[::-1]], table, tmp_path) == [{"id": 2}]
 
 
 def test_without_a_schema_part_a_time_of_day_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ from dormouse.query.rows import count_slices
 from dormouse.rows.deletions import check_columns, deletions_for
 from dormouse.rows.latest import without_tombstones
 from dormouse.rows.merging import merge_slices
-from dormouse.rows.predicates import apply_row_rules
+from dormouse.rows.predicates import Predicate, apply_row_rules
 from dormouse.schema.schema import Schema
 from dormouse.shards.reading import Slice, read_own_footers
 from dormouse.shards.run_markers import (
@@ -207,6 +207,9 @@ def merge_inputs(
     )
     removed = Tally()
     left = read if compaction.removed is None else compaction.removed.kept(read, removed)
+    if lasting := tuple(each for each in compaction.deletions if each.below):
+        # no tombstones are needed in their place: it hides whatever else there is of them
+        left = Predicate(deletions_for(schema, lasting).hidden, schema).negated().apply(left, removed)
     # Rules are evaluated at the time of the job's assignment, so that each run of the job writes
     # the same rows.
     applied = apply_row_rules(left, schema, rules, job.assigned_ms, removed)
@@ -236,9 +239,10 @@ def merge_inputs(
 def _read_by(compaction: Compaction) -> tuple[Schema, RowRules]:
     """Return the columns that inputs are read by, and the rules for their rows, with deletions."""
     rules = row_rules(compaction.table.schema, compaction.table.properties)
-    if not compaction.deletions:
+    made = tuple(each for each in compaction.deletions if not each.below)
+    if not made:
         return compaction.context.schema, rules
-    deletions = deletions_for(compaction.context.schema, compaction.deletions)
+    deletions = deletions_for(compaction.context.schema, made)
     return deletions.schema, replace(rules, kept=deletions.hidden.negated())
 
 

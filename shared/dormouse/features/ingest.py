@@ -20,6 +20,7 @@ from msgspec import structs
 
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.batch_files import look_up_sources
+from dormouse.files.change_data import Emptied
 from dormouse.files.loader import (
     Begins,
     Loaded,
@@ -49,6 +50,7 @@ from dormouse.jobs import (
 from dormouse.keys import Key
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
+from dormouse.rows.deletions import deletion_of_all, id_of_job
 from dormouse.schema.types import Primitive
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.jobs import (
@@ -63,7 +65,7 @@ from dormouse.state.jobs import (
 from dormouse.state.partitions import NewShard, Partition
 from dormouse.state.rules import Rule, Violation
 from dormouse.state.sources import Source, job_id_of
-from dormouse.state.state import AddShards, TableState
+from dormouse.state.state import AddShards, Deletion, TableState
 from dormouse.state.store import Outcome, Rejected
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import dead_letter_queue, make_shard_id
@@ -123,7 +125,7 @@ class Written:
 
     The shards may have fewer rows: the table's filters drop some, and its aggregations merge some.
     `known` counts the sources that were ingested before; `rejected` are rows that were left out of
-    accepted sources, and are not among `rows_read`.
+    accepted sources, and are not among `rows_read`. `emptied` is as `SourceLoader` has it.
     """
 
     accepted: tuple[Source, ...] = ()
@@ -131,6 +133,7 @@ class Written:
     shards: tuple[NewShard, ...] = ()
     known: int = 0
     rejected: tuple[RejectedRows, ...] = ()
+    emptied: Emptied | None = None
 
     @property
     def rows_rejected(self) -> int:
@@ -197,7 +200,8 @@ def _write_in_scratch(
         if not accepted:
             return Written()
         shards = _write(services, table, state, loader, accepted, Path(folder))
-    return Written(accepted, loader.rows, tuple(shards), rejected=tuple(loader.rejected))
+    rejected = tuple(loader.rejected)
+    return Written(accepted, loader.rows, tuple(shards), rejected=rejected, emptied=loader.emptied)
 
 
 def ingest(
@@ -406,9 +410,10 @@ def _commit_with_lookups(
     the violations that the fold reports for sources not sealed yet.
     """
     job, sources = job_id_of(written.accepted), tuple(s.remembered_id for s in written.accepted)
+    deletion = _deletion(table, state, written.emptied, job) if written.emptied else None
     looked_up_to, lookups = state.sealed_to, 1
     while True:
-        addition = AddShards(job, sources, written.shards, looked_up_to)
+        addition = AddShards(job, sources, written.shards, looked_up_to, deletion)
         (outcome,) = services.store(table).commit(addition, generation=state.generation)
         if lookups == ATTEMPTS or not isinstance(outcome, Rejected) or not _was_sealed(outcome):
             return outcome
@@ -416,6 +421,14 @@ def _commit_with_lookups(
         if known.ids:
             return Rejected(tuple(Violation(Rule.SOURCE_INGESTED, s) for s in sorted(known.ids)))
         looked_up_to = known.state.sealed_to
+
+
+def _deletion(table: Table, state: TableState, emptied: Emptied, job: str) -> Deletion:
+    """Return the deletion of what was there when the source of a job's files emptied its table. A
+    rebuild finds the job's shards by its id.
+    """
+    by = table.properties.latest_by
+    return deletion_of_all(id_of_job(job, state.generation), table.schema, by, emptied.position)
 
 
 def _was_sealed(outcome: Rejected) -> bool:
@@ -467,7 +480,7 @@ def _write(
     strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage,
-        ruled_rows(loader.sorted_rows(), table, context.written_ms),
+        ruled_rows(loader.sorted_rows(), table, context.written_ms, loader.emptied),
         context,
         leaves,
         lambda n: make_shard_id(attempt, n),

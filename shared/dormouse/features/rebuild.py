@@ -30,6 +30,7 @@ from dormouse.features.seal_sources import load_segments
 from dormouse.features.versions import REBUILDING
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services, StoredObject
+from dormouse.rows.deletions import id_of_job
 from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.state.fold import apply
@@ -264,7 +265,8 @@ def _with_deletions(
 ) -> RebuildPlan:
     """Return the plan with the deletions of the version it began with, and those that are noted of
     its generation; and with the numbers of its shards: as that version has them, or the time when
-    they were written. A deletion of the same millisecond hides rows, as it may have come later.
+    they were written. A deletion of the same millisecond hides rows, as it may have come later;
+    one that came with shards, by their job, hides none of theirs.
     """
     held = restored.shards if restored else OverlayMap[str, Shard]()
     noted = {
@@ -272,11 +274,13 @@ def _with_deletions(
     }
     first = {each.id: each for each in restored.deletions} if restored else {}
     deletions = sorted((noted | first).values(), key=lambda each: each.number)
-    written_ms = {each.shard.id: each.provenance.written_ms for each in shards}
+    provenances = {each.shard.id: each.provenance for each in shards}
+    numbers = {each.id: each.number for each in deletions}
 
     def numbered(item: PlacedShard) -> PlacedShard:
-        known = held.get(item.shard.id)
-        number = known.sequence if known else max(0, written_ms[item.shard.id] - 1)
+        known, wrote = held.get(item.shard.id), provenances[item.shard.id]
+        own = numbers.get(id_of_job(wrote.job, wrote.generation), 0)
+        number = known.sequence if known else max(own, wrote.written_ms - 1)
         return replace(item, shard=structs.replace(item.shard, sequence=number))
 
     return replace(plan, shards=tuple(map(numbered, plan.shards)), deletions=tuple(deletions))

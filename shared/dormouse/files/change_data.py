@@ -13,7 +13,8 @@ Example, for a table with the row key `id`, ordered by `position`:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -76,15 +77,32 @@ class _Form(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Emptied:
+    """That a source emptied its table: gone are the rows before a `position`; or if changes have
+    none, those before a row of the files, by its number.
+    """
+
+    position: str
+    row: int
+
+
 class ChangeData:
     """Reads the change data of one table. `latest_by` is the column for positions, of type string;
-    if it is empty, there are none. `given` are columns that files may lack.
+    if it is empty, there are none. `given` are columns that files may lack. `emptied` is called
+    each time the source emptied its table.
     """
 
     def __init__(
-        self, form: str, schema: Schema, latest_by: str = "", given: Collection[str] = ()
+        self,
+        form: str,
+        schema: Schema,
+        latest_by: str = "",
+        given: Collection[str] = (),
+        emptied: Callable[[Emptied], None] = lambda _: None,
     ) -> None:
         """Read messages of a form: ``debezium`` or ``dms``."""
+        self._emptied, self._yielded = emptied, 0
         self._latest_by = latest_by
         self._filled = {CHANGE.name, latest_by} if latest_by else {CHANGE.name}
         fields = [f for f in schema.fields if f.name not in self._filled]
@@ -102,6 +120,7 @@ class ChangeData:
         """
         for number, line in lines:
             for row in self._rows(number, line):
+                self._yielded += 1
                 yield number, row
 
     def _rows(self, number: int, line: bytes) -> list[bytes]:
@@ -121,6 +140,11 @@ class ChangeData:
             ) from error
 
     def _flat(self, change: _Change) -> list[bytes]:
+        if change.operation == "truncate":
+            # a delete of all rows: one that is written at its position is later, as after a delete
+            position = f"{change.position}-{_DELETED_ROW}" if self._latest_by else ""
+            self._emptied(Emptied(position, self._yielded))
+            return []
         if change.operation == "delete":
             return [self._tombstone(change, change.row)]
         row = self._row(change)
@@ -312,7 +336,9 @@ class _Debezium:
         if op == "m":
             return None
         source = _source.decode(message.source)
-        operation = self._operation(op, source)
+        if op == "t":
+            return _Change("truncate", {}, position=source.position() if self._is_ordered else "")
+        operation = _operation(op)
         if operation == "delete":
             row = _cells(bytes(message.before), "values before the delete (before)")
         else:
@@ -340,22 +366,13 @@ class _Debezium:
             )
         )
         deleted, op = bytes(added["deleted"]).strip(b'"'), _text.decode(added.get("op", b'""'))
-        operation = self._operation(op, source)
+        operation = _operation(op)
         if deleted != (b"true" if operation == "delete" else b"false"):
             raise UnfitError(f"{_DELETED} and __op contradict each other")
         if operation != "delete":
             _check_whole(row, line)
         position = source.position() if self._is_ordered else ""
         return _Change(operation, row, {}, position, converters, is_read=op == "r")
-
-    def _operation(self, op: str, source: _Source) -> str:
-        if op == "t":
-            raise _truncated(source.position() if self._is_ordered else "")
-        if op not in _OPERATIONS:
-            raise UnfitError(
-                "its operation (op) is none of c, r, u, d, t and m", hint="add.fields=op"
-            )
-        return _OPERATIONS[op]
 
     def _described(self, schema: bytes) -> Mapping[str, Convert]:
         """Return the converters of a schema part, which is mostly that of the line before."""
@@ -368,6 +385,12 @@ class _Debezium:
     def _converters(self, part: ValueSchema | None) -> dict[str, Convert]:
         found = {f.name: debezium_converter(f, part and part.member(f.name)) for f in self._fields}
         return {name: convert for name, convert in found.items() if convert is not None}
+
+
+def _operation(op: str) -> str:
+    if op not in _OPERATIONS:
+        raise UnfitError("its operation (op) is none of c, r, u, d, t and m", hint="add.fields=op")
+    return _OPERATIONS[op]
 
 
 def _check_whole(row: Cells, line: bytes) -> None:
@@ -400,19 +423,6 @@ def _check_no_change(values: Mapping[str, msgspec.Raw]) -> None:
     if {"data", "metadata"} <= names or {"control", "metadata"} <= names:
         raise UnfitError("it is a message of AWS DMS", hint="set change_data=dms")
     raise UnfitError("it is no message of Debezium", hint=_FORM_HINT)
-
-
-def _truncated(position: str) -> UnfitError:
-    if position:
-        do = (
-            "ingest the file without this line, then delete the rows whose position is less than "
-            f"'{position}'; and again after a file that comes late"
-        )
-    else:
-        do = "empty the table (dormouse table reinitialise), and ingest what follows this line"
-    return UnfitError(
-        "the source emptied its table (TRUNCATE), which changes no single row", hint=do
-    )
 
 
 # AWS DMS: messages for Kinesis and Kafka; rows of its CSV and Parquet files have a column `Op`.
@@ -450,15 +460,21 @@ class _Dms:
             raise UnfitError("it is no message of AWS DMS: it has no metadata", hint=hint)
         metadata = _metadata.decode(values["metadata"])
         if metadata.record_type == "control":
-            if "truncate" in metadata.operation:
-                raise _truncated("")
-            return None
+            return self._emptied() if metadata.operation == "truncate-table" else None
         if metadata.record_type != "data" or metadata.operation not in _DMS_OPERATIONS:
             raise UnfitError("its operation is unknown: none of load, insert, update and delete")
         row = _cells(bytes(values.get("data", b"")), "values (data)")
         before = _old_cells(bytes(values.get("before-image", b"")))
         position = self._position(row, metadata.operation) if self._latest_by else ""
         return _Change(_DMS_OPERATIONS[metadata.operation], row, before, position, self._converters)
+
+    def _emptied(self) -> _Change:
+        if self._latest_by:
+            raise UnfitError(
+                "the source emptied its table (TRUNCATE), and the message does not say its position",
+                hint="empty the table (dormouse table reinitialise), and ingest what follows it",
+            )
+        return _Change("truncate", {})
 
     def _position(self, row: dict[str, msgspec.Raw], operation: str) -> str:
         """Take the change sequence out of a row; that of a full load is before all others."""

@@ -5,7 +5,7 @@ A column `_change` says it, or the form of the file, as that of the messages of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from dormouse.arrow.types import Array, arrow_schema
 from dormouse.errors import RefusedSourceError
-from dormouse.files.change_data import FIRST, OPERATION, operations
+from dormouse.files.change_data import FIRST, OPERATION, Emptied, operations
 from dormouse.files.rejects import refuse_each
 from dormouse.rows.latest import entombed
 from dormouse.schema.schema import CHANGE, TOMBSTONE, Field, Schema
@@ -28,12 +28,14 @@ CHANGES = ("insert", "update", "delete")
 @dataclass(frozen=True, slots=True)
 class FileChanges:
     """How files and frames say what becomes of rows, in a table with this schema; `by` is its
-    column `latest_by`, if it has one, and `form` its property `change_data`.
+    column `latest_by`, if it has one, and `form` its property `change_data`. `emptied` is called
+    each time a message says that the source emptied its table.
     """
 
     schema: Schema
     by: str = ""
     form: str = ""
+    emptied: Callable[[Emptied], None] = lambda _: None
 
     @staticmethod
     def of(schema: Schema, properties: Properties) -> FileChanges | None:

@@ -202,7 +202,7 @@ def read_source(
     read = without_required(schema, values) if values else schema
     messages = None
     if changes is not None and changes.form:
-        messages = ChangeData(changes.form, changes.schema, changes.by, values)
+        messages = ChangeData(changes.form, changes.schema, changes.by, values, changes.emptied)
     if messages is not None and rejects is not None:
         raise RefusedSourceError("no rows of change data can be left out", hint=_NO_SKIP_HINT)
 

@@ -11,15 +11,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import RefusedSourceError
+from dormouse.files.change_data import Emptied
 from dormouse.files.changes import FileChanges, changes_in_files
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects
@@ -55,6 +57,7 @@ class SourceLoader:
 
     `rejected` tells of the files without some of their rows, which are in the data root: written
     before any of the others, and once, under a name made of the file and of what was rejected.
+    `emptied` tells, if the source emptied its table, of the last time, with its place among rows.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class SourceLoader:
         are loaded here, by the `order` of their keys if it is given, else as they come.
         """
         self.rejected: list[RejectedRows] = []
+        self.emptied: Emptied | None = None
         self._on_error, self._store = on_error, store
         self._changes, self._order, self._added = changes, order or {}, 0
         self._schema = schema
@@ -112,10 +116,12 @@ class SourceLoader:
         left_out = self._scratch / f"{local.name}.rejected"
         skips = self._store is not None and self._on_error(key) == "skip"
         rejects = Rejects(key, left_out) if skips else None
-        rows = self._read(local, key, missing, rejects)
+        file, emptied = self._order.get(key, self._added), list[Emptied]()
+        changes = self._changes and replace(self._changes, emptied=emptied.append)
+        rows = read_source(local, key, self._schema, self._dialect, missing, rejects, changes)
         try:
             with closing(read_ahead(rows)) as batches:
-                for batch in self._in_order(batches, self._order.get(key, self._added)):
+                for batch in self._in_order(batches, file):
                     staged.add(batch)
                     self._make_room(staged)
             if missing is not None:
@@ -131,6 +137,9 @@ class SourceLoader:
             left_out.unlink(missing_ok=True)
         self._loaded.absorb(staged)
         self._added += 1
+        first = file * ROWS_OF_A_FILE
+        found = (replace(each, row=first + each.row) for each in emptied)
+        self.emptied = last_emptied([self.emptied, *found])
 
     def add_rows(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Load rows in the types of the table, or of its files if it has `changes`."""
@@ -138,11 +147,6 @@ class SourceLoader:
         for batch in self._in_order(rows, self._added):
             self._loaded.add(batch)
         self._added += 1
-
-    def _read(
-        self, local: Path, key: str, missing: Arrivals | None, rejects: Rejects | None
-    ) -> Iterator[pa.RecordBatch]:
-        return read_source(local, key, self._schema, self._dialect, missing, rejects, self._changes)
 
     def _in_order(self, batches: Iterable[pa.RecordBatch], file: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file; in a table that keeps the latest, with their places."""
@@ -208,12 +212,22 @@ def ingested_schema(table: Table) -> Schema:
 
 
 def ruled_rows(
-    batches: Iterable[pa.RecordBatch], table: Table, now_ms: int
+    batches: Iterable[pa.RecordBatch], table: Table, now_ms: int, emptied: Emptied | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what the rules of a table leave of sorted rows that were loaded."""
+    """Yield what the rules of a table leave of sorted rows that were loaded, and were not there
+    when their source `emptied` its table.
+    """
     rules, columns = row_rules(table.schema, table.properties), arrow_schema(ingested_schema(table))
+    if emptied is not None and not emptied.position:
+        first = pa.scalar(emptied.row, pa.int64())
+        batches = (rows.filter(pc.greater_equal(rows[SEQUENCE.name], first)) for rows in batches)
     rows = apply_row_rules(batches, rules.stored_schema(table.schema), rules, now_ms)
     return (conform(batch, columns) for batch in rows)
+
+
+def last_emptied(found: Iterable[Emptied | None]) -> Emptied | None:
+    """Return the last time that the source emptied its table, as far as some files tell."""
+    return max((each for each in found if each is not None), default=None)
 
 
 Loaded = Generator[tuple[Source, RefusedSourceError | None]]

@@ -72,7 +72,7 @@ def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:
     for shard_id, ranges in spans.items():
         shard = state.shards[shard_id]
         first = min(span.min for span in ranges)
-        deletions = tuple(each for each in state.deletions if each.may_hide(shard))
+        deletions = tuple(each for each in state.deletions if each.below or each.may_hide(shard))
         live = LiveShard(shard, dead_ranges(shard, ranges), deletions)
         groups.setdefault(first, []).append(live)
     return {key: sorted(groups[key], key=lambda live: live.shard.id) for key in sorted(groups)}

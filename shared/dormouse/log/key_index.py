@@ -739,8 +739,8 @@ class Concern:
 
     def _concerns(self, transaction: Transaction) -> bool:
         match transaction:
-            case AddShards(shards=shards):
-                return any(self._is_seen(new) for new in shards)
+            case AddShards(shards=shards, deletion=deletion):
+                return bool(deletion) or any(self._is_seen(new) for new in shards)
             case ReplaceShards(partition=partition, inputs=inputs, outputs=outputs):
                 dropped = any((partition, shard) in self._held for shard in inputs)
                 return dropped or any(self._overlaps(new) for new in outputs)

@@ -286,8 +286,9 @@ def _record(state: TableState, delta: Delta, verdicts: tuple[Verdict, ...]) -> V
     new = [each.shard for add in accepted if isinstance(add, AddShards) for each in add.shards]
     added = [state.shards.get(shard.id, shard) for shard in new]
     facts = state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows
-    hidden = {each.deletion.id for each in accepted if isinstance(each, HideRows)}
-    deleted = [each for each in state.deletions if each.id in hidden]
+    hidden = [each.deletion for each in accepted if isinstance(each, AddShards | HideRows)]
+    ids = {each.id for each in hidden if each is not None}
+    deleted = [each for each in state.deletions if each.id in ids]
     return VersionRecord(*facts, tuple(added), tuple(deleted))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.keys import KeyRange
 from dormouse.schema.schema import RESERVED, SEQUENCE, Field, Schema, parse_field
 from dormouse.schema.types import Primitive
 from dormouse.sql.conditions import (
@@ -48,9 +49,12 @@ def deletions_for(schema: Schema, deletions: tuple[Deletion, ...]) -> Deletions:
     fields = {field.id: field for field in schema.fields}
     hidden = []
     for deletion in deletions:
-        before = Column(SEQUENCE.name, Primitive.LONG)
-        is_before = truth("<", before, Literal(deletion.number, Primitive.LONG))
-        hidden.append(truth("AND", is_before, _condition(deletion, fields)))
+        condition = _condition(deletion, fields)
+        if not deletion.below:
+            before = Column(SEQUENCE.name, Primitive.LONG)
+            is_before = truth("<", before, Literal(deletion.number, Primitive.LONG))
+            condition = truth("AND", is_before, condition)
+        hidden.append(condition)
     added = tuple(field for key, field in fields.items() if field.name.startswith(RESERVED))
     return Deletions(schema.with_values(*added, SEQUENCE), any_of(hidden))
 
@@ -101,6 +105,25 @@ def check_columns(schema: Schema, deletions: Iterable[Deletion], left_out: int) 
             json.loads(text)["id"] for text in deletion.columns
         ):
             raise InvalidRequestError("a deletion came, and a column that it names was dropped")
+
+
+def id_of_job(job: str, generation: int) -> str:
+    """Return the id of the deletion that an ingest job brings: what a job of a generation adds, it
+    adds once, and its shards name it.
+    """
+    return f"{job}-{generation}"
+
+
+def deletion_of_all(id: str, schema: Schema, by: str, below: str) -> Deletion:
+    """Return the deletion of all rows; with the column `by`, of those with less than `below` there,
+    however late they come.
+    """
+    condition = parse_condition("true", schema)
+    if by:
+        bound = Literal(below, Primitive.STRING)
+        condition = Condition(truth("<", Column(by, Primitive.STRING), bound))
+    columns, ranges = named_fields(condition, schema), ((KeyRange().low, KeyRange().high),)
+    return Deletion(id, condition.sql, columns, ranges, below=below)
 
 
 def named_fields(condition: Condition, schema: Schema) -> tuple[str, ...]:

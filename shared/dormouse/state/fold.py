@@ -32,6 +32,7 @@ from dormouse.state.state import (
     AdoptSegments,
     AssignJob,
     DeleteShards,
+    Deletion,
     Dispute,
     DisputeReason,
     DisputeShards,
@@ -116,10 +117,12 @@ def _changed(  # noqa: C901  # a case a kind
         case InitialisePartitions(splits=splits, key_types=key_types):
             tree = PartitionTree.from_splits(splits)
             return replace(state, partitions=tree, key_types=key_types)
-        case AddShards(shards=shards, sources=sources):
+        case AddShards(shards=shards, sources=sources, deletion=deletion):
             known = dict.fromkeys(sources, state.version + 1)
             sources_after = state.sources.put(known, new=len(known))
-            number = next_number(state) if shards else state.last_number
+            if deletion is not None:  # it hides no row of the shards, which have its number
+                state = _hide(state, deletion)
+            number = next_number(state) if shards and deletion is None else state.last_number
             # of a copy, the clock of the source may have been ahead of this one
             last = max([number, *(new.shard.sequence for new in shards)])
             added = [_numbered(new, new.shard.sequence or number) for new in shards]
@@ -148,10 +151,7 @@ def _changed(  # noqa: C901  # a case a kind
         case DeleteShards() | DisputeShards() | ResolveDisputes():
             return _delete_or_dispute(state, entry.transaction)
         case HideRows(deletion=deletion):
-            number = next_number(state)
-            own = min(deletion.number or number, number)
-            made = msgspec.structs.replace(deletion, number=own, time_ms=state.time_ms)
-            return replace(state, deletions=(*state.deletions, made), last_number=number)
+            return _hide(state, deletion)
         case ForgetDeletions(numbers=numbers):
             left = tuple(each for each in state.deletions if each.number not in numbers)
             return replace(state, deletions=left)
@@ -179,6 +179,14 @@ def _takes_all(state: TableState, partition: str, inputs: Sequence[str]) -> bool
     above = any(each in state.references for each in state.partitions.ancestors(partition))
     is_leaf = state.partitions.get(partition).is_leaf
     return is_leaf and not above and len(state.references[partition].by_shard) == len(inputs)
+
+
+def _hide(state: TableState, deletion: Deletion) -> TableState:
+    """Return the state with a deletion, which gets the next number unless it has a lesser one."""
+    number = next_number(state)
+    own = min(deletion.number or number, number)
+    made = msgspec.structs.replace(deletion, number=own, time_ms=state.time_ms)
+    return replace(state, deletions=(*state.deletions, made), last_number=number)
 
 
 def _numbered(new: NewShard, number: int) -> NewShard:

@@ -171,6 +171,8 @@ def _add(state: TableState, add: AddShards) -> Iterator[Violation]:
             yield Violation(Rule.SOURCE_INGESTED, source)
     if add.sources and add.looked_up_to != state.sealed_to:
         yield Violation(Rule.SOURCES_SEALED, add.job)
+    if add.deletion is not None:
+        yield from _deletion(state, add.deletion)
     yield from _new_shards(state, add.shards)
 
 
@@ -332,11 +334,7 @@ def _hide(state: TableState, change: HideRows | ForgetDeletions) -> Iterator[Vio
     if isinstance(change, HideRows):
         if len(state.deletions) >= MAX_DELETIONS:
             yield Violation(Rule.TOO_MANY_DELETIONS, change.deletion.id)
-        if any(each.id == change.deletion.id for each in state.deletions):
-            yield Violation(Rule.DELETION_EXISTS, change.deletion.id)
-        number = change.deletion.number  # only a rebuild gives it, in their order
-        if number and state.deletions and number <= state.deletions[-1].number:
-            yield Violation(Rule.DELETION_UNFIT, change.deletion.id)
+        yield from _deletion(state, change.deletion)
         return
     known = {each.number: each for each in state.deletions}
     for number in change.numbers:
@@ -347,15 +345,35 @@ def _hide(state: TableState, change: HideRows | ForgetDeletions) -> Iterator[Vio
         yield Violation(Rule.DELETION_NEEDED, f"deletion {number}")
 
 
+def _deletion(state: TableState, deletion: Deletion) -> Iterator[Violation]:
+    if any(each.id == deletion.id for each in state.deletions):
+        yield Violation(Rule.DELETION_EXISTS, deletion.id)
+    number = deletion.number  # only a rebuild gives it, in their order
+    if number and state.deletions and number <= state.deletions[-1].number:
+        yield Violation(Rule.DELETION_UNFIT, deletion.id)
+
+
 def needed_deletions(state: TableState, deletions: Iterable[Deletion]) -> list[int]:
-    """Return the numbers of those deletions that may still hide rows of a shard in the table."""
-    left = list(deletions)
-    needed: list[int] = []
+    """Return the numbers of those deletions that may still hide rows of a shard, or of one that
+    comes, in the table.
+    """
+    needed = [each.number for each in deletions if each.below and _lasts(state, each)]
+    left = [each for each in deletions if not each.below]
     for shard in state.shards.values() if left else ():
         if state.reference_counts.get(shard.id, 0):
             needed += [each.number for each in left if each.may_hide(shard)]
             left = [each for each in left if not each.may_hide(shard)]
     return sorted(needed)
+
+
+def _lasts(state: TableState, deletion: Deletion) -> bool:
+    """Return whether no other deletion hides all that one does, or a repeated job still needs it
+    to write what it wrote before.
+    """
+    own = deletion.below, deletion.number
+    more = [each.number for each in state.deletions if (each.below, each.number) > own]
+    runs = (job.sequence for job in state.jobs.values())
+    return not more or any(deletion.number <= run < min(more) for run in runs)
 
 
 def _remember(state: TableState, change: SealSources | AdoptSegments) -> Iterator[Violation]:

@@ -93,6 +93,9 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     `columns` are the fields that it names, as JSON: one can be renamed or dropped later. `ranges`
     contain the row keys of all these rows, each from a key up to another or to the end. It is
     numbered as it is committed (`next_number`).
+
+    With `below`, a text, it lasts: it also hides rows that come later, and `where` is true of those
+    with less in the column `latest_by`.
     """
 
     id: str
@@ -101,9 +104,10 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     ranges: tuple[tuple[bytes, bytes | None], ...]
     number: int = 0
     time_ms: int = 0
+    below: str = ""
 
     def may_hide(self, shard: Shard) -> bool:
-        """Return whether it may hide rows of a shard."""
+        """Return whether it may hide rows of a shard that was there before it."""
         if shard.sequence >= self.number:
             return False
         for low, high in self.ranges:  # without `spans`: plans ask for all shards and deletions
@@ -384,13 +388,15 @@ class AddShards(Change, tag="add_shards", frozen=True):
     """Add the shards that one ingest job wrote, and remember the job's sources.
 
     `looked_up_to` is the `sealed_to` of the state whose segments were searched for the sources. If
-    more was sealed since, the search may have missed a source.
+    more was sealed since, the search may have missed a source. A `deletion` is there before the
+    shards: of the rows that a source says it has no more.
     """
 
     job: str
     sources: tuple[str, ...]
     shards: tuple[NewShard, ...]
     looked_up_to: int = 0
+    deletion: Deletion | None = None
 
 
 class AssignJob(Change, tag="assign_job", frozen=True):

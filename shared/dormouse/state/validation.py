@@ -84,11 +84,12 @@ def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901
     match entry.transaction:
         case InitialisePartitions(splits=splits, key_types=key_types):
             yield from _first_splits(splits, key_types)
-        case AddShards(job=job, sources=sources, shards=shards, looked_up_to=looked_up_to):
+        case AddShards(job=job, sources=sources, shards=shards, deletion=deletion) as added:
             yield from _ids([job])
-            yield from _number(looked_up_to, job, INT64_MAX)
+            yield from _number(added.looked_up_to, job, INT64_MAX)
             yield from _named_once(sources)
             yield from _shards(shards, types)
+            yield from _deletion(deletion, types) if deletion else ()
         case AssignJob(job=job, partition=partition, inputs=inputs) as assigned:
             yield from _inputs(job, partition, inputs)
             causes = assigned.purge_id, assigned.request_key
@@ -137,7 +138,7 @@ def _deletion(deletion: Deletion, types: KeyTypes) -> Iterator[Violation]:
     yield from _ids([deletion.id])
     name = shown(deletion.id)
     end: bytes | None = b""
-    size_bytes = len(deletion.where) + sum(map(len, deletion.columns))
+    size_bytes = len(deletion.where) + sum(map(len, (*deletion.columns, deletion.below)))
     is_ascending = True
     for low, high in deletion.ranges:
         size_bytes += len(low) + len(high or b"")

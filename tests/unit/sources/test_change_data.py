@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.files.change_data import ChangeData, operations
+from dormouse.files.change_data import ChangeData, Emptied, operations
 from dormouse.files.changes import FileChanges
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import Rejects
@@ -317,11 +317,23 @@ def test_a_line_that_is_no_change_or_lacks_a_part_is_refused(message: object) ->
     refusal(None, event("c", {"id": 1, "n": 1, "name": ""}), message)
 
 
-def test_a_truncate_is_refused_with_what_to_do() -> None:
-    refused = refusal(event("t"))
-    assert "TRUNCATE" in str(refused)
-    assert "'00000000000024502840-00000000000024502944'" in refused.hint
-    assert "reinitialise" in refusal(event("t"), by="").hint
+def test_a_truncate_tells_of_the_rows_and_positions_before_it() -> None:
+    lines = [event("c", {"id": 1, "n": 1, "name": ""}), event("t"), event("d", before={"id": 1})]
+    found = list[Emptied]()
+    for by in ("position", ""):
+        messages = enumerate((json.dumps(line).encode() for line in lines), start=1)
+        rows = ChangeData("debezium", TABLE, by, (), found.append).lines(messages)
+        assert [number for number, _ in rows] == [1, 3]
+    assert found == [Emptied("00000000000024502840-00000000000024502944-1", 1), Emptied("", 1)]
+    with pytest.raises(RefusedSourceError, match="no position"):
+        flat(event("t", sequence=None))
+
+
+def test_a_truncate_of_dms_has_no_position() -> None:
+    message = {"metadata": {"record-type": "control", "operation": "truncate-table"}}
+    assert not of_dms(message, by="")
+    with pytest.raises(RefusedSourceError, match="line 1: .*TRUNCATE"):
+        of_dms(message)
 
 
 def test_a_name_that_is_there_twice_is_refused() -> None:
