@@ -15,7 +15,6 @@ from dormouse.iceberg.manifests import NewObject
 from dormouse.iceberg.metadata import read_previous
 from dormouse.iceberg.publication import Changes, PublicationSource, Published, plan_publication
 from dormouse.keys import Key, encode_key
-from dormouse.messages.requests import DeleteRows
 from dormouse.messages.stages import SelectionMessage
 from dormouse.query.rows import count_slices
 from dormouse.rows.merging import merge_slices
@@ -78,10 +77,8 @@ class PublishedTable(ShardTable):
         self.commit(SplitPartition(leaf.id, encode_key(at)))
 
     def delete(self, where: str) -> None:
-        request = DeleteRows(
-            f"deletion{self.state.version}", "table", SelectionMessage(where=where)
-        )
-        deletion = build_deletion(self.table, request, self.now_ms)
+        name, selection = f"deletion{self.state.version}", SelectionMessage(where=where)
+        deletion = build_deletion(self.table, name, selection, self.now_ms)
         assert deletion is not None
         self.commit(HideRows(deletion))
 

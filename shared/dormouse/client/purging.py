@@ -121,4 +121,5 @@ def _request(handle: TableHandle, table: Table, where: str, keys: Sequence[KeyLi
 
 
 def _prove(handle: TableHandle, table: Table, rows: PurgeRequest, watch: Progress | None) -> Proof:
-    return prove_purge(handle.services, table, RowMatcher.of(rows, table.schema), watch)
+    matcher = RowMatcher.of(rows, table.schema, table.properties.keep)
+    return prove_purge(handle.services, table, matcher, watch)

@@ -19,6 +19,7 @@ import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate
 from pathlib import Path
 
@@ -82,6 +83,7 @@ from dormouse.shards.run_markers import (
     put_run_marker,
 )
 from dormouse.shards.writer import ShardContext, write_shards
+from dormouse.sql.conditions import Condition
 from dormouse.state.jobs import Assigned, Failed, Finished, Started, TrackedJob, is_heavy_compaction
 from dormouse.state.partitions import Job, NewShard, Partition, Shard
 from dormouse.state.state import (
@@ -206,7 +208,8 @@ def merge_inputs(
         )
     )
     removed = Tally()
-    left = read if compaction.removed is None else compaction.removed.kept(read, removed)
+    purged = compaction.removed
+    left = read if purged is None or purged.entombs else purged.kept(read, removed)
     if lasting := tuple(each for each in compaction.deletions if each.below):
         # no tombstones are needed in their place: it hides whatever else there is of them
         left = Predicate(deletions_for(schema, lasting).hidden, schema).negated().apply(left, removed)
@@ -239,11 +242,15 @@ def merge_inputs(
 def _read_by(compaction: Compaction) -> tuple[Schema, RowRules]:
     """Return the columns that inputs are read by, and the rules for their rows, with deletions."""
     rules = row_rules(compaction.table.schema, compaction.table.properties)
-    made = tuple(each for each in compaction.deletions if not each.below)
-    if not made:
-        return compaction.context.schema, rules
-    deletions = deletions_for(compaction.context.schema, made)
-    return deletions.schema, replace(rules, kept=deletions.hidden.negated())
+    schema, tests = compaction.context.schema, list[Condition]()
+    if made := tuple(each for each in compaction.deletions if not each.below):
+        deletions = deletions_for(schema, made)
+        schema, tests = deletions.schema, [deletions.hidden]
+    purged = compaction.removed
+    if purged is not None and purged.predicate is not None and purged.entombs:
+        tests.append(purged.predicate.condition)
+    kept = [test.negated() for test in tests]
+    return schema, replace(rules, kept=reduce(Condition.and_also, kept)) if kept else rules
 
 
 def _counted(
@@ -384,7 +391,7 @@ def _purge_matcher(services: Services, table: Table, job: Job) -> RowMatcher | N
     request = load_purge(services, table.id, job.purge_id)
     if request is None:
         raise InvalidRequestError("the purge that this job belongs to has ended")
-    return RowMatcher.of(request, table.schema)
+    return RowMatcher.of(request, table.schema, table.properties.keep)
 
 
 def _release(

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 
 from dormouse.access import EVERYTHING, Permission
 from dormouse.arrow.order import fit_range, ranges_to_read
@@ -27,7 +28,7 @@ from dormouse.features.versions import read_version
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, KeyPart, KeyRange, union_ranges
 from dormouse.messages.requests import DeleteRows
-from dormouse.messages.stages import OutboundMessage, TableChanged
+from dormouse.messages.stages import OutboundMessage, SelectionMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.query.selection import decode_selection
 from dormouse.rows.deletions import any_of, named_fields
@@ -62,17 +63,34 @@ def delete_rows(services: Services, table: Table, request: DeleteRows) -> list[O
         NotFoundError: no table has that name, or it is being deleted.
     """
     table, state = read_version(services, table)
-    deletion = build_deletion(table, request, services.clock.now_ms())
+    now_ms = services.clock.now_ms()
+    deletion = build_deletion(table, request_key(request), request.selection, now_ms)
     if deletion is None:
         return []
-    store = services.store(table)
-    (outcome,) = store.commit(HideRows(deletion), generation=state.generation)
-    if isinstance(outcome, Rejected):
-        _refuse_too_many(table, outcome)
-        if {each.rule for each in outcome.violations} != {Rule.DELETION_EXISTS}:
-            accepted(outcome)  # raises
-    keep_notes(services, table, store.current())
+    hide_rows(services, table, state, [deletion])
     return [OutboundMessage("table-changes", TableChanged(table.id))]
+
+
+def hide_rows(
+    services: Services, table: Table, state: TableState, deletions: Sequence[Deletion]
+) -> None:
+    """Commit deletions to a table, unless they are there, and note them.
+
+    Raises:
+        InvalidRequestError: with them, too many are not applied yet.
+    """
+    there = {each.id for each in state.deletions}
+    if len(there.union(each.id for each in deletions)) > MAX_DELETIONS:
+        raise _too_many(table)
+    store = services.store(table)
+    for outcome in store.commit(*map(HideRows, deletions), generation=state.generation):
+        if isinstance(outcome, Rejected):
+            rules = {each.rule for each in outcome.violations}
+            if Rule.TOO_MANY_DELETIONS in rules:
+                raise _too_many(table)
+            if rules != {Rule.DELETION_EXISTS}:
+                accepted(outcome)  # raises
+    keep_notes(services, table, store.current())
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,24 +137,51 @@ def forget_deletions(services: Services, table: Table, state: TableState) -> Non
     keep_notes(services, table, replace(state, deletions=left))
 
 
-def _refuse_too_many(table: Table, outcome: Rejected) -> None:
-    if any(each.rule is Rule.TOO_MANY_DELETIONS for each in outcome.violations):
-        raise InvalidRequestError(
-            f"{MAX_DELETIONS:,} deletions of table {table.name!r} hide rows of shards already",
-            hint=f"`dormouse table compact {table.name} --all` leaves these rows out of the "
-            "shards; or select more rows by each deletion",
-        )
+def _too_many(table: Table) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{MAX_DELETIONS:,} deletions of table {table.name!r} hide rows of shards already",
+        hint=f"`dormouse table compact {table.name} --all` leaves these rows out of the "
+        "shards; or select more rows by each deletion",
+    )
+
+
+def build_deletions(
+    table: Table, prefix: str, asked: SelectionMessage, now_ms: int
+) -> Iterator[Deletion]:
+    """Yield deletions that hide all selected rows, several if these are many keys; their ids begin
+    with a `prefix`.
+
+    Raises:
+        InvalidRequestError: as `build_deletion`.
+    """
+    names = [len(field.name) + len(' AND "" = ,') for field in table.schema.keys]
+    parts, room = [asked] if asked.where.strip() else [], 0
+    for key in asked.keys:
+        size = sum(names[: len(key)]) + len(msgspec.json.encode(key))
+        if size > room or len(parts[-1].keys) == MAX_LIST:
+            parts.append(structs.replace(asked, keys=()))
+            room = MAX_CONDITION_CHARACTERS // 2
+        parts[-1] = structs.replace(asked, keys=(*parts[-1].keys, key))
+        room -= size
+    for number, part in enumerate(parts):
+        deletion = build_deletion(table, f"{prefix}{number}", part, now_ms)
+        if deletion is not None:
+            yield deletion
 
 
 def build_deletion(
-    table: Table, request: DeleteRows, now_ms: int, permission: Permission = EVERYTHING
+    table: Table,
+    id: str,
+    asked: SelectionMessage,
+    now_ms: int,
+    permission: Permission = EVERYTHING,
 ) -> Deletion | None:
-    """Return the deletion of a request; None if no row can match. `now()` is `now_ms`.
+    """Return the deletion of all selected rows; None if no row can match. `now()` is `now_ms`.
 
     Raises:
         InvalidRequestError: as `delete_rows`, or it names what `permission` hides.
     """
-    asked, schema = request.selection, table.schema
+    schema = table.schema
     check_only_rows(asked, "delete")
     if len(asked.keys) > MAX_LIST:
         raise InvalidRequestError(
@@ -166,7 +211,7 @@ def build_deletion(
     if not spans:
         return None
     return Deletion(
-        request_key(request),
+        id,
         condition.sql,
         columns,
         tuple((span.low, span.high) for span in _few(spans)),

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from dormouse.access import EVERYTHING
 from dormouse.errors import CorruptDataError
+from dormouse.features.delete_rows import build_deletions, hide_rows
 from dormouse.features.kinds import Kind, delete_below, list_jobs
 from dormouse.features.long_jobs import SelectedRows
 from dormouse.features.publishing import list_replaced
@@ -31,7 +32,7 @@ from dormouse.features.versions import read_version, refuse_tagged, release_tags
 from dormouse.jobs import SweepCheck, record
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import Counts, PurgeRows
-from dormouse.messages.stages import OutboundMessage, PurgeStep
+from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
 from dormouse.ports import Services
 from dormouse.query.selection import (
     decode_selection,
@@ -412,11 +413,12 @@ class PurgeWork(StoredWork, frozen=True, tag="purge"):
 
 
 def request_purge(services: Services, table: Table, request: PurgeRows) -> RequestResult:
-    """Save the request beside the table's shards, where a redelivery finds it.
+    """Save the request beside the table's shards, where a redelivery finds it, and hide the rows.
 
     Raises:
         InvalidRequestError: it selects no rows, or rows that this table cannot remove separately;
-            or the table has tags, and they are not to be released.
+            or the table has tags, and they are not to be released; or too many deletions are not
+            applied yet.
         NotFoundError: no table has that name, or it is being deleted.
     """
     table, state = read_version(services, table)
@@ -428,12 +430,23 @@ def request_purge(services: Services, table: Table, request: PurgeRows) -> Reque
     selection = replace(purge.selection, version=state.version, time_ms=now_ms)
     rows = store_selection(selection, purge.schema)
     purge = structs.replace(purge, generation=state.generation, rows=rows)
+    deletions = list(build_deletions(table, hidden_by(purge.id), request.selection, now_ms))
     REQUEST.put(services.storage, purge_path(table.id, purge.id), purge)
+    last = services.tracker.get(table.id, purge.id)
+    if last is None or last.state != "finished":  # matching rows that came later stay
+        hide_rows(services, table, state, deletions)
     # The record has no key or value of the purge: records are kept longer than those may be.
     record(services, TrackedJob(table.id, purge.id, "purge"), Assigned(subject=request.request_id))
-    return RequestResult(
-        [OutboundMessage("purges", PurgeStep(table.id, purge.id))], PurgeWork(purge.id)
-    )
+    messages = [
+        OutboundMessage("purges", PurgeStep(table.id, purge.id)),
+        OutboundMessage("table-changes", TableChanged(table.id)),
+    ]
+    return RequestResult(messages, PurgeWork(purge.id))
+
+
+def hidden_by(purge_id: str) -> str:
+    """Return how the ids of the deletions begin that hide the rows of a purge until it ends."""
+    return f"{purge_id}-"
 
 
 def purge_id_of(request_id: str) -> str:
@@ -450,10 +463,9 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
     asked, schema = request.selection, table.schema
     check_only_rows(asked, "purge")
     selection = decode_selection(asked, schema, permission=EVERYTHING, version=0, time_ms=0)
-    if selection.condition is not None:
-        check_groups(table.name, schema, table.properties, selection.condition.columns, "purge")
-    else:
-        named = {field.name for field in schema.keys[: max(map(len, asked.keys))]}
+    named = selection.tested_columns
+    named |= {field.name for field in schema.keys[: max(map(len, asked.keys), default=0)]}
+    if table.properties.keep == "all" or asked.keys:
         check_groups(table.name, schema, table.properties, named, "purge")
     rows = store_selection(selection, schema)
     return PurgeRequest(rows, purge_id_of(request.request_id), spark=request.spark or None)

@@ -1,5 +1,6 @@
 """purge_rows: one step of a purge: check shards, and assign jobs that rewrite those that match.
 
+The rows are hidden since the request (`features.delete_rows`).
 A step checks shards that no step has checked, assigns compaction jobs that rewrite matching shards
 without the rows to remove, and sends the message of the next step. The step that finds no matching
 shard referenced, at one version of the table, finishes the purge, and has the registry forbid that
@@ -34,6 +35,7 @@ from dormouse.features.purge import (
     RemainingObject,
     ShardMatches,
     delete_purge,
+    hidden_by,
     load_matches,
     load_purge,
     references_to,
@@ -57,7 +59,7 @@ from dormouse.shards.footer import read_footer
 from dormouse.shards.reading import Slice
 from dormouse.state.jobs import Failed, Finished, Started, TrackedJob
 from dormouse.state.partitions import Reference, Shard
-from dormouse.state.state import AssignJob, TableState
+from dormouse.state.state import AssignJob, ForgetDeletions, TableState
 from dormouse.state.versions import Pin
 from dormouse.stored.paths import (
     MANIFEST_SUFFIX,
@@ -106,7 +108,7 @@ def purge_rows(
         _end(services, job, _end_by_reset(table))
         return
     try:
-        matcher = RowMatcher.of(request, table.schema)
+        matcher = RowMatcher.of(request, table.schema, table.properties.keep)
     except InvalidRequestError as error:
         _end(services, job, Failed(error.explanation))
         return
@@ -119,6 +121,7 @@ def purge_rows(
         raise
     if done is not None:  # outside the block above: an error from here on must not record a failure
         known = _forbid_earlier(services, table, state)
+        _forget(services, table, state, request)
         if publish_again(services, table.id, "purged"):  # what was published names the rows' keys
             yield OutboundMessage("iceberg-changes", TableChanged(table.id))
         _end(services, job, done if known.generation == state.generation else _end_by_reset(known))
@@ -127,6 +130,14 @@ def purge_rows(
 def _end_by_reset(table: Table) -> Finished | Failed:
     """Return how a purge ends if its table was reset or restored since."""
     return Failed(_RESTORED) if table.restored else Finished(_RESET)
+
+
+def _forget(services: Services, table: Table, state: TableState, request: PurgeRequest) -> None:
+    """Forget the deletions that hid the rows until now; they name what is to be forgotten."""
+    store, prefix = services.store(table), hidden_by(request.id)
+    left = (each.number for each in store.current().deletions if each.id.startswith(prefix))
+    if numbers := tuple(left):
+        store.commit(ForgetDeletions(numbers, is_proved=True), generation=state.generation)
 
 
 def _forbid_earlier(services: Services, table: Table, state: TableState) -> Table:

@@ -18,29 +18,36 @@ from dormouse.keys import KeyRange
 from dormouse.ports import Storage
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import Predicate, parse_stored_predicate
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Schema
 from dormouse.shards.reading import Slice
+from dormouse.tables.row_rules import is_no_tombstone
 
 
 @dataclass(frozen=True, slots=True)
 class RowMatcher:
-    """Separates the rows of a table that a purge removes from those it keeps."""
+    """Separates the rows of a table that a purge removes from those it keeps.
+
+    If it `entombs`, tombstones come in place of the rows that it removes: by a condition on values
+    in a table that keeps the latest rows, where older ones of their keys would come back. They have
+    the keys alone, so they do not match.
+    """
 
     request: PurgeRequest
     schema: Schema
     predicate: Predicate | None
     ranges: tuple[KeyRange, ...]
+    entombs: bool = False
 
     @staticmethod
-    def of(request: PurgeRequest, schema: Schema) -> RowMatcher:
-        """Return the matcher of a request for the table's present schema.
+    def of(request: PurgeRequest, schema: Schema, keep: str = "all") -> RowMatcher:
+        """Return the matcher of a request for the table's present schema, and its property `keep`.
 
         Raises:
             InvalidRequestError: the predicate does not fit the schema, or one of its column names
                 now belongs to another column.
         """
         selection = request.selection
-        named = selection.condition.columns if selection.condition is not None else ()
+        named = selection.tested_columns
         for name in sorted(named):
             if schema.field_named(name).id != request.schema.field_named(name).id:
                 raise InvalidRequestError(
@@ -49,9 +56,12 @@ class RowMatcher:
                 )
         found = parse_stored_predicate(selection.where, schema) if selection.where else None
         spans = (fit_range(span, schema) for span in selection.ranges)
-        return RowMatcher(
-            request, schema, found, tuple(span for span in spans if not span.is_empty())
-        )
+        ranges = tuple(span for span in spans if not span.is_empty())
+        if found is None or keep == "all" or named <= {field.name for field in schema.row_keys}:
+            return RowMatcher(request, schema, found, ranges)
+        stored = schema.with_values(TOMBSTONE, SEQUENCE)
+        rows = Predicate(found.condition.and_also(is_no_tombstone()), stored)
+        return RowMatcher(request, stored, rows, ranges, entombs=True)
 
     def count(
         self,

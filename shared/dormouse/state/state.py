@@ -468,9 +468,12 @@ class HideRows(Change, tag="delete_rows", frozen=True):
 
 
 class ForgetDeletions(Change, tag="forget_deletions", frozen=True):
-    """Forget deletions, given by their numbers, that hide no row of any shard any more."""
+    """Forget deletions, given by their numbers, that hide no row of any shard any more. If this
+    `is_proved`, all shards were read to find it out.
+    """
 
     numbers: tuple[int, ...]
+    is_proved: bool = False
 
 
 class DisputeShards(Change, tag="dispute_shards", frozen=True):

@@ -133,7 +133,7 @@ class RowRules:
         """Return the rules for readers, to whom a tombstone is no row."""
         if not self.keeps_latest:
             return self
-        shows = Condition(truth("IS NULL", Column(TOMBSTONE.name, Primitive.LONG)))
+        shows = is_no_tombstone()
         return replace(self, kept=shows if self.kept is None else self.kept.and_also(shows))
 
     def needed(self, columns: Sequence[str], schema: Schema) -> list[str]:
@@ -159,6 +159,11 @@ class RowRules:
 
 
 NO_RULES = RowRules()
+
+
+def is_no_tombstone() -> Condition:
+    """Return the condition that is true of the rows of a table that keeps the latest ones."""
+    return Condition(truth("IS NULL", Column(TOMBSTONE.name, Primitive.LONG)))
 
 
 def row_rules(schema: Schema, properties: Properties) -> RowRules:

@@ -411,7 +411,8 @@ def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> RequestAccepte
     selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
     request = DeleteRows(_id(call), table, selection)
     handle, now_ms = opened.handle, call.services.clock.now_ms()
-    build_deletion(handle.table, request, now_ms, opened.seen.permission)
+    # only to refuse what it would be refused for
+    build_deletion(handle.table, request.request_id, selection, now_ms, opened.seen.permission)
     return send(call.instance, request, handle.table.id)
 
 
