@@ -242,8 +242,8 @@ def _create(
         property_named(setting)
     if any(table.name == name for table in instance.tables()):
         return
-    first = files_to_drop(name, files)[0][1]
-    reading = {**settings, "ingest_on_error": on_error.value} if on_error else settings
+    first, reading = files_to_drop(name, files)[0][1], instance.settings_of(settings)
+    reading |= {"ingest_on_error": on_error.value} if on_error else {}
     inferred = inferred_schema(first, *asked, reading)
     check_file(first, inferred.schema, reading)
     instance.create_table(name, inferred.schema, settings)

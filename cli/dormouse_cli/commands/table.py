@@ -89,14 +89,15 @@ def add(
     settings = parse_properties(properties or [])
     if (schema is None) == (like is None):
         raise typer.BadParameter("give --schema FILE, or --like FILE --row-keys NAME,…")
-    inferred = None
+    instance, inferred = instance_of(ctx, makes=True), None
     if like is not None:
-        inferred = inferred_schema(like, row_keys, sort_keys, types, settings)
+        of_table = instance.settings_of(settings)
+        inferred = inferred_schema(like, row_keys, sort_keys, types, of_table)
         parsed = inferred.schema
     else:
         parsed = written_schema(schema or "", row_keys, sort_keys, types)
     points = parse_split_points(read_file(splits), parsed) if splits else []
-    instance_of(ctx, makes=True).create_table(name, parsed, settings, points)
+    instance.create_table(name, parsed, settings, points)
     if inferred is not None:
         print_inferred(inferred)
     note(f"table {name} was created")

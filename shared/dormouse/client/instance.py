@@ -233,7 +233,8 @@ class Instance(Shown):
         if not isinstance(fields, Schema) or like is not None or row_keys or sort_keys or types:
             from dormouse.client.inferring import new_schema
 
-            fields = new_schema(schema, like, row_keys, sort_keys, types, properties)
+            settings = self.settings_of(properties)
+            fields = new_schema(schema, like, row_keys, sort_keys, types, settings)
         points = KeyCodec(fields).split_points_to_json(split_points)
         request_id, body = self.services.ids.new(), fields.to_json()
         self._administer(CreateTable(request_id, name, body, dict(properties or {}), points))
@@ -342,6 +343,10 @@ class Instance(Shown):
     def defaults(self) -> dict[str, int | str]:
         """Return the properties set for the instance, which are the defaults of its tables."""
         return self.services.tables.defaults()
+
+    def settings_of(self, properties: Mapping[str, object] | None) -> dict[str, object]:
+        """Return the settings of a new table with these properties: also what it has by default."""
+        return {**self.defaults(), **(properties or {})}
 
     def set_defaults(
         self,

@@ -496,10 +496,11 @@ def _inferred(
         content = b64decode(sample.content, validate=True)
     except ValueError as error:
         raise InvalidRequestError("the content of the sample is not base64") from error
+    settings = call.instance.settings_of(properties)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"sample{ending}"
         path.write_bytes(content)
         if call.instance.computing is not None:
-            call.instance.computing.check_sample(path, properties)
-        guess = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=properties)
+            call.instance.computing.check_sample(path, settings)
+        guess = infer_schema(path, body.row_keys, body.sort_keys, body.types, properties=settings)
         return guess.schema, guess.remarks
