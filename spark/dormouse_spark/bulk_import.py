@@ -32,6 +32,7 @@ from dormouse.state.store import Rejected
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import run_of_shard
 from dormouse.tables.properties import bloom_columns
+from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.blocks import RowBlock
@@ -202,6 +203,7 @@ def _context(services: Services, table: Table, state: TableState, job: str) -> S
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
+        paths=shredded_paths(table.schema, table.properties),
     )
 
 

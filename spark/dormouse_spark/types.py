@@ -25,6 +25,7 @@ _PRIMITIVES: dict[Primitive, types.DataType] = {
     Primitive.DATE: types.DateType(),
     Primitive.TIME: types.LongType(),
     Primitive.UUID: types.BinaryType(),
+    Primitive.DYNAMIC: types.StringType(),
 }
 """Spark 4.0 has no nanoseconds, time of day or UUID: these are read as the number that they are
 stored as (nanoseconds since 1970, microseconds since midnight), or as 16 bytes."""
@@ -52,6 +53,8 @@ def _spark_arrow_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([f.with_type(_spark_arrow_type(f.type)) for f in kind])
     if pa.types.is_time64(kind) or isinstance(kind, pa.TimestampType) and kind.unit == "ns":
         return pa.int64()
+    if pa.types.is_large_string(kind):
+        return pa.string()
     return pa.binary() if pa.types.is_fixed_size_binary(kind) else kind
 
 

@@ -37,6 +37,7 @@ _PRIMITIVES: dict[Primitive, pa.DataType] = {
     Primitive.DATE: pa.date32(),
     Primitive.TIME: pa.time64("us"),
     Primitive.UUID: pa.binary(UUID_BYTES),
+    Primitive.DYNAMIC: pa.large_string(),  # no other type of a table is one
 }
 COUNTS: dict[FieldType, pa.DataType] = {
     Primitive.DATE: pa.int32(),
@@ -99,21 +100,29 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 def frame_schema(stored: pa.Schema) -> pa.Schema:
     """Return the schema in which programs get columns of `stored` types.
 
-    They differ for UUIDs alone, at any depth. Shards have 16 bytes, which the kernels of Arrow
-    compare and sort; programs get Arrow's type of UUIDs, which libraries know as such.
+    They differ for UUIDs, at any depth, and for JSON documents. Shards have 16 bytes, which the
+    kernels of Arrow compare and sort; programs get Arrow's types of UUIDs and of JSON, which
+    libraries know as such.
     """
-    return pa.schema([f.with_type(_with_uuids(f.type, pa.uuid())) for f in stored])
+    return json_schema(pa.schema([f.with_type(_with_uuids(f.type, pa.uuid())) for f in stored]))
+
+
+def json_schema(stored: pa.Schema) -> pa.Schema:
+    """Return a schema in which columns of JSON documents are marked as such, as in Parquet."""
+    is_json = pa.types.is_large_string
+    return pa.schema([f.with_type(pa.json_()) if is_json(f.type) else f for f in stored])
 
 
 def pandas_schema(stored: pa.Schema) -> pa.Schema:
     """Return the schema in which Arrow converts columns of `stored` types to pandas.
 
-    Those within lists, maps and structs are plain bytes: it cannot convert lists of any other type
-    of UUIDs (seen in 26.0).
+    UUIDs within lists, maps and structs are plain bytes: it cannot convert lists of any other type
+    of UUIDs (seen in 26.0). JSON documents are text.
     """
     wanted = frame_schema(stored)
     flat = (pa.uuid() if f.type == pa.uuid() else _with_uuids(f.type, pa.binary()) for f in wanted)
-    return pa.schema([f.with_type(kind) for f, kind in zip(wanted, flat, strict=True)])
+    plain = (pa.string() if isinstance(kind, pa.JsonType) else kind for kind in flat)
+    return pa.schema([f.with_type(kind) for f, kind in zip(wanted, plain, strict=True)])
 
 
 def _with_uuids(kind: pa.DataType, uuid: pa.DataType) -> pa.DataType:
@@ -228,14 +237,15 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 @lru_cache(maxsize=64)
-def stored_schema(schema: Schema) -> pa.Schema:
+def stored_schema(schema: Schema, *, plain: bool = False) -> pa.Schema:
     """Return ``arrow_schema(schema)`` with the field ids that are stored in Parquet files, for
-    nested fields too.
+    nested fields too; documents are marked as JSON, unless all is to be `plain`.
     """
+    marked = arrow_schema(schema) if plain else json_schema(arrow_schema(schema))
     return pa.schema(
         [
             _with_ids(column, iter((field.id, *field.nested_ids)))
-            for column, field in zip(arrow_schema(schema), schema.fields, strict=True)
+            for column, field in zip(marked, schema.fields, strict=True)
         ]
     )
 

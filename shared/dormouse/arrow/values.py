@@ -173,7 +173,7 @@ _TIMESTAMPS = {
 """By whether a timestamp has nanoseconds, and a zone."""
 _EXTENSIONS: dict[str, FieldType] = {
     "arrow.uuid": Primitive.UUID,
-    "arrow.json": Primitive.STRING,
+    "arrow.json": Primitive.DYNAMIC,
     "arrow.bool8": Primitive.BOOLEAN,
 }
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
@@ -191,16 +191,20 @@ def infer_columns(
     """
     for field in schema:
         try:
-            kind, problem = infer_type(field.type), ""
+            kind, problem = _column_type(field), ""
             if not as_written:
                 kind = nullable_members(kind)
-            if b"variant" in (field.metadata or {}).get(_NAME, b""):
-                raise _variant()
         except InvalidRequestError as error:
             kind, problem = None, str(error)
         remark = (remarks or {}).get(field.name) or ", ".join(_extensions(field))
         nullable = field.nullable or not as_written
         yield FoundColumn(field.name, str(field.type), kind, nullable, problem, remark)
+
+
+def _column_type(field: pa.Field[Any]) -> FieldType:
+    is_named = b"variant" in (field.metadata or {}).get(_NAME, b"")
+    is_found = isinstance(field.type, pa.StructType) and is_variant(field.type)
+    return Primitive.DYNAMIC if is_named or is_found else infer_type(field.type)
 
 
 def _extensions(field: pa.Field[Any]) -> Iterator[str]:
@@ -252,7 +256,7 @@ def _nested(kind: pa.DataType) -> FieldType:
         if not kind.num_fields:
             raise InvalidRequestError("is a struct without fields")
         if is_variant(kind):
-            raise _variant()
+            raise InvalidRequestError(f"has a VARIANT within it: {VARIANT_AS_TEXT}")
         members = (Member(check_column_name(f.name), infer_type(f.type), f.nullable) for f in kind)
         return StructType(tuple(members))
     raise InvalidRequestError(f"is {kind}, which no column of a table can be")
@@ -266,10 +270,6 @@ def is_variant(kind: pa.StructType) -> bool:
     binary = [parts.pop(name, pa.null()) for name in ("metadata", "value")]
     is_binary = [types.is_binary(t) or types.is_large_binary(t) for t in binary]
     return parts.keys() <= {"typed_value"} and is_binary[0] and (is_binary[1] or bool(parts))
-
-
-def _variant() -> InvalidRequestError:
-    return InvalidRequestError(f"is a VARIANT, which tables do not have: {VARIANT_AS_TEXT}")
 
 
 def _decimal(precision: int, scale: int) -> FieldType:

@@ -111,6 +111,7 @@ from dormouse.stored.paths import (
     steps_prefix,
 )
 from dormouse.tables.properties import bloom_columns
+from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.row_rules import RowRules, row_rules
 from dormouse.tables.table import Table
 
@@ -434,6 +435,7 @@ def _load_compaction(
         written_ms=job.assigned_ms,  # a rebuild compares it with the time of deletions
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
+        paths=shredded_paths(table.schema, table.properties),
         lineage=merge_lineages(
             dict(zip(job.inputs, (f.provenance for f in footers), strict=True)), state
         ),

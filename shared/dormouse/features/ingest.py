@@ -70,6 +70,7 @@ from dormouse.state.store import Outcome, Rejected
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import dead_letter_queue, make_shard_id
 from dormouse.tables.properties import bloom_columns
+from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -471,6 +472,7 @@ def _write(
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
+        paths=shredded_paths(table.schema, table.properties),
         lineage=Lineage(sources=tuple(s.remembered_id for s in sources)),
     )
     leaves = list(state.partitions.leaves())

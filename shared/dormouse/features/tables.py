@@ -38,6 +38,7 @@ from dormouse.tables.properties import (
     property_named,
 )
 from dormouse.tables.row_rules import row_rules
+from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import (
     Alteration,
     Origin,
@@ -142,6 +143,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     bloom_columns(schema, table.properties)
+    shredded_paths(schema, table.properties)
     check_change_data(schema, table.properties)
     csv_dialect(table.properties)
     check_published(schema, table.properties)

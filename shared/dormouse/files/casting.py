@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dormouse.arrow.documents import documents
 from dormouse.arrow.types import (
     MAX_DECIMAL_DIGITS,
     Array,
@@ -30,9 +31,10 @@ from dormouse.arrow.types import (
     nulls,
     widest_decimal,
 )
-from dormouse.arrow.values import LISTS, leaves, parse_decimals, rebuilt
+from dormouse.arrow.values import LISTS, is_variant, leaves, parse_decimals, rebuilt
 from dormouse.errors import InvariantError, RefusedSourceError
 from dormouse.files.rejects import RowRefusal
+from dormouse.files.results import json_texts
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import (
     NANOSECONDS,
@@ -109,8 +111,14 @@ def text_parser(field: Field) -> Callable[[Array], Array] | None:
             return parse_base64
         case Primitive.STRING:
             return lambda cells: cells
+        case Primitive.DYNAMIC:
+            return _text_documents
         case _:
             return None
+
+
+def _text_documents(cells: Array) -> Array:
+    return documents(cells.cast(pa.large_binary()).to_pylist())
 
 
 def parse_integers(cells: Array, kind: Primitive) -> Array:
@@ -370,6 +378,7 @@ EXPECTED_FORMS: dict[FieldType, str] = {
     Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
     Primitive.TIME: "an ISO 8601 time of day such as 12:30:45.123456",
     Primitive.UUID: "a UUID such as 123e4567-e89b-12d3-a456-426614174000",
+    Primitive.DYNAMIC: "a JSON document",
 }
 """What a value of each type looks like in a file, for errors that say no more."""
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
@@ -629,6 +638,8 @@ def cast_column(column: Array, kind: FieldType, unit: str = "") -> Array:
     """
     if types.is_integer(column.type) and unit and kind in UNITS[unit]:
         return from_unit_count(column, kind, unit)
+    if kind is Primitive.DYNAMIC:
+        return _documents(column)
     wanted = arrow_type(kind)
     is_parsed = contains_type(kind, DecimalType) or contains_type(kind, Primitive.UUID)
     if not column.type.equals(wanted) and is_parsed:
@@ -642,6 +653,17 @@ def cast_column(column: Array, kind: FieldType, unit: str = "") -> Array:
     if contains_type(kind, StructType):
         _check_members(result, kind)
     return result
+
+
+def _documents(column: Array) -> Array:
+    """Return texts, or nested values, as JSON documents."""
+    if not types.is_nested(column.type):
+        return _text_documents(column)
+    if isinstance(column.type, pa.StructType) and is_variant(column.type):
+        from dormouse.files.variants import variant_texts  # few files have any
+
+        return documents(variant_texts(column))
+    return documents(json_texts(column))
 
 
 def _leaf_kinds(found: pa.DataType, kind: FieldType) -> Iterator[FieldType]:
@@ -706,7 +728,7 @@ def _is_narrow_float(kind: pa.DataType) -> bool:
 
 _EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
     "arrow.uuid": (Primitive.UUID,),
-    "arrow.json": (Primitive.STRING,),
+    "arrow.json": (Primitive.STRING, Primitive.DYNAMIC),
     "arrow.bool8": (Primitive.BOOLEAN,),
 }
 """The types that extension types of Arrow can become, by their storage."""
@@ -738,6 +760,7 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
         types.is_binary_view,  # Polars has no type of 16 bytes
     ),
     Primitive.DATE: (types.is_date,),
+    Primitive.DYNAMIC: (_is_text, types.is_nested),
 }
 
 

@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dormouse.arrow.documents import MAX_DEPTH, document, documents
 from dormouse.arrow.types import COUNTS, Array, arrow_schema, arrow_type
 from dormouse.arrow.values import leaves, parse_decimals
 from dormouse.errors import RefusedSourceError
@@ -96,6 +97,8 @@ def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
             return parse_clocks(_texts(cells))
         case Primitive.UUID:
             return parse_uuids(_texts(cells))
+        case Primitive.DYNAMIC:
+            return documents(raws)
         case Primitive():
             return parse_times(*_apart(cells), kind, unit)
         case DecimalType():
@@ -445,6 +448,34 @@ def _text(value: object) -> str:
     raise _mistyped(value)
 
 
+def _document(value: object) -> str:
+    """Return JSON text of a value; text is JSON already."""
+    text = value if isinstance(value, str) else _json.encode(_json_value(value, 0)).decode()
+    return document(text.encode()).decode()
+
+
+_json = msgspec.json.Encoder()
+
+
+def _json_value(value: object, depth: int) -> object:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"the document is nested deeper than {MAX_DEPTH}")
+    match value:
+        case None | bool() | str():
+            return value
+        case int() | float() | Decimal():
+            if not math.isfinite(value):
+                raise ValueError("NaN and infinity are no numbers of JSON")
+            return msgspec.Raw(str(value).encode())
+        case Mapping():
+            if not all(isinstance(name, str) for name in value):
+                raise ValueError("a name in an object is no text")
+            return {name: _json_value(part, depth + 1) for name, part in value.items()}
+        case _ if _is_numpy(value):
+            return _json_value(value.tolist(), depth)  # type: ignore[attr-defined]
+    return [_json_value(part, depth + 1) for part in _items(value)]
+
+
 def _bytes(value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
@@ -504,6 +535,7 @@ _PRIMITIVES: dict[Primitive, Callable[[object], object]] = {
     Primitive.DATE: _date,
     Primitive.TIME: _clock,
     Primitive.UUID: uuid_bytes,
+    Primitive.DYNAMIC: _document,
     **{kind: _timestamp(kind) for kind in TIMESTAMPS},
 }
 

@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from dormouse.arrow.documents import document
 from dormouse.files.casting import NUMBER
 from dormouse.schema.schema import Field
 from dormouse.schema.types import (
@@ -126,6 +127,8 @@ def _debezium(kind: FieldType, unit: str, part: ValueSchema | None) -> Convert |
             return partial(_string, part) if is_scaled else None
         case Primitive.BOOLEAN:
             return _boolean
+        case Primitive.DYNAMIC:
+            return _document
         case Primitive.DATE:
             return partial(_date, unit, part)
         case Primitive.TIME:
@@ -212,6 +215,11 @@ def _decimal(places: int, part: ValueSchema | None, raw: bytes) -> bytes:
 def _string(part: ValueSchema | None, raw: bytes) -> bytes:
     number = _scaled_number(raw, part)
     return raw if number is None else b'"%b"' % _shown(*number)
+
+
+def _document(raw: bytes) -> bytes:
+    """Return a JSON document, which Debezium has as text."""
+    return document(_text.decode(raw).encode()) if raw[:1] == b'"' else raw
 
 
 def _scaled_number(raw: bytes, part: ValueSchema | None) -> tuple[int, int] | None:

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from dormouse.arrow.types import conform
+from dormouse.arrow.types import conform, json_schema
+from dormouse.arrow.values import VARIANT_AS_TEXT, is_variant
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.ports import StreamedObjects
 from dormouse.schema.types import MAX_TIME, UUID_BYTES, show_clock, show_uuid
@@ -48,7 +49,7 @@ def refusing_unwritable() -> Iterator[None]:
 # Times and dates are ISO 8601 (timestamps with Z if they are of a zone, and then in UTC), durations
 # too, UUIDs and decimals text, bytes base64. JSON has no word for the floats that are no finite
 # numbers: they are the texts ``NaN``, ``Infinity`` and ``-Infinity``, so that they stay apart from
-# null. A map is a JSON object, its keys as text. Times and dates beyond the years 1 to 9999 are
+# null. A map is a JSON object, its keys as text. A JSON document is itself. Times and dates beyond the years 1 to 9999 are
 # numbers: counts of the column's unit, and days, since 1970. All types of a table are read back as
 # they were; statements in SQL may have others, whose values are exact.
 
@@ -65,7 +66,9 @@ def json_cells(column: pa.Array[Any]) -> Cells:
     """Return a column's values in the types that JSON has, as the module's docstring says."""
     column = _in_plain_form(column)
     kind = column.type
-    if isinstance(column, pa.ExtensionArray):  # of UUIDs, the only such type there is
+    if pa.types.is_large_string(kind) or isinstance(kind, pa.JsonType):
+        return [None if text is None else msgspec.Raw(text.encode()) for text in column.to_pylist()]
+    if isinstance(column, pa.ExtensionArray):  # of UUIDs, the only other such type there is
         return json_cells(column.storage)
     if isinstance(column, pa.MapArray | pa.StructArray | pa.ListArray):
         return _nested_cells(column)
@@ -243,6 +246,57 @@ def json_text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
+def json_texts(column: pa.Array[Any]) -> Iterator[bytes | None]:
+    """Yield the values of a nested column as JSON documents: numbers are numbers, and what is null
+    in a struct is left out.
+
+    Raises:
+        ValueError: a number is not finite, or a name is in an object twice.
+    """
+    encode = msgspec.json.Encoder().encode
+    return (None if value is None else encode(value) for value in json_values(column))
+
+
+def json_values(column: pa.Array[Any]) -> Cells:
+    """Return a column's values as JSON documents have them. Raises ValueError as `json_texts`."""
+    import pyarrow.compute as pc
+
+    column = _in_plain_form(column)
+    if isinstance(column, pa.ExtensionArray):
+        return json_values(column.storage)
+    if pa.types.is_decimal(column.type):
+        texts = (None if value is None else format(value, "f") for value in column.to_pylist())
+        return [None if text is None else msgspec.Raw(text.encode()) for text in texts]
+    if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column), min_count=0).as_py():
+        raise ValueError("NaN and infinity are no numbers of JSON")
+    if not isinstance(column, pa.MapArray | pa.StructArray | pa.ListArray):
+        return json_cells(column)
+    cells: Iterator[object]
+    if isinstance(column, pa.StructArray):
+        if is_variant(column.type):
+            raise ValueError(f"there is a VARIANT in it: {VARIANT_AS_TEXT}")
+        names = [field.name for field in column.type]
+        members = zip(*(json_values(member) for member in column.flatten()), strict=True)
+        pairs = (zip(names, values, strict=True) for values in members)
+        cells = (_json_object([p for p in of_row if p[1] is not None]) for of_row in pairs)
+    elif isinstance(column, pa.MapArray):
+        keys = [json_text(key) for key in json_cells(_items(column, column.keys))]
+        entries = zip(keys, json_values(_items(column, column.items)), strict=True)
+        cells = (_json_object([*islice(entries, length)]) for length in _lengths(column))
+    else:
+        items = iter(json_values(_items(column, column.values)))
+        cells = (list(islice(items, length)) for length in _lengths(column))
+    valid = column.is_valid().to_pylist()
+    return [cell if there else None for cell, there in zip(cells, valid, strict=True)]
+
+
+def _json_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a name twice")
+    return found
+
+
 @refusing_unwritable()
 def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
     """Return the rows of a batch as JSON objects.
@@ -276,12 +330,13 @@ class ParquetRows:
         self, sink: BinaryIO | pa.NativeFile, schema: pa.Schema, *, sorted_by: Sequence[int] = ()
     ) -> None:
         """Write into `sink`."""
-        self._schema = schema
+        self._schema = json_schema(schema)
+        self._is_marked = not self._schema.equals(schema)
         self._writer = pq.ParquetWriter(
             cast(pa.NativeFile, sink),
-            schema,
+            self._schema,
             compression="zstd",
-            write_statistics=_bounded_columns(schema),
+            write_statistics=_bounded_columns(self._schema),
             sorting_columns=[pq.SortingColumn(at) for at in sorted_by] or None,
             write_page_index=True,
             write_page_checksum=True,
@@ -297,6 +352,7 @@ class ParquetRows:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
+        batch = batch.cast(self._schema) if self._is_marked else batch
         while batch.num_rows:
             part = batch.slice(0, self.room)
             batch = batch.slice(part.num_rows)

@@ -22,6 +22,7 @@ from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.predicates import Predicate, ValueBounds, aggregated
+from dormouse.rows.shredded import on_shredded
 from dormouse.schema.schema import RESERVED, Field, Schema
 from dormouse.schema.types import Primitive, is_key_type
 from dormouse.shards.decoding import read_blocks
@@ -233,14 +234,20 @@ class _Query:
         self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the stored rows of parts that match, sorted; the batches may have more columns."""
-        used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
-        needed = [f.name for f in self.schema.fields if f.name in used]
-        for step in self._steps(parts, needed, where):
+        for step in self._steps(parts, self._needed(columns, where), where):
+            test = on_shredded(where, step.blocks)
             if isinstance(step, Scan):
-                yield from self._scanned(step, columns, where)
+                yield from self._scanned(step, columns, test)
             else:
-                rows = self._looked_up(step, needed)
-                yield from rows if where is None else where.apply(rows)
+                schema = test.schema if test else self.schema
+                rows = self._looked_up(step, self._needed(columns, test), schema)
+                yield from rows if test is None else test.apply(rows)
+
+    def _needed(self, columns: Sequence[str], where: Predicate | None) -> list[str]:
+        """Return the columns that are read for some and for a condition, and all keys."""
+        fields = where.schema.fields if where else self.schema.fields
+        used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
+        return [field.name for field in fields if field.name in used]
 
     def _steps(
         self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
@@ -266,7 +273,9 @@ class _Query:
         """
         # a condition on what will mostly be scanned needs footers, which a look-up does not read
         has_use = where is not None and (
-            not self.is_limited if self.is_sifted else ValueBounds.of(where, self.schema).ranges
+            not self.is_limited
+            if self.is_sifted
+            else ValueBounds.of(on_shredded(where), self.schema).ranges
         )
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
@@ -290,7 +299,7 @@ class _Query:
             objects,
             self.table.id,
             step.blocks if where is None else self._with_footers(objects, step.blocks),
-            self.schema,
+            where.schema if where else self.schema,
             columns=columns,
             where=where,
             scratch=self.resources.scratch,
@@ -300,11 +309,13 @@ class _Query:
     def _with_footers(self, objects: CountedObjects, blocks: Sequence[Blocks]) -> list[Blocks]:
         return with_footers(objects, self.table.id, blocks, self.schema, self.resources.cache)
 
-    def _looked_up(self, step: LookUp, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _looked_up(
+        self, step: LookUp, columns: Sequence[str], schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.resources.storage, self.reads)
-        rows = read_blocks(objects, self.table.id, step.blocks, self.schema, columns)
+        rows = read_blocks(objects, self.table.id, step.blocks, schema, columns)
         batches = [batch for of_shard in rows for batch in of_shard]
-        return iter(batches) if _in_order(step.blocks) else sort_in_memory(batches, self.schema)
+        return iter(batches) if _in_order(step.blocks) else sort_in_memory(batches, schema)
 
 
 def needed_blocks(
@@ -319,7 +330,8 @@ def needed_blocks(
     """Return the row groups of each slice that Bloom filters do not exclude; with `footers`, nor
     statistics.
     """
-    schema, where = table.schema, _predicate(condition, table.schema)
+    where = on_shredded(_predicate(condition, table.schema))
+    schema = where.schema if where else table.schema
     values = _values(where, schema)
     blocks = find_blocks(objects, table.id, slices, schema, cache, footers=footers)
     if values and any(groups.index.stored.has_filters for groups in blocks):

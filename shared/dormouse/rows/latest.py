@@ -86,6 +86,7 @@ _BLANKS: dict[Primitive, object] = {
     Primitive.STRING: "",
     Primitive.BYTES: b"",
     Primitive.UUID: bytes(16),
+    Primitive.DYNAMIC: "null",
     Primitive.DATE: date(1970, 1, 1),
     Primitive.TIME: time(),
     Primitive.TIMESTAMP: datetime(1970, 1, 1, tzinfo=UTC),

@@ -104,6 +104,10 @@ class Predicate:
         """
         from dormouse.rows import datafusion as engine
 
+        if any(f.type is Primitive.DYNAMIC for f in self.schema.fields if f.name in self.columns):
+            from dormouse.rows.documents import register
+
+            register(context)
         wanted = arrow_schema(self.schema)
         named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
         columns = pa.schema(named)
@@ -254,6 +258,11 @@ def _plain(value: bool | int | float | Decimal | str | bytes) -> str:
 
 
 def _call(call: Call, parts: list[str]) -> str:
+    if any(part.type is Primitive.DYNAMIC for part in call.arguments):
+        from dormouse.rows.documents import document_sql
+
+        if (sql := document_sql(call, parts)) is not None:
+            return sql
     if call.op in ("AND", "OR"):
         is_listed = any(_is_equality(term) or _listed(term) for term in call.arguments)
         return call_sql(call, _kept_apart(call, parts)) if is_listed else _halved(call.op, parts)

@@ -36,6 +36,7 @@ PRIMITIVES: Mapping[Primitive, str] = {
     Primitive.DATE: "date",
     Primitive.TIME: "time",
     Primitive.UUID: "uuid",
+    Primitive.DYNAMIC: "string",
 }
 """The types of Iceberg that have the same values."""
 BOUND_CHARACTERS = 64
@@ -239,6 +240,7 @@ _NAMES: Mapping[Primitive, str] = {
     Primitive.DATE: "date",
     Primitive.TIME: "string",
     Primitive.UUID: "string",
+    Primitive.DYNAMIC: "string",
 }
 
 

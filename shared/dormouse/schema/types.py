@@ -36,6 +36,7 @@ class Primitive(Enum):
     DATE = "DateType"  # days since 1970-01-01
     TIME = "TimeType"  # microseconds since midnight
     UUID = "UuidType"  # 16 bytes
+    DYNAMIC = "DynamicType"  # JSON documents, as text; of a whole column alone
 
     def to_json(self) -> object:
         """Return the JSON form."""
@@ -243,6 +244,11 @@ def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
     if isinstance(body, str):
         for primitive in Primitive:
             if primitive.value == body:
+                if primitive is Primitive.DYNAMIC and depth > 1:
+                    raise InvalidRequestError(
+                        f"{where}: dynamic is the type of a whole column, not of a part of one",
+                        hint="make the whole column dynamic: it holds lists and objects",
+                    )
                 return primitive
     elif isinstance(body, Mapping) and len(body) == 1:
         (kind, parameters), *_ = body.items()

@@ -36,6 +36,7 @@ from dormouse.shards.stored_index import (
     form_of,
 )
 from dormouse.stored import checksums
+from dormouse.tables.shredding import is_shredded, other_id
 
 # Choose which columns of a shard have dictionaries, and which are compressed.
 #
@@ -93,7 +94,7 @@ def column_paths(stored: pa.Schema) -> tuple[str, ...]:
 def _is_number(kind: object) -> bool:
     """Return whether all values of a type take the same space before they are encoded."""
     if isinstance(kind, Primitive):
-        return kind not in (Primitive.STRING, Primitive.BYTES)
+        return kind not in (Primitive.STRING, Primitive.BYTES, Primitive.DYNAMIC)
     return isinstance(kind, DecimalType)
 
 
@@ -288,6 +289,7 @@ TYPICAL_BYTES = 64 * 1024 * 1024
 _ENCODINGS: dict[FieldType, str] = {
     Primitive.STRING: "DELTA_LENGTH_BYTE_ARRAY",
     Primitive.BYTES: "DELTA_LENGTH_BYTE_ARRAY",
+    Primitive.DYNAMIC: "DELTA_LENGTH_BYTE_ARRAY",
     Primitive.INT: "DELTA_BINARY_PACKED",
     Primitive.LONG: "DELTA_BINARY_PACKED",
     Primitive.DATE: "DELTA_BINARY_PACKED",
@@ -315,13 +317,14 @@ class ParquetFileWriter:
         """
         self._local = local
         self._schema = schema
-        self._stored = stored_schema(schema)
+        self._stored = stored_schema(schema, plain=plain)
         # what is said of a path holds for all columns that have it
         counted = Counter(column_paths(self._stored))
         self._shared = {path for path, columns in counted.items() if columns > 1}
         self._bloom_columns = [name for name in bloom_columns if name not in self._shared]
         self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
+        self._is_marked = not self._stored.equals(self._arrow)
         self._columns = schema.leaf_columns
         leaves = accumulate((leaf_columns(f.type) for f in schema.fields), initial=0)
         self._places = dict(zip((f.name for f in schema.fields), leaves, strict=False))
@@ -386,9 +389,15 @@ class ParquetFileWriter:
         if self._pending_rows >= self._group_rows():
             self._write_groups()
 
-    def close(self, metadata: dict[str, str], table_id: str, shard_id: str) -> None:
+    def close(
+        self,
+        metadata: dict[str, str],
+        table_id: str,
+        shard_id: str,
+        partial: Collection[int] = (),
+    ) -> None:
         """Write the pending rows and the Parquet footer with the given key-value metadata, and with
-        the index of the shard that the file is.
+        the index of the shard that the file is. The columns of the ids `partial` lack values.
 
         Requires: at least one row was written.
         """
@@ -400,7 +409,12 @@ class ParquetFileWriter:
         blank = encode_index(
             table_id,
             shard_id,
-            [IndexedColumn(f.id, f.name, leaf_columns(f.type)) for f in self._schema.fields],
+            [
+                IndexedColumn(
+                    other_id(f.id) if f.id in partial else f.id, f.name, leaf_columns(f.type)
+                )
+                for f in self._schema.fields
+            ],
             blocks,
             [*chain.from_iterable(self._row_groups)],
             Facts.blank(self._forms, blocks, has_filters=bool(self._bloom_columns)),
@@ -517,7 +531,8 @@ class ParquetFileWriter:
             counted = self._decoded.setdefault(self._places[name], [])
             places = zip(accumulate(blocks, initial=0), blocks, strict=False)
             counted += [value_bytes(group[name].slice(*each)) for each in places]
-        self._writer.write_table(group, row_group_size=rows)
+        marked = group.cast(self._stored) if self._is_marked else group
+        self._writer.write_table(marked, row_group_size=rows)
         self._row_groups.append(blocks)
         self._written_rows += rows
         self._written_groups += 1
@@ -569,7 +584,10 @@ class ParquetFileWriter:
         self._bounded = [
             f.name
             for f in self._schema.fields
-            if f in self._schema.keys or f.name in repetitive or _is_ordered(f.type)
+            if f in self._schema.keys
+            or f.name in repetitive
+            or _is_ordered(f.type)
+            or is_shredded(f.id)
         ]
         paths = column_paths(self._stored)
         codecs: dict[str, Codec] = dict.fromkeys(paths, "zstd")
@@ -613,12 +631,15 @@ def _filter_rows(first: pa.Table, schema: Schema) -> int:
     return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * wanted_bytes // row_bytes))
 
 
+_UNORDERED = (Primitive.STRING, Primitive.BYTES, Primitive.UUID, Primitive.DYNAMIC)
+
+
 def _is_ordered(kind: FieldType) -> bool:
     """Return whether statistics of a value column help to skip row
     groups; those of free text do not.
     """
     if isinstance(kind, Primitive):
-        return kind not in (Primitive.STRING, Primitive.BYTES, Primitive.UUID)
+        return kind not in _UNORDERED
     return isinstance(kind, DecimalType)
 
 

@@ -39,12 +39,14 @@ from dormouse.shards.footer import (
     read_metadata,
 )
 from dormouse.shards.parquet import KeySampler, ParquetFileWriter
+from dormouse.shards.shredding import Shredder, shredder_for
 from dormouse.shards.stored_index import INDEX_KEY, MAGIC, rename_table
 from dormouse.state.partitions import NewShard, Partition, Shard
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.storage import read_ahead
 from dormouse.stored import checksums
 from dormouse.stored.paths import is_plain, part_shard_number, shard_path
+from dormouse.tables.shredding import ShreddedPath
 
 # Write one shard to a local file, and publish it as an object: upload
 # it, or adopt an identical one.
@@ -60,7 +62,8 @@ class ShardContext:
 
     `written_ms` is when the run began, `generation` the table's. If several writers write one run
     in parallel, `part` is the number of this one; the shards of such a run do not say which is the
-    last (see `run_markers`). `bloom_columns` get Bloom filters.
+    last (see `run_markers`). `bloom_columns` get Bloom filters; the values at `paths` get columns,
+    at those that the data shows if these are None.
     """
 
     table_id: str
@@ -71,6 +74,7 @@ class ShardContext:
     lineage: Lineage = Lineage()
     part: int | None = None
     bloom_columns: tuple[str, ...] = ()
+    paths: tuple[ShreddedPath, ...] | None = ()
 
     def provenance(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
         """Return the provenance of the job's shard with this number and range."""
@@ -125,15 +129,23 @@ class ShardWriter:
     """Writes one shard; end it with `finish` or `discard`."""
 
     def __init__(
-        self, storage: Storage, context: ShardContext, shard_id: str, number: int, scratch: Path
+        self,
+        storage: Storage,
+        context: ShardContext,
+        shard_id: str,
+        number: int,
+        scratch: Path,
+        shredder: Shredder | None = None,
     ) -> None:
         """Start the `number`-th shard of a run, in a file in `scratch` and as an upload."""
         self._context = context
         self._shard_id = shard_id
         self._number = number
         self._local = scratch / f"{shard_id}.parquet"
+        self._shredder = shredder or Shredder([])
+        schema = context.schema.with_values(*self._shredder.fields)
         self._file = ParquetFileWriter(
-            self._local, context.schema, context.bloom_columns, plain=is_plain(shard_id)
+            self._local, schema, context.bloom_columns, plain=is_plain(shard_id)
         )
         self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
         self._sampler = KeySampler(context.schema)
@@ -176,7 +188,7 @@ class ShardWriter:
         self._range = KeyRange(first.min, leaf.range.max)
         self._rows_by_leaf[leaf.id] = rows + batch.num_rows
         self._sampler.see(batch)
-        self._file.write(batch)
+        self._file.write(self._shredder.added(batch))
         self._upload.advance(self._file.size_bytes)
 
     def finish(self, *, last: bool) -> WrittenShard:
@@ -195,7 +207,10 @@ class ShardWriter:
             samples=self._sampler.samples(),
         )
         self._file.close(
-            {METADATA_KEY: encode_footer(footer).decode()}, context.table_id, self._shard_id
+            {METADATA_KEY: encode_footer(footer).decode()},
+            context.table_id,
+            self._shard_id,
+            self._shredder.partial,
         )
         return WrittenShard(self._local, self._upload, footer, tuple(self._rows_by_leaf.items()))
 
@@ -407,7 +422,7 @@ class _RunWriter:
             if writer is None or not rows:
                 if writer is not None:
                     self._publish(writer)
-                writer = self._writer = self._begin_shard()
+                writer = self._writer = self._begin_shard(batch)
                 rows = writer.room(batch, self._target_bytes)
             writer.write(leaf, batch.slice(0, rows))
             batch = batch.slice(rows)
@@ -440,10 +455,12 @@ class _RunWriter:
             return writer.room(batch, self._target_bytes)
         return row_span(batch, writer.last_key, self._context.schema)[1]
 
-    def _begin_shard(self) -> ShardWriter:
+    def _begin_shard(self, first: pa.RecordBatch) -> ShardWriter:
         number = part_shard_number(self._context.part or 0, self._publisher.count)
         shard_id = self._shard_id(number)
-        return ShardWriter(self._storage, self._context, shard_id, number, self._scratch)
+        context = self._context
+        shredder = shredder_for(context.paths, context.schema, first)
+        return ShardWriter(self._storage, context, shard_id, number, self._scratch, shredder)
 
     def _publish(self, writer: ShardWriter) -> None:
         self._writer = None

@@ -35,6 +35,7 @@ from dormouse.sql.operands import (
     coerce_literal,
     common,
     text_as_time,
+    text_of,
 )
 
 # Which types a condition can cast between.
@@ -62,6 +63,8 @@ _TYPE_NAMES = "BOOLEAN, INT, BIGINT, REAL, DOUBLE, DECIMAL(p, s), TEXT, DATE, TI
 _OF_TEXT = (Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP, Primitive.UUID)
 """The types of literals such as ``DATE '2026-01-31'``."""
 _DIGITS = {Primitive.BOOLEAN: 1, Primitive.INT: 10, Primitive.LONG: 19}
+_OF_DOCUMENTS = (Primitive.LONG, Primitive.DOUBLE, Primitive.STRING, Primitive.BOOLEAN)
+"""What values in documents are cast to."""
 _NUMBERS = frozenset({*_INTEGERS, *FLOATS, Primitive.BOOLEAN})
 _TEXTUAL = frozenset({*_INTEGERS, Primitive.BOOLEAN, Primitive.DATE, *TIMESTAMPS})
 
@@ -86,6 +89,8 @@ def can_cast(found: FieldType, wanted: FieldType, *, may_fail: bool) -> bool:
     """Return whether values of a type can be cast to another; with `may_fail`, if not all can."""
     if found == wanted:
         return True
+    if found is Primitive.DYNAMIC:  # what is of another type is null
+        return wanted in _OF_DOCUMENTS
     if isinstance(wanted, DecimalType):
         whole = wanted.precision - wanted.scale  # the digits before the point
         if isinstance(found, DecimalType):
@@ -234,6 +239,7 @@ def call(name: str, arguments: Sequence[Expression]) -> Expression:
         if not fewest <= len(arguments) <= most:
             raise InvalidRequestError(f"{name} has {len(arguments)} arguments")
         return make(arguments)
+    arguments = [*map(text_of, arguments)]
     if name not in FUNCTIONS:
         raise InvalidRequestError(
             f"there is no function {name!r} in conditions", hint=f"functions: {NAMES}"
@@ -261,10 +267,17 @@ def _is_nan(arguments: Sequence[Expression]) -> Expression:
     return Call("=", (value, nan), Primitive.BOOLEAN)
 
 
+def _json_kind(arguments: Sequence[Expression]) -> Expression:
+    """Return what JSON calls a value in a document: null is one, and nothing is null."""
+    check_types(arguments, [Primitive.DYNAMIC])
+    return Call("json_kind", tuple(arguments), Primitive.STRING)
+
+
 def concat(parts: Sequence[Expression], op: str = "concat") -> Expression:
     """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls
     out.
     """
+    parts = [*map(text_of, parts)]
     check_types(parts, [Primitive.STRING] * len(parts))
     return Call(op, tuple(parts), Primitive.STRING)
 
@@ -396,6 +409,7 @@ SPECIAL: Mapping[str, tuple[int, int, _MAKE]] = {
     "concat": (1, MAX_LIST, concat),
     "date_trunc": (2, 2, _truncation),
     "isnan": (1, 1, _is_nan),
+    "json_kind": (1, 1, _json_kind),
     "nullif": (2, 2, _nullif),
 }
 """Functions with rules of their own: the least and the greatest number of their arguments."""

@@ -45,6 +45,8 @@ MAX_PATTERN = 1_000
 """The most characters of a LIKE or ILIKE pattern. The engine builds an automaton from it: it
 refuses a pattern of 11,000 characters, and one of 1,000 takes up to 4 CPU seconds per MB of
 text."""
+MAX_PATH = 100
+"""The most steps of a path into a document, none of which nests deeper."""
 MAX_LIST = 1_000
 """The most values of an IN list, and the most terms of one chain of AND or OR."""
 
@@ -76,7 +78,9 @@ class Call:
     """An operator or function applied to arguments; the name of ``EXTRACT`` includes the part.
 
     ``FIELD``, ``ELEMENT`` and ``VALUE`` take a member of a struct, an element of a list and a value
-    of a map; their second argument is the literal in the brackets. ``SHIFT`` adds an interval,
+    of a map; their second argument is the literal in the brackets. ``PATH`` takes a part of a JSON
+    document; the arguments after the first are the names and places that lead to it. ``SHIFT`` adds
+    an interval,
     which is a text, to a time. ``CASE`` alternates conditions and values, and may end with one
     value more, for all other rows. ``CAST`` converts to the type that it has.
     """
@@ -128,6 +132,8 @@ def call_sql(call: Call, parts: list[str]) -> str:
         return f"{op}({parts[0]} AS {sql_type(call.type)})"
     if op in ("FIELD", "ELEMENT", "VALUE"):
         return f"{parts[0]}[{parts[1]}]"
+    if op == "PATH":
+        return parts[0] + "".join(f"[{step}]" for step in parts[1:])
     if op == "SHIFT":
         return f"({parts[0]} + INTERVAL {parts[1]})"
     if op == "CASE":

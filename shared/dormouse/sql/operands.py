@@ -208,6 +208,8 @@ def compared(operands: Sequence[Expression]) -> list[Expression]:
     Raises:
         InvalidRequestError: they are of types that cannot be compared.
     """
+    if any(e.type is Primitive.DYNAMIC for e in operands):
+        return _with_document(operands)
     if any(
         isinstance(e.type, DecimalType) or (isinstance(e, Literal) and isinstance(e.value, Decimal))
         for e in operands
@@ -219,6 +221,35 @@ def compared(operands: Sequence[Expression]) -> list[Expression]:
             for e in operands
         ]
     return alike(operands)
+
+
+def _with_document(operands: Sequence[Expression]) -> list[Expression]:
+    """Return a part of a document and the constants that it is compared with: a number with
+    numbers, a text with texts, a truth value with truth values.
+    """
+    constants = [e for e in operands if isinstance(e, Literal)]
+    is_plain = all(
+        isinstance(e.value, Decimal | int | str) and e.type in _IN_DOCUMENTS for e in constants
+    )
+    if len(constants) < len(operands) - 1 or not is_plain:
+        raise InvalidRequestError(
+            "what is in a document is compared with numbers, texts in quotes, TRUE or FALSE",
+            hint="CAST(payload.n AS BIGINT) is compared with columns; types: BIGINT, DOUBLE, TEXT, "
+            "BOOLEAN",
+        )
+    return list(operands)
+
+
+_IN_DOCUMENTS = (Primitive.LONG, Primitive.DOUBLE, Primitive.STRING, Primitive.BOOLEAN)
+
+
+def text_of(expression: Expression) -> Expression:
+    """Return what is in a document as the text that it is, null if it is another value; any other
+    expression as it is.
+    """
+    if expression.type is not Primitive.DYNAMIC:
+        return expression
+    return Call("CAST", (expression,), Primitive.STRING)
 
 
 def _looseness(expression: Expression) -> int:
@@ -236,6 +267,12 @@ def alike(operands: Sequence[Expression]) -> list[Expression]:
     Raises:
         InvalidRequestError: they are of types that cannot be compared.
     """
+    if any(e.type is Primitive.DYNAMIC for e in operands):
+        raise InvalidRequestError(
+            "the values in documents are of any type",
+            hint="CAST(payload.n AS BIGINT) is a number or null; types: BIGINT, DOUBLE, TEXT, "
+            "BOOLEAN",
+        )
     wanted = min(operands, key=_looseness).type
     checked = [coerce_literal(e, wanted) if isinstance(e, Literal) else e for e in operands]
     if not isinstance(wanted, Primitive | DecimalType):

@@ -21,6 +21,7 @@ from dormouse.sql.conditions import (
     MAX_BRACKETS,
     MAX_CONDITION_CHARACTERS,
     MAX_CONDITION_DEPTH,
+    MAX_PATH,
     MAX_PATTERN,
     Call,
     Column,
@@ -34,7 +35,14 @@ from dormouse.sql.conditions import (
     truth,
 )
 from dormouse.sql.conditions import depth as depth_of
-from dormouse.sql.operands import check_types, coerce_literal, compared, number, text_as_time
+from dormouse.sql.operands import (
+    check_types,
+    coerce_literal,
+    compared,
+    number,
+    text_as_time,
+    text_of,
+)
 
 _TOKEN = re.compile(
     r"""(?:\s|--[^\n]*|/\*(?:(?!/\*|\*/).)*\*/)*(?:
@@ -561,6 +569,7 @@ def _in(operand: Expression, values: Sequence[Expression]) -> Expression:
 
 
 def _pattern(word: str, value: Expression, pattern: Expression) -> Expression:
+    value = text_of(value)
     check_types([value, pattern], (Primitive.STRING, Primitive.STRING))
     if not isinstance(pattern, Literal):
         raise InvalidRequestError("the pattern must be a text in quotes")
@@ -605,6 +614,8 @@ def _member(whole: Expression, name: str) -> Expression:
     Raises:
         InvalidRequestError: it is no struct, or has no such member.
     """
+    if whole.type is Primitive.DYNAMIC:
+        return _within_document(whole, Literal(name, Primitive.STRING))
     if not isinstance(whole.type, StructType):
         raise InvalidRequestError(
             f"{show_type(whole.type)} has no members",
@@ -617,6 +628,20 @@ def _member(whole: Expression, name: str) -> Expression:
     return Call("FIELD", (whole, Literal(name, Primitive.STRING)), members[name])
 
 
+def _within_document(whole: Expression, step: Literal) -> Expression:
+    """Return the part of a document, or of a part of one, to which a step leads."""
+    is_place = step.type is Primitive.LONG and isinstance(step.value, int) and step.value >= 0
+    if step.type is not Primitive.STRING and not is_place:
+        raise InvalidRequestError(
+            "what is in a document is found by names and, in arrays, by places from 0",
+            hint="write payload.user.id, payload['a name'] or payload.items[0]",
+        )
+    steps = whole.arguments if isinstance(whole, Call) else (whole,)
+    if len(steps) > MAX_PATH:
+        raise InvalidRequestError(f"a path has at most {MAX_PATH} steps")
+    return Call("PATH", (*steps, step), Primitive.DYNAMIC)
+
+
 def _part(whole: Expression, inside: Expression) -> Expression:
     """Return what is in brackets after a value: a member of a struct, an element of a list, counted
     from 1 or, below zero, from the end, or the value of a key of a map.
@@ -627,6 +652,8 @@ def _part(whole: Expression, inside: Expression) -> Expression:
     if not isinstance(inside, Literal):
         raise InvalidRequestError("in brackets is a text in quotes or a number")
     kind, value = whole.type, inside.value
+    if kind is Primitive.DYNAMIC:
+        return _within_document(whole, inside)
     if isinstance(kind, StructType) and isinstance(value, str):
         return _member(whole, value)
     if isinstance(kind, ListType) and inside.type is Primitive.LONG:

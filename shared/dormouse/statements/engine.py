@@ -188,10 +188,10 @@ def _bytes(kind: DuckDBPyType) -> str:
 
 def result_schema(schema: pa.Schema, types: Iterable[DuckDBPyType]) -> pa.Schema:
     """Return the schema that rows with a schema of DuckDB's have as a result: UTC is called so,
-    parts of lists have the names that Arrow gives them, and UUIDs are UUIDs.
+    parts of lists have the names that Arrow gives them, UUIDs are UUIDs, JSON documents are such.
     """
     fields = [
-        pa.field(each.name, _plain(each.type, kind))
+        pa.field(each.name, pa.json_() if str(kind) == "JSON" else _plain(each.type, kind))
         for each, kind in zip(schema, types, strict=True)
     ]
     return frame_schema(pa.schema(fields))

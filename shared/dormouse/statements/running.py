@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from dormouse.arrow.order import key_scalar
-from dormouse.arrow.types import Array, arrow_schema, frame_schema, stored_names
+from dormouse.arrow.types import Array, arrow_schema, frame_schema, json_schema, stored_names
 from dormouse.errors import LimitExceededError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange
@@ -364,15 +364,20 @@ def _reading(window: MergeWindow, table: Table, *, is_joined: bool) -> str:
     with NaN have no such values (`NaNSearch`).
     """
     files = ", ".join(text_literal(str(each.path)) for each in window.files)
-    columns = ", ".join(quoted(field.name) for field in table.schema.fields)
+    columns = ", ".join(map(_read_column, table.schema.fields))
     most = len(window.files) if is_joined else 1
     return f"SELECT {columns} FROM read_parquet([{files}], maximum_files_for_stats = {most})"
+
+
+def _read_column(field: Field) -> str:
+    name = quoted(field.name)
+    return f"{name}::JSON AS {name}" if field.type is Primitive.DYNAMIC else name
 
 
 def _can_be_read_as_it_is(table: Table, state: TableState) -> bool:
     """Return whether the rows of shards are those of the table, in the types of programs."""
     schema = arrow_schema(table.schema)
-    return not has_rules(table, state) and frame_schema(schema).equals(schema)
+    return not has_rules(table, state) and frame_schema(schema).equals(json_schema(schema))
 
 
 def _slices(state: TableState, ranges: Sequence[KeyRange]) -> list[Slice]:

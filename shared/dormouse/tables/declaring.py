@@ -15,6 +15,7 @@ from dormouse.keys import Key, show_key
 from dormouse.schema.schema import Field, Schema
 from dormouse.tables.properties import bloom_columns, check_change_data, csv_dialect
 from dormouse.tables.row_rules import row_rules
+from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import (
     Alteration,
     Table,
@@ -110,6 +111,7 @@ def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> Declar
     check_columns(wanted.schema, made.properties)
     row_rules(wanted.schema, made.properties)
     bloom_columns(wanted.schema, made.properties)
+    shredded_paths(wanted.schema, made.properties)
     check_change_data(wanted.schema, made.properties)
     csv_dialect(made.properties)
     check_published(wanted.schema, made.properties)

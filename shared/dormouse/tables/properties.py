@@ -329,6 +329,15 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "then on have them."
         ),
     ] = ""
+    shredded_paths: Annotated[
+        str,
+        Meta(
+            description="Paths in dynamic columns that shards have columns of, such as "
+            "`payload.user.id:long, payload.kind:string`: conditions on them read these alone, and "
+            "few row groups. `auto` takes the commonest, `off` none. Shards written from then on "
+            "have them."
+        ),
+    ] = "auto"
     iceberg: Annotated[
         Literal["off", "on"],
         Meta(

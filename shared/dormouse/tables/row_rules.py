@@ -284,7 +284,16 @@ def _filters(text: str, schema: Schema) -> tuple[AgeOff | None, Condition | None
                 f"there is no filter {name!r}",
                 hint="filters are ageOff(field, milliseconds) and where(condition)",
             )
+    if where and (documents := [n for n in where.columns if _is_document(schema, n)]):
+        raise InvalidRequestError(
+            f"where cannot use {', '.join(sorted(documents))}: it is dynamic",
+            hint="put what rows are filtered by into a column of its own",
+        )
     return age_off, where
+
+
+def _is_document(schema: Schema, name: str) -> bool:
+    return schema.field_named(name).type is Primitive.DYNAMIC
 
 
 def _age_off(inner: str, schema: Schema) -> AgeOff:

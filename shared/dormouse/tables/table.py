@@ -20,6 +20,7 @@ from dormouse.tables.properties import (
     properties_of,
 )
 from dormouse.tables.row_rules import row_rules
+from dormouse.tables.shredding import shredded_paths
 
 # Where a table was copied from, and what it was called.
 
@@ -226,6 +227,7 @@ def check_change(kept: Table, changed: Table) -> None:
             )
     row_rules(changed.schema, changed.properties)
     bloom_columns(changed.schema, changed.properties)
+    shredded_paths(changed.schema, changed.properties)
     check_change_data(changed.schema, changed.properties)
     csv_dialect(changed.properties)
     check_published(changed.schema, changed.properties)
@@ -387,6 +389,7 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
     try:
         row_rules(result, properties)
         bloom_columns(result, properties)
+        shredded_paths(result, properties)
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not fit the new schema: {error}",

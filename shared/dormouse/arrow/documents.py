@@ -1,0 +1,273 @@
+"""JSON documents, the values of `dynamic` columns: their stored form, and what is at a path in them.
+
+A document is stored as it was given, without the white space between its tokens: numbers keep their
+digits, objects the order of their names. A path is the names and places, from 0, that lead to a
+part of a document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from math import isfinite
+from operator import attrgetter, eq, ge, gt, le, lt
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from dormouse.arrow.types import Array, arrow_type
+from dormouse.keys import INT64_MAX, INT64_MIN
+from dormouse.schema.types import Primitive
+
+MAX_BYTES = 16 * 1024 * 1024
+"""The longest document, which is read as a whole: as long as a line of JSON may be."""
+MAX_DEPTH = 100
+"""How deep arrays and objects nest: engines recurse over them, and few say how far."""
+MAX_DIGITS, MAX_EXPONENT = 1_000, 99_999
+"""What a number has at most, so that it can be compared exactly."""
+
+Path: TypeAlias = tuple[str | int, ...]
+"""What leads to a part: names in objects, places in arrays."""
+ABSENT: Final = object()
+"""What is at a path that a document does not have."""
+
+_SPACE = re.compile(rb"[ \t\r\n]")
+_EXTREME = re.compile(rb"[0-9]{1000}|[eE][+-]?[0-9]{6}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPED = re.compile(r'[\x00-\x1f"\\]')
+_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?P<open>[\[{])|(?P<close>[\]}])', re.DOTALL)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("an object in the document has a name twice")
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _number(text: str) -> None:
+    digits, _, exponent = text.lower().partition("e")
+    if len(digits) > MAX_DIGITS or len(exponent.lstrip("+-0")) > len(str(MAX_EXPONENT)):
+        raise ValueError(
+            f"a number in the document has more than {MAX_DIGITS:,} digits, or an exponent beyond "
+            f"{MAX_EXPONENT:,}"
+        )
+
+
+_check = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=len, parse_float=len, parse_constant=_no_number
+).decode
+_check_numbers = json.JSONDecoder(parse_int=_number, parse_float=_number).decode
+_value = json.JSONDecoder(parse_float=Decimal).raw_decode
+
+
+def document(raw: bytes) -> bytes:
+    """Return the stored form of a JSON text.
+
+    Raises:
+        ValueError: it is not exactly one JSON document in UTF-8, has a name twice in one object, or
+            is too long or too deep; the message quotes no values.
+    """
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"the document is longer than {MAX_BYTES:,} bytes")
+    try:
+        text = raw.decode()
+        if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+            _check_depth(raw)
+        _check(text)
+        if _EXTREME.search(raw):
+            _check_numbers(text)
+        if _SURROGATE.search(raw):
+            json.dumps(_value(text.strip())[0], default=str, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a text in the document has an unpaired surrogate") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("the document is not UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not one JSON document: {error.msg} at {error.pos + 1}") from error
+    return msgspec.json.format(raw, indent=-1) if _SPACE.search(raw) else raw
+
+
+def _check_depth(raw: bytes) -> None:
+    depth = 0
+    for found in _NESTING.finditer(raw):
+        depth += (found["open"] is not None) - (found["close"] is not None)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"the document is nested deeper than {MAX_DEPTH}")
+
+
+def documents(raws: Iterable[bytes | None]) -> Array:
+    """Return JSON texts as a column of documents. Raises ValueError as `document` does."""
+    column: Any = pa.array(
+        [None if raw is None else document(raw) for raw in raws], pa.large_binary()
+    )
+    return column.cast(pa.large_string())  # type: ignore[no-any-return]
+
+
+def values_at(texts: Iterable[str | None], paths: Sequence[Path]) -> list[list[object]]:
+    """Return what is at each path in each of some documents, path by path: numbers are int or
+    Decimal, JSON null is None. What a document lacks, or all of a null, is `ABSENT`.
+    """
+    found: list[list[object]] = [[] for _ in paths]
+    for text in texts:
+        value = ABSENT if text is None else _value(text)[0]
+        for cells, path in zip(found, paths, strict=True):
+            cells.append(_at(value, path))
+    return found
+
+
+def _at(value: Any, path: Path) -> object:
+    for step in path:
+        if isinstance(step, str):
+            if not isinstance(value, dict) or step not in value:
+                return ABSENT
+        elif not isinstance(value, list) or step >= len(value):
+            return ABSENT
+        value = value[step]
+    return value
+
+
+def kind_of(value: object) -> str:
+    """Return what JSON calls a value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case int() | Decimal():
+            return "number"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq}
+
+
+def holds(op: str, value: object, constants: Sequence[object]) -> bool | None:
+    """Return whether a comparison of what is at a path holds; None if nothing is there.
+
+    `op` is one of SQL, ``IN`` is with any of the constants. A value is equal to a constant of its
+    own kind alone, and neither less nor greater than one of another.
+    """
+    if value is ABSENT:
+        return {"IS DISTINCT FROM": True, "IS NOT DISTINCT FROM": False}.get(op)
+    is_negated = op in ("<>", "IS DISTINCT FROM")
+    compare = _ORDERS.get(op, eq)
+    kind = kind_of(value)
+    return is_negated != any(kind == kind_of(each) and compare(value, each) for each in constants)
+
+
+def typed(values: Sequence[object], kind: Primitive) -> Array:
+    """Return values of documents as a column: of text, truth values, whole numbers or doubles; null
+    where a value is another one.
+    """
+    cells = [_typed(value, kind) for value in values]
+    return pa.array(cells, arrow_type(kind))
+
+
+def _typed(value: object, kind: Primitive) -> object:
+    found = kind_of(value)
+    match kind:
+        case Primitive.STRING if found == "string":
+            return value
+        case Primitive.BOOLEAN if found == "boolean":
+            return value
+        case Primitive.LONG if found == "number":
+            return _whole(value)
+        case Primitive.DOUBLE if found == "number":
+            nearest = float(value)  # type: ignore[arg-type]  # a number
+            return nearest if isfinite(nearest) else None
+    return None
+
+
+def _whole(value: Any) -> int | None:
+    """Return a number as the whole number of 64 bits that it is; None if it is none."""
+    if isinstance(value, Decimal) and (value.adjusted() > 18 or value != value.to_integral_value()):
+        return None
+    return int(value) if INT64_MIN <= value <= INT64_MAX else None
+
+
+def typed_columns(
+    texts: Array, wanted: Sequence[tuple[Path, Primitive]]
+) -> list[tuple[Array, bool]]:
+    """Return the values at some paths in documents, each as a column of one kind, and whether it
+    has all values that would compare as such: a column of whole numbers may lack others.
+
+    Documents that have values of these kinds alone are read without the rest of them.
+    """
+    read = _reader(tuple(wanted))
+    blank = (None,) * len(wanted)
+    paths = [path for path, _ in wanted]
+    rows: list[Sequence[object]] = []
+    lost = [False] * len(wanted)
+    for text in texts.to_pylist():
+        try:
+            rows.append(blank if text is None else read(text))
+        except msgspec.ValidationError:
+            found = [cells[0] for cells in values_at([text], paths)]
+            row = [_typed(value, kind) for value, (_, kind) in zip(found, wanted, strict=True)]
+            for at, (_, kind) in enumerate(wanted):
+                is_number = kind is Primitive.LONG and kind_of(found[at]) == "number"
+                lost[at] |= is_number and row[at] is None
+            rows.append(row)
+    columns = zip(*rows, strict=True) if rows else [()] * len(wanted)
+    return [
+        (pa.array(cells, arrow_type(kind)), not is_lost)
+        for cells, (_, kind), is_lost in zip(columns, wanted, lost, strict=True)
+    ]
+
+
+@lru_cache(maxsize=64)
+def _reader(wanted: tuple[tuple[Path, Primitive], ...]) -> Callable[[str], Sequence[object]]:
+    """Return what reads the values at some paths of a document, None for each that it lacks; it
+    raises ValidationError for all documents if msgspec has no class for these paths.
+    """
+    tree: dict[str, Any] = {}
+    places = []
+    for path, kind in wanted:
+        inside, place = tree, []
+        for step in path:
+            if not isinstance(step, str) or _ESCAPED.search(step) or not isinstance(inside, dict):
+                return _unread
+            last, inside = inside, inside.setdefault(step, {})
+            place.append(f"f{[*last].index(step)}")
+        if inside or not path:
+            return _unread
+        last[step] = kind
+        places.append(".".join(place))
+    decode = msgspec.json.Decoder(_class_of(tree)).decode
+    values = attrgetter(*places)
+    if len(places) > 1:
+        return lambda text: values(decode(text))
+    return lambda text: (values(decode(text)),)
+
+
+def _unread(text: str) -> Sequence[object]:
+    raise msgspec.ValidationError
+
+
+def _class_of(tree: dict[str, Any]) -> type[msgspec.Struct]:
+    """Return a class that decodes an object; its attributes are numbered, as names may be any."""
+    fields: list[tuple[str, Any, Any]] = []
+    for at, kind in enumerate(tree.values()):
+        inner = _class_of(kind) if isinstance(kind, dict) else _KINDS[kind] | None
+        fields.append((f"f{at}", inner, inner() if isinstance(kind, dict) else None))
+    names = {f"f{at}": name for at, name in enumerate(tree)}
+    return msgspec.defstruct("Object", fields, rename=names, frozen=True)
+
+
+_KINDS: dict[Primitive, Any] = {
+    Primitive.LONG: Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)],
+    Primitive.STRING: str,
+    Primitive.BOOLEAN: bool,
+}

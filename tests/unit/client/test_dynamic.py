@@ -1,0 +1,250 @@
+"""Columns of JSON documents, from each way in to each way out, and conditions on their paths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dormouse.client.instance import Instance
+from dormouse.client.table import TableHandle
+from dormouse.errors import InvalidRequestError, RefusedSourceError
+
+SCHEMA = "id:long, payload:dynamic?, name:string?"
+LINES = """\
+{"id": 1, "payload": {"user": {"id": 7, "name": "Ann"}, "kind": "a", "n": 1.50}}
+{"id": 2, "payload": {"user": {"id": "7"}, "kind": null, "items": [1, {"x": 2}]}, "name": "b"}
+{"id": 3, "payload": [1, 2.0, 9007199254740993]}
+{"id": 4, "payload": "text"}
+{"id": 5, "payload": null}
+{"id": 6}
+{"id": 7, "payload": {"user": {"id": 7.0}, "a.b": {"c": true}, "kind": "b"}}
+{"id": 8, "payload": {"user": {"id": 8}, "n": 1e400, "kind": "a"}}
+"""
+TEXTS = {
+    1: '{"user":{"id":7,"name":"Ann"},"kind":"a","n":1.50}',
+    2: '{"user":{"id":"7"},"kind":null,"items":[1,{"x":2}]}',
+    3: "[1,2.0,9007199254740993]",
+    4: '"text"',
+    5: None,
+    6: None,
+    7: '{"user":{"id":7.0},"a.b":{"c":true},"kind":"b"}',
+    8: '{"user":{"id":8},"n":1e400,"kind":"a"}',
+}
+
+
+@pytest.fixture
+def mice(tmp_path: Path) -> Iterator[Instance]:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        yield instance
+
+
+@pytest.fixture
+def table(mice: Instance, tmp_path: Path) -> TableHandle:
+    return ingested(mice, tmp_path, "docs", LINES)
+
+
+def ingested(mice: Instance, folder: Path, name: str, text: str, **properties: str) -> TableHandle:
+    table = mice.create_table(name, SCHEMA, row_keys=["id"], properties=properties)
+    local = folder / f"{name}.json"
+    local.write_text(text)
+    table.ingest(local)
+    mice.wait()
+    return table
+
+
+def documents(table: TableHandle, where: str | None = None) -> dict[int, str | None]:
+    rows = table.query(where=where, columns=["id", "payload"]).to_arrow().to_pylist()
+    return {row["id"]: row["payload"] for row in rows}
+
+
+def ids(table: TableHandle, where: str) -> list[int]:
+    return table.query(where=where, columns=["id"]).to_arrow().column("id").to_pylist()
+
+
+def test_lines_of_json_come_back_as_they_were(table: TableHandle) -> None:
+    found = table.query().to_arrow()
+    assert found.schema.field("payload").type == pa.json_()
+    assert documents(table) == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("payload.user.id = 7", [1, 7]),
+        ("7 = payload.user.id", [1, 7]),
+        ("payload['user']['id'] = 7.0", [1, 7]),
+        ("payload.user.id = '7'", [2]),
+        ("payload.user.id <> 7", [2, 8]),
+        ("NOT (payload.user.id = 7)", [2, 8]),
+        ("payload.user.id IN (7, '7')", [1, 2, 7]),
+        ("payload.user.id BETWEEN 7 AND 7.5", [1, 7]),
+        ("payload.user.id > 7", [8]),
+        ("7 < payload.user.id", [8]),
+        ("payload.user.id IS DISTINCT FROM 7", [2, 3, 4, 5, 6, 8]),
+        ("payload.n = 1.5", [1]),
+        ("payload.n > 1e300", [8]),
+        ("payload.kind = 'a' AND payload.n < 2", [1]),
+        ("payload.kind IS NULL", [3, 4, 5, 6]),
+        ("payload.kind IS NOT NULL", [1, 2, 7, 8]),
+        ("json_kind(payload.kind) = 'null'", [2]),
+        ("json_kind(payload) = 'array'", [3]),
+        ("payload IS NULL", [5, 6]),
+        ("payload = 'text'", [4]),
+        ("payload[2] = 9007199254740993", [3]),
+        ("payload[2] = 9007199254740992", []),
+        ("payload.items[1].x = 2", [2]),
+        ("""payload."a.b".c = true""", [7]),
+        ("payload['a.b'].c = true", [7]),
+        ("payload.kind LIKE 'a%'", [1, 8]),
+        ("upper(payload.user.name) = 'ANN'", [1]),
+        ("CAST(payload.user.id AS BIGINT) + 1 = id + 7", [1]),
+        ("CAST(payload.user.id AS TEXT) IS NULL AND payload.user.id IS NOT NULL", [1, 7, 8]),
+    ],
+)
+def test_conditions_read_paths(table: TableHandle, where: str, expected: list[int]) -> None:
+    assert ids(table, where) == expected
+    assert table.count(where=where) == len(expected)
+    from dormouse.sql.conditions import parse_condition
+
+    condition = parse_condition(where, table.schema)
+    assert parse_condition(condition.sql, table.schema) == condition
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "payload.user.id",
+        "payload.user.id = id",
+        "payload.a = payload.b",
+        "coalesce(payload.a, payload.b) = 1",
+        "payload[-1] = 1",
+        "payload[1.5] = 1",
+        "payload.n + 1 = 2",
+        "payload.at > TIMESTAMP '2026-01-01'",
+        "CAST(payload.at AS DATE) > DATE '2026-01-01'",
+        "name.x = 1",
+        "json_kind(name) = 'null'",
+    ],
+)
+def test_a_condition_that_says_no_kind_is_refused(table: TableHandle, where: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        table.query(where=where)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"id": 9, "payload": {"a": 1, "a": 2}}', "twice"),
+        ('{"id": 9, "payload": NaN}', "JSON"),
+        ('{"id": 9, "payload": ["\\ud800"]}', "(surrogate|truncated)"),
+        ('{"id": 9, "payload": ' + "[" * 200 + "]" * 200 + "}", "deep"),
+    ],
+)
+def test_a_line_without_a_document_is_refused_by_number(
+    mice: Instance, tmp_path: Path, line: str, reason: str
+) -> None:
+    table = mice.create_table("docs", SCHEMA, row_keys=["id"])
+    local = tmp_path / "bad.json"
+    local.write_text('{"id": 1, "payload": {}}\n' + line + "\n")
+    with pytest.raises(RefusedSourceError, match=f"line 2.*{reason}"):
+        table.ingest(local)
+
+
+def test_frames_text_and_nested_columns_become_documents(mice: Instance, tmp_path: Path) -> None:
+    table = mice.create_table("docs", SCHEMA, row_keys=["id"])
+    nested = pa.array(
+        [{"a": 1, "b": [{"c": Decimal("1.50")}, None], "d": None}, None, {"a": None}],
+        pa.struct(
+            [
+                ("a", pa.int64()),
+                ("b", pa.list_(pa.struct([("c", pa.decimal128(5, 2))]))),
+                ("d", pa.map_(pa.string(), pa.float64())),
+            ]
+        ),
+    )
+    table.ingest(pa.table({"id": [1, 2, 3], "payload": nested}))
+    table.ingest(pa.table({"id": [4, 5], "payload": ['{"x" : 1}', None]}))
+    marked = pa.array(['[1,  2]'], pa.json_())
+    local = tmp_path / "marked.parquet"
+    pq.write_table(pa.table({"id": [6], "payload": marked}), local)
+    table.ingest(local)
+    csv = tmp_path / "some.csv"
+    csv.write_text('id,payload\n7,"{""a"": null}"\n8,null\n9,\n')
+    table.ingest(csv)
+    with table.writer() as writer:
+        writer.write({"id": 10, "payload": {"a": Decimal("1.50"), "b": [None, 2**70]}})
+        writer.write({"id": 11, "payload": '{"text": 1}'})
+        writer.write({"id": 12, "payload": None})
+    mice.wait()
+    assert documents(table) == {
+        1: '{"a":1,"b":[{"c":1.50},null]}',
+        2: None,
+        3: "{}",
+        4: '{"x":1}',
+        5: None,
+        6: "[1,2]",
+        7: '{"a":null}',
+        8: "null",
+        9: None,
+        10: '{"a":1.50,"b":[null,1180591620717411303424]}',
+        11: '{"text":1}',
+        12: None,
+    }
+
+
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], {1: 2}, object(), b"x", "{"])
+def test_a_value_without_a_json_form_is_refused(mice: Instance, value: object) -> None:
+    table = mice.create_table("docs", SCHEMA, row_keys=["id"])
+    with pytest.raises(RefusedSourceError), table.writer() as writer:
+        writer.write({"id": 1, "payload": value})
+
+
+def test_documents_are_json_in_files_and_nested_in_lines(
+    mice: Instance, table: TableHandle, tmp_path: Path
+) -> None:
+    found = mice.sql("SELECT id, payload FROM docs ORDER BY id").to_arrow()
+    assert found.schema.field("payload").type == pa.json_()
+    assert found.column("payload").to_pylist() == list(TEXTS.values())
+    import io
+
+    from dormouse.files.results import ResultFormat, write_rows
+
+    result = table.query()
+    sink = io.BytesIO()
+    write_rows(ResultFormat.json, result, result.schema, sink)
+    rows = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert rows[0]["payload"]["user"] == {"id": 7, "name": "Ann"}
+    assert b'"n":1.50' in sink.getvalue()
+    result = table.query()
+    sink = io.BytesIO()
+    write_rows(ResultFormat.csv, result, result.schema, sink)
+    assert b'"[1,2.0,9007199254740993]"' in sink.getvalue()
+    result = table.query()
+    sink = io.BytesIO()
+    write_rows(ResultFormat.parquet, result, result.schema, sink)
+    stored = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    assert stored.schema.column(1).logical_type.type == "JSON"
+
+
+def test_dynamic_columns_are_refused_where_values_need_an_order(mice: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match="key"):
+        mice.create_table("docs", "payload:dynamic", row_keys=["payload"])
+    for inner in ("list<dynamic>", "struct<a:dynamic>", "map<string,dynamic>"):
+        with pytest.raises(InvalidRequestError, match="whole column"):
+            mice.create_table("docs", f"id:long, payload:{inner}", row_keys=["id"])
+    for properties in (
+        {"filters": "where(payload.a = 1)"},
+        {"aggregations": "max(payload)"},
+        {"keep": "latest", "latest_by": "payload"},
+        {"bloom_columns": "payload"},
+    ):
+        with pytest.raises(InvalidRequestError, match="payload"):
+            mice.create_table(
+                "docs", "id:long, payload:dynamic", row_keys=["id"], properties=properties
+            )
