@@ -56,6 +56,9 @@ CELLS: dict[Primitive, st.SearchStrategy[object]] = {
     | st.times().map(lambda clock: clock.replace(fold=0)),
     Primitive.UUID: st.sampled_from([b"\0" * 16, b"\0" * 15 + b"\1", b"\xff" * 16])
     | st.binary(min_size=16, max_size=16),
+    Primitive.DYNAMIC: st.sampled_from(
+        ["{}", "[1,2.50,null]", '{"b":1,"a":{"x":"é"}}', '"text"', "1e400", "true"]
+    ),
     Primitive.DATE: st.sampled_from([dt.date.min, dt.date(1969, 12, 31), dt.date.max]) | st.dates(),
 }
 """Few values for key types, so that keys often meet."""
@@ -65,7 +68,9 @@ KEY_TYPES: st.SearchStrategy[KeyType] = st.sampled_from(
     [*sorted(types.KEY_TYPES, key=lambda kind: kind.value), *DECIMAL_KEYS]
 )
 NAMES = ["k", "Key", "with space", 'quo"te', "dot.ted", "snow☃"]
-_MAP_KEYS = st.sampled_from(sorted(set(Primitive) - {Primitive.FLOAT, Primitive.DOUBLE}, key=str))
+WITHIN = [kind for kind in Primitive if kind is not Primitive.DYNAMIC]
+"""The types that parts of values have, too."""
+_MAP_KEYS = st.sampled_from(sorted(set(WITHIN) - {Primitive.FLOAT, Primitive.DOUBLE}, key=str))
 _MEMBERS = st.lists(st.sampled_from(["dot", "ted", *NAMES]), min_size=1, max_size=3, unique=True)
 
 
@@ -76,10 +81,10 @@ def _structs(draw: st.DrawFn, inner: st.SearchStrategy[FieldType]) -> FieldType:
 
 
 VALUE_TYPES: st.SearchStrategy[FieldType] = st.recursive(
-    st.sampled_from([*Primitive, DecimalType(9, 2), DecimalType(38, 19), DecimalType(38, 0)]),
+    st.sampled_from([*WITHIN, DecimalType(9, 2), DecimalType(38, 19), DecimalType(38, 0)]),
     lambda inner: inner.map(ListType) | st.builds(MapType, _MAP_KEYS, inner) | _structs(inner),
     max_leaves=4,
-)
+) | st.just(Primitive.DYNAMIC)
 
 
 def cells(kind: FieldType) -> st.SearchStrategy[object]:

@@ -66,7 +66,7 @@ def json_cells(column: pa.Array[Any]) -> Cells:
     """Return a column's values in the types that JSON has, as the module's docstring says."""
     column = _in_plain_form(column)
     kind = column.type
-    if pa.types.is_large_string(kind) or isinstance(kind, pa.JsonType):
+    if isinstance(kind, pa.JsonType):
         return [None if text is None else msgspec.Raw(text.encode()) for text in column.to_pylist()]
     if isinstance(column, pa.ExtensionArray):  # of UUIDs, the only other such type there is
         return json_cells(column.storage)

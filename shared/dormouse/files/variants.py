@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain, islice, repeat
 from typing import Any, Final
@@ -42,17 +43,15 @@ def variant_texts(column: Array) -> Iterator[bytes | None]:
     Raises:
         ValueError: one is damaged, or has a number that JSON has not.
     """
-    found: Any = column
+    there: Any = column.filter(column.is_valid())  # where it is null, its parts are empty bytes
     try:
-        names = [
-            None if data is None else _names(data) for data in found.field("metadata").to_pylist()
-        ]
-        values = _values(column, names, 0)
+        values = iter(_values(there, [*map(_names, there.field("metadata").to_pylist())], 0))
     except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
         raise ValueError("the VARIANT is damaged") from error
     encode = msgspec.json.Encoder().encode
-    for value, is_there in zip(values, column.is_valid().to_pylist(), strict=True):
-        yield encode(value) if is_there and value is not _MISSING else None
+    for is_there in column.is_valid().to_pylist():
+        value = next(values) if is_there else _MISSING
+        yield None if value is _MISSING else encode(value)
 
 
 def _names(data: bytes) -> list[str]:
@@ -66,21 +65,21 @@ def _names(data: bytes) -> list[str]:
     return [data[start + a : start + b].decode() for a, b in zip(offsets, offsets[1:], strict=False)]
 
 
-def _values(group: Any, names: Sequence[list[str] | None], depth: int) -> list[object]:
+def _values(group: Any, names: Sequence[Sequence[str]], depth: int) -> list[object]:
     """Return the values of groups of `value` and `typed_value`, whose names of fields are these."""
     if depth > MAX_DEPTH:
         raise ValueError(f"the VARIANT is nested deeper than {MAX_DEPTH}")
-    parts = {field.name for field in group.type}
+    parts = dict(zip((field.name for field in group.type), group.flatten(), strict=True))
     rest: list[Any] = [None] * len(group)
     if "value" in parts:
-        encoded = group.field("value").to_pylist()
+        encoded = zip(parts["value"].to_pylist(), names, strict=True)
         rest = [
-            None if data is None else (_decoded(data, 0, known or [], depth),)
-            for data, known in zip(encoded, names, strict=True)
+            None if data is None else (_Encoded(data, known).value(0, depth),)
+            for data, known in encoded
         ]
     typed: list[object] = [_MISSING] * len(group)
     if "typed_value" in parts:
-        typed = _typed(group.field("typed_value"), names, depth + 1)
+        typed = _typed(parts["typed_value"], names, depth + 1)
     return [_joined(left, value) for left, value in zip(rest, typed, strict=True)]
 
 
@@ -94,13 +93,13 @@ def _joined(rest: tuple[object] | None, typed: object) -> object:
     return {**rest[0], **typed}
 
 
-def _typed(column: Any, names: Sequence[list[str] | None], depth: int) -> list[object]:
+def _typed(column: Any, names: Sequence[Sequence[str]], depth: int) -> list[object]:
     """Return the values of a `typed_value`."""
     valid = column.is_valid().to_pylist()
     cells: Iterator[object]
     if isinstance(column.type, pa.StructType):
         fields = [field.name for field in column.type]
-        members = [_values(column.field(at), names, depth) for at in range(len(fields))]
+        members = [_values(member, names, depth) for member in column.flatten()]
         cells = (
             {n: v for n, v in zip(fields, row, strict=True) if v is not _MISSING}
             for row in zip(*members, strict=True)
@@ -108,38 +107,53 @@ def _typed(column: Any, names: Sequence[list[str] | None], depth: int) -> list[o
     elif isinstance(column.type, LISTS):
         lengths = [length or 0 for length in column.value_lengths().to_pylist()]
         of_items = chain.from_iterable(map(repeat, names, lengths))
-        items = iter(_values(column.flatten(), list(of_items), depth))
+        found = _values(column.flatten(), list(of_items), depth)
+        if _MISSING in found:
+            raise ValueError("the VARIANT lacks an element of an array")
+        items = iter(found)
         cells = (list(islice(items, length)) for length in lengths)
     else:
         cells = iter(json_values(column))
     return [cell if there else _MISSING for cell, there in zip(cells, valid, strict=True)]
 
 
-def _decoded(data: bytes, at: int, names: Sequence[str], depth: int) -> object:
-    """Return the value that begins at an offset."""
-    if depth > MAX_DEPTH:
-        raise ValueError(f"the VARIANT is nested deeper than {MAX_DEPTH}")
-    head = data[at]
-    basic, header = head & 3, head >> 2
-    if basic == 0:
-        return _primitive(data, at + 1, header)
-    if basic == 1:
-        return _slice(data, at + 1, header).decode()
-    width = (header & 3) + 1
-    is_object = basic == 2
-    is_large = header >> (4 if is_object else 2) & 1
-    count_width = 4 if is_large else 1
-    count = _number(data, at + 1, count_width)
-    at += 1 + count_width
-    ids: Sequence[int] = ()
-    if is_object:
-        id_width = (header >> 2 & 3) + 1
-        ids = _numbers(data, at, id_width, count)
-        at += id_width * count
-    offsets = _numbers(data, at, width, count + 1)
-    start = at + width * (count + 1)
-    values = [_decoded(data, start + offset, names, depth + 1) for offset in offsets[:count]]
-    return dict(zip((names[i] for i in ids), values, strict=True)) if is_object else values
+@dataclass(slots=True)
+class _Encoded:
+    """The bytes of a value, and the names of fields; `found` counts the values read so far: no two
+    lie at one place, though offsets may say so.
+    """
+
+    data: bytes
+    names: Sequence[str]
+    found: int = 0
+
+    def value(self, at: int, depth: int) -> object:
+        """Return the value that begins at an offset."""
+        data = self.data
+        self.found += 1
+        if depth > MAX_DEPTH or self.found > len(data):
+            raise ValueError(f"the VARIANT is damaged, or nested deeper than {MAX_DEPTH}")
+        basic, header = data[at] & 3, data[at] >> 2
+        if basic == 0:
+            return _primitive(data, at + 1, header)
+        if basic == 1:
+            return _slice(data, at + 1, header).decode()
+        width = (header & 3) + 1
+        is_object = basic == 2
+        is_large = header >> (4 if is_object else 2) & 1
+        count_width = 4 if is_large else 1
+        count = _number(data, at + 1, count_width)
+        at += 1 + count_width
+        ids: Sequence[int] = ()
+        if is_object:
+            id_width = (header >> 2 & 3) + 1
+            ids = _numbers(data, at, id_width, count)
+            at += id_width * count
+        offsets = _numbers(data, at, width, count + 1)
+        start = at + width * (count + 1)
+        values = [self.value(start + offset, depth + 1) for offset in offsets[:count]]
+        names = [self.names[i] for i in ids]
+        return dict(zip(names, values, strict=True)) if is_object else values
 
 
 def _primitive(data: bytes, at: int, kind: int) -> object:

@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
-from dormouse.arrow.types import arrow_schema, conform
+from dormouse.arrow.types import arrow_schema, conform, json_schema
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
 from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
 from dormouse.ports import Cache, Storage
@@ -142,7 +142,8 @@ def query_slices(
         rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
-    schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
+    chosen = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
+    schema = json_schema(chosen)
     batches = PeekableBatches(query.result(parts, schema))
     return QueryResult(schema, batches, reads, selection.version)
 

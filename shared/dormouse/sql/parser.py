@@ -510,7 +510,7 @@ class _Parser:
                     raise self._unexpected()
                 sizes += [each for each in (self._taken().said,) if each != ","]
         if self._is("["):
-            raise self._unexpected("; a list is no type that conditions cast to")
+            raise self._unexpected("; conditions cast to no list")
         if end:
             self._expect(end)
 

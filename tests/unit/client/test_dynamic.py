@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -248,3 +249,41 @@ def test_dynamic_columns_are_refused_where_values_need_an_order(mice: Instance) 
             mice.create_table(
                 "docs", "id:long, payload:dynamic", row_keys=["id"], properties=properties
             )
+
+
+VARIANTS = """
+    {'a': 1, 'b': [1, 2, 3], 'c': {'d': 'x', 'e': NULL}}
+    {'a': 'text', 'b': [4], 'f': -5}
+    {'a': 1.50::DECIMAL(9, 2), 'g': 123456789012345678901234567890.12::DECIMAL(38, 2)}
+    {'a': DATE '2026-01-31', 'h': TIMESTAMPTZ '2026-01-31 12:00:00.5+00', 'i': true}
+    {'a': UUID '123e4567-e89b-12d3-a456-426614174000', 'j': 2.5::DOUBLE, 'k': 'ab'::BLOB}
+    'a longer text that does not fit the short form of texts in a variant, which has 63 bytes'
+    -9223372036854775808
+    NULL
+    []
+    '{"l": [{"m": 1}, {"m": "y"}, {"n": [[]]}]}'::JSON
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("shredding", ["", ", shredding {v: 'VARIANT'}"])
+def test_variants_of_duckdb_are_read_as_the_json_that_they_are(
+    mice: Instance, tmp_path: Path, shredding: str
+) -> None:
+    rows = " UNION ALL ".join(
+        f"SELECT {n} AS id, ({each})::VARIANT AS v" for n, each in enumerate(VARIANTS)
+    )
+    local = tmp_path / "v.parquet"
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({rows} ORDER BY 1) TO '{local}' (FORMAT parquet{shredding})")
+    table = mice.create_table("docs", "id:long, v:dynamic?", row_keys=["id"])
+    table.ingest(local).wait()
+    found = [row["v"] for row in table.query().to_arrow().to_pylist()]
+    values = [None if text is None else json.loads(text, parse_float=str) for text in found]
+    assert values[0] == {"a": 1, "b": [1, 2, 3], "c": {"d": "x", "e": None}}
+    assert values[1] == {"a": "text", "b": [4], "f": -5}
+    assert values[2] == {"a": "1.50", "g": "123456789012345678901234567890.12"}
+    assert values[3] == {"a": "2026-01-31", "h": "2026-01-31T12:00:00.500000Z", "i": True}
+    uuid = "123e4567-e89b-12d3-a456-426614174000"
+    assert values[4] == {"a": uuid, "j": "2.5", "k": "YWI="}
+    assert values[5] == VARIANTS[5].strip().strip("'")
+    assert values[6:] == [-(2**63), None, [], {"l": [{"m": 1}, {"m": "y"}, {"n": [[]]}]}]

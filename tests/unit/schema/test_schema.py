@@ -19,7 +19,7 @@ from dormouse.schema.types import (
     Primitive,
     StructType,
 )
-from tests.support.batches import KEY_TYPES
+from tests.support.batches import KEY_TYPES, WITHIN
 
 ORIGINAL = {
     "rowKeyFields": [{"name": "key", "type": "StringType"}],
@@ -59,17 +59,17 @@ def _struct_of(kinds: list[FieldType]) -> StructType:
 
 
 types = st.recursive(
-    st.sampled_from(Primitive)
+    st.sampled_from(WITHIN)
     | st.integers(1, 38).flatmap(
         lambda p: st.integers(0, p).map(lambda scale: DecimalType(p, scale))
     ),
     lambda inner: (
         st.builds(ListType, inner)
-        | st.builds(MapType, st.sampled_from(Primitive), inner)
+        | st.builds(MapType, st.sampled_from(WITHIN), inner)
         | st.lists(inner, min_size=1, max_size=2).map(_struct_of)
     ),
     max_leaves=3,
-)
+) | st.just(Primitive.DYNAMIC)
 
 
 @given(st.lists(KEY_TYPES, min_size=1), st.lists(types))
