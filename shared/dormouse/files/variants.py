@@ -119,8 +119,8 @@ def _typed(column: Any, names: Sequence[Sequence[str]], depth: int) -> list[obje
 
 @dataclass(slots=True)
 class _Encoded:
-    """The bytes of a value, and the names of fields; `found` counts the values read so far: no two
-    lie at one place, though offsets may say so.
+    """The bytes of a value, and the names of fields; `found` counts the values read so far, and
+    characters of texts: no two lie at one place, though offsets may say so.
     """
 
     data: bytes
@@ -131,13 +131,15 @@ class _Encoded:
         """Return the value that begins at an offset."""
         data = self.data
         self.found += 1
-        if depth > MAX_DEPTH or self.found > len(data):
+        if depth > MAX_DEPTH or self.found > 2 * len(data):
             raise ValueError(f"the VARIANT is damaged, or nested deeper than {MAX_DEPTH}")
         basic, header = data[at] & 3, data[at] >> 2
-        if basic == 0:
-            return _primitive(data, at + 1, header)
-        if basic == 1:
-            return _slice(data, at + 1, header).decode()
+        if basic < 2:
+            is_short = basic == 1
+            part = _slice(data, at + 1, header).decode() if is_short else None
+            part = part if is_short else _primitive(data, at + 1, header)
+            self.found += len(part) if isinstance(part, str) else 0
+            return part
         width = (header & 3) + 1
         is_object = basic == 2
         is_large = header >> (4 if is_object else 2) & 1

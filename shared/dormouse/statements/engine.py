@@ -31,6 +31,7 @@ from dormouse.errors import (
 )
 from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
 from dormouse.sql.conditions import quoted
+from dormouse.statements import paths
 from dormouse.statements.statement import first_line
 
 THREADS = min(4, os.cpu_count() or 1)
@@ -114,6 +115,7 @@ def _open(scratch: Path, memory_bytes: int) -> DuckDatabase:
         "files": str(opened.files).replace("'", "''"),
         "spill": str(Path(folder.name) / "spill").replace("'", "''"),
     }
+    paths.register(connection)
     connection.execute("; ".join(_SETTINGS).format(**values))
     return opened
 

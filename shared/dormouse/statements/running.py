@@ -52,6 +52,7 @@ from dormouse.sql.conditions import (
 from dormouse.state.state import TableState
 from dormouse.statements import engine
 from dormouse.statements.limits import WATCH_MS, Limits, ReadLimitError, Watch
+from dormouse.statements.paths import with_paths
 from dormouse.statements.source import TableSource
 from dormouse.statements.statement import Node, ParsedStatement, checked_parameters, parse_statement
 from dormouse.statements.tables import First, SqlTables, TableScan, has_rules, known_ends
@@ -492,6 +493,8 @@ def run_statement(
         statement = parse_statement(text, parser)
     values = checked_parameters(statement, parameters)
     schemas = {each.name: tables.find(each) for each in statement.references}
+    with database.connection.cursor() as parser:
+        statement = with_paths(statement, schemas, parameters, parser)
     plain = plain_select(statement, schemas, parameters)
     if plain and not statement.explains and (batch := answer_from_state(tables, plain)):
         return tables.result(batch.schema, [batch])
@@ -595,7 +598,8 @@ class _Running:
         if name in self._files:
             self._cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS {self._files[name]}")
             return
-        source = TableSource(schema, frame_schema(arrow_schema(schema)), rows)
+        arrow = frame_schema(arrow_schema(schema))
+        source = TableSource(schema, arrow, rows, self._statement.bound)
         self._sources[name] = source
         self._cursor.register(name, source)
 

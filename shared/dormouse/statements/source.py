@@ -59,10 +59,12 @@ class TableSource(ArrowScanSource):
 
     schema_is_stable = True
 
-    def __init__(self, schema: Schema, arrow: pa.Schema, rows: Rows) -> None:
-        """Read nothing: `rows` is called when a scan begins."""
+    def __init__(
+        self, schema: Schema, arrow: pa.Schema, rows: Rows, bound: Condition | None = None
+    ) -> None:
+        """Read nothing: `rows` is called when a scan begins. `bound` is true of all that count."""
         super().__init__(None)
-        self._schema, self._arrow, self._rows = schema, arrow, rows
+        self._schema, self._arrow, self._rows, self._bound = schema, arrow, rows, bound
         self._offered: list[Node] = []
         self.failure: BaseException | None = None
 
@@ -114,7 +116,8 @@ class TableSource(ArrowScanSource):
     def _condition(self) -> Condition | None:
         """Return the conjunction of what was offered, as far as conditions have forms for it."""
         found = (as_condition(each, self._schema) for each in self._offered)
-        terms = list(dict.fromkeys(each for each in found if each is not None))
+        bound = [self._bound.expression] if self._bound else []
+        terms = list(dict.fromkeys([*bound, *(each for each in found if each is not None)]))
         if len(terms) < 2:
             return Condition(terms[0]) if terms else None
         return Condition(truth("AND", *terms))

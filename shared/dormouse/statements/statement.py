@@ -22,7 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from dormouse.errors import InvalidRequestError, did_you_mean
-from dormouse.sql.conditions import MAX_PATTERN, check_statement, quoted
+from dormouse.sql.conditions import MAX_PATTERN, Condition, check_statement, quoted
 from dormouse.stored.decoding import decode_json
 
 MAX_REFERENCES = 64
@@ -93,7 +93,8 @@ class TableReference:
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
     """A query. `sql` is what DuckDB gets; `parameters` are named in it; `explains` says that not
-    its rows are wanted, but what would be read for them. `tree` is what was parsed.
+    its rows are wanted, but what would be read for them. `tree` is what was parsed. `bound` is true
+    of all rows that count of its only reference.
     """
 
     sql: str
@@ -101,6 +102,7 @@ class ParsedStatement:
     parameters: tuple[str, ...]
     explains: bool
     tree: Node = field(compare=False, repr=False)
+    bound: Condition | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -270,6 +272,13 @@ def _parsed(text: bytes, parser: duckdb.DuckDBPyConnection) -> Node:
         )
     statement: Node = whole["statements"][0]
     return statement
+
+
+def parsed_tree(text: str, parser: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """Return DuckDB's tree of a text that it has parsed before."""
+    row = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchone()
+    assert row is not None
+    return decode_json(row[0], dict[str, Any])
 
 
 def _refused(text: bytes, error: Node) -> InvalidRequestError:

@@ -287,3 +287,56 @@ def test_variants_of_duckdb_are_read_as_the_json_that_they_are(
     assert values[4] == {"a": uuid, "j": "2.5", "k": "YWI="}
     assert values[5] == VARIANTS[5].strip().strip("'")
     assert values[6:] == [-(2**63), None, [], {"l": [{"m": 1}, {"m": "y"}, {"n": [[]]}]}]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("payload.user.id = 7", [1, 7]),
+        ("docs.payload.user.id = 7.0", [1, 7]),
+        ("7 = payload['user'].id", [1, 7]),
+        ("PAYLOAD.user.id = '7'", [2]),
+        ("payload.user.id = $seven", [1, 7]),
+        ("payload.user.id = $text", [2]),
+        ("payload.user.id = $nothing", []),
+        ("payload.user.id <> 7", [2, 8]),
+        ("NOT payload.user.id = 7 AND id > 2", [8]),
+        ("payload.user.id NOT IN (7, '7')", [8]),
+        ("payload.user.id BETWEEN 7 AND 7.5", [1, 7]),
+        ("payload.user.id NOT BETWEEN 7 AND 7.5", [2, 8]),
+        ("payload.user.id IS DISTINCT FROM 7", [2, 3, 4, 5, 6, 8]),
+        ("payload.n < -1.5 OR payload.kind = 'b'", [7]),
+        ("payload.kind IS NULL", [3, 4, 5, 6]),
+        ("json_type(payload.kind) = 'NULL'", [2]),
+        ("payload = 'text'", [4]),
+        ("payload[2] = 9007199254740993", [3]),
+        ("payload.items[1].x = 2", [2]),
+        ("""payload."a.b".c = true""", [7]),
+        ("payload.kind LIKE 'a%'", [1, 8]),
+        ("payload.kind NOT LIKE 'a%'", [7]),
+        ("payload->>'$.user.name' = 'Ann'", [1]),
+        ("id IN (SELECT id FROM docs d WHERE d.payload.kind = 'a')", [1, 8]),
+    ],
+)
+def test_statements_compare_paths_as_conditions_do(
+    mice: Instance, table: TableHandle, where: str, expected: list[int]
+) -> None:
+    values = {"seven": 7, "text": "7", "nothing": None}
+    parameters = {name: value for name, value in values.items() if f"${name}" in where}
+    found = mice.sql(f"SELECT id FROM docs WHERE {where} ORDER BY id", parameters).to_arrow()
+    assert found.column("id").to_pylist() == expected
+    found = mice.sql(f"SELECT * FROM docs WHERE {where}", parameters).to_arrow()
+    assert found.column_names == ["id", "payload", "name"]
+    assert sorted(found.column("id").to_pylist()) == expected
+
+
+def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> None:
+    found = mice.sql(
+        "SELECT payload.kind AS kind, payload.kind = 'a' AS is_a, payload.user->>'$.name' AS name "
+        "FROM docs ORDER BY id"
+    ).to_arrow()
+    assert found.column("kind").to_pylist()[:3] == ['"a"', "null", None]
+    assert found.column("is_a").to_pylist()[:3] == [True, False, None]
+    assert found.column("name").to_pylist()[:2] == ["Ann", None]
+    joined = "SELECT a.id FROM docs a JOIN docs b ON a.id = b.id WHERE b.payload.kind = 'b'"
+    assert mice.sql(joined).to_arrow().column("id").to_pylist() == [7]
