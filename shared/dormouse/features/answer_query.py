@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 
+from dormouse.arrow.types import json_schema
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
 from dormouse.features.access import administers_instance
 from dormouse.features.queries import (
@@ -311,7 +312,7 @@ def _rows(
         if selection.limit is not None:
             selection = replace(selection, limit=max(0, selection.limit - before.rows))
         parts = slices_from(parts_of(services.results, query.id, query.cut).pieces(task))
-        result = query_slices(services, source.table, parts, selection)
+        result = query_slices(services, source.table, parts, selection).in_types(json_schema)
         result = replace(result, versions={source.name: (selection.version,)})
     try:
         yield result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -138,7 +138,11 @@ class QueryResult(Shown):
 
     def for_programs(self) -> QueryResult:
         """Return the stream in the types of a program, instead of those of shards."""
-        schema = frame_schema(self.schema)
+        return self.in_types(frame_schema)
+
+    def in_types(self, types: Callable[[pa.Schema], pa.Schema]) -> QueryResult:
+        """Return the stream in other types, which a function makes of its own."""
+        schema = types(self.schema)
         if schema.equals(self.schema):
             return self
         batches = PeekableBatches(conform(batch, schema) for batch in self.batches)

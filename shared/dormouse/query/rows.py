@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
-from dormouse.arrow.types import arrow_schema, conform, json_schema
+from dormouse.arrow.types import arrow_schema, conform
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
 from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
 from dormouse.ports import Cache, Storage
@@ -142,8 +142,7 @@ def query_slices(
         rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
-    chosen = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
-    schema = json_schema(chosen)
+    schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
     batches = PeekableBatches(query.result(parts, schema))
     return QueryResult(schema, batches, reads, selection.version)
 

@@ -340,3 +340,63 @@ def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> 
     assert found.column("name").to_pylist()[:2] == ["Ann", None]
     joined = "SELECT a.id FROM docs a JOIN docs b ON a.id = b.id WHERE b.payload.kind = 'b'"
     assert mice.sql(joined).to_arrow().column("id").to_pylist() == [7]
+
+
+def test_every_door_hands_out_documents(
+    mice: Instance, table: TableHandle, tmp_path: Path
+) -> None:
+    from dormouse_cli.main import app
+    from typer.testing import CliRunner
+
+    folder = str(tmp_path / "mice")
+    lines = ["--instance", folder, "query", "docs", "--where", "payload.user.id = 7"]
+    shown = CliRunner().invoke(app, [*lines, "--format", "json"])
+    assert shown.exit_code == 0, shown.output
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [row["id"] for row in rows] == [1, 7]
+    assert rows[0]["payload"]["user"]["name"] == "Ann" and '"n":1.50' in shown.stdout
+    for form in ("table", "csv"):
+        assert CliRunner().invoke(app, [*lines, "--format", form]).exit_code == 0
+    export = table.export(where="json_kind(payload) <> 'null' OR payload IS NULL")
+    export.wait()
+    export.download(tmp_path / "out")
+    (path,) = (tmp_path / "out").rglob("*.parquet")
+    assert pq.ParquetFile(path).schema.column(1).logical_type.type == "JSON"
+    again = mice.create_table("again", SCHEMA, row_keys=["id"])
+    again.ingest(path).wait()
+    assert documents(again) == TEXTS
+    remote = table.query(where="payload.kind = 'a'", run="remote")
+    mice.wait()
+    assert remote.to_arrow().column("payload").to_pylist() == [TEXTS[1], TEXTS[8]]
+
+
+def test_frames_of_results_have_texts(mice: Instance, table: TableHandle) -> None:
+    frame = table.query().to_pandas()
+    assert frame["payload"][0] == TEXTS[1] and frame["payload"].isna()[4]
+    assert table.query().to_polars()["payload"].to_list()[0] == TEXTS[1]
+    with duckdb.connect() as connection:
+        result = table.query()
+        found = connection.sql("SELECT payload.user.id FROM result WHERE id = 1").fetchone()
+    assert found == ("7",)
+
+
+def test_files_infer_dynamic_columns(mice: Instance, tmp_path: Path) -> None:
+    marked = pa.table({"id": [1], "v": pa.array(["{}"], pa.json_())})
+    table = mice.create_table("marked", like=marked, row_keys=["id"])
+    assert str(table.schema) == str(
+        mice.create_table("same", "id:long, v:dynamic?", row_keys=["id"]).schema
+    )
+
+
+def test_change_data_has_documents_as_text(mice: Instance, tmp_path: Path) -> None:
+    table = mice.create_table(
+        "docs",
+        "id:long, payload:dynamic?",
+        row_keys=["id"],
+        properties={"keep": "latest", "change_data": "debezium"},
+    )
+    local = tmp_path / "changes.json"
+    body = {"id": 1, "payload": '{"a" : [1.50]}'}
+    local.write_text(json.dumps({"op": "c", "before": None, "after": body, "source": {}}) + "\n")
+    table.ingest(local).wait()
+    assert documents(table) == {1: '{"a":[1.50]}'}

@@ -207,3 +207,13 @@ def test_the_latest_documents_of_keys_are_found(tmp_path: Path) -> None:
         assert ids(table, "payload.v = 2") == [1]
         changes = table.changes(since=1).to_arrow().to_pylist()
         assert all(json.loads(row["payload"]) for row in changes if row["payload"])
+
+
+def test_statements_read_few_row_groups_where_paths_are_shredded(mice: Instance) -> None:
+    text = "SELECT id FROM {} WHERE payload.seq BETWEEN $1 AND 3460 AND id > 0"
+    read = {}
+    for name in ("plain", "asked"):
+        found = mice.sql(text.format(name), [3456])
+        assert sorted(found.to_arrow().column("id").to_pylist()) == [3456, 3457, 3458, 3459, 3460]
+        read[name] = found.reads.row_groups
+    assert read["asked"] < read["plain"]

@@ -18,7 +18,7 @@ from dormouse.statements.statement import FUNCTIONS, parse_statement
 MEMORY_BYTES = 64 * 1024 * 1024
 REFUSED = """
 __* IS* assert_true bitstring_byte_comparable col_description collate_* combine combine_aggr
-constant_or_null create_sort_key current_connection_id current_query current_query_id
+constant_or_null create_sort_key dormouse_* current_connection_id current_query current_query_id
 current_schemas current_setting current_transaction_id currval decimal_average decimal_division
 error finalize format_pg_type format_type get_block_size getvariable has_*_privilege icu_*
 in_search_path index_key inet_* json_copy_* json_deserialize_sql json_serialize_* map_to_pg_oid
