@@ -1,4 +1,4 @@
-"""JSON documents, the values of `dynamic` columns: their stored form, and what is at a path in them.
+"""JSON documents, the values of `dynamic` columns: their stored form, and what is at a path.
 
 A document is stored as it was given, without the white space between its tokens: numbers keep their
 digits, objects the order of their names. A path is the names and places, from 0, that lead to a
@@ -35,8 +35,7 @@ Path: TypeAlias = tuple[str | int, ...]
 ABSENT: Final = object()
 """What is at a path that a document does not have."""
 
-_SPACE = re.compile(rb"[ \t\r\n]")
-_EXTREME = re.compile(rb"[0-9]{1000}|[eE][+-]?[0-9]{6}")
+_LONG = re.compile(rb"[0-9]{1000}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPED = re.compile(r'[\x00-\x1f"\\]')
 _NESTING = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?P<open>[\[{])|(?P<close>[\]}])', re.DOTALL)
@@ -64,6 +63,7 @@ _check = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=len, parse_float=len, parse_constant=_no_number
 ).decode
 _check_numbers = json.JSONDecoder(parse_int=_number, parse_float=_number).decode
+_decode, _encode = msgspec.json.Decoder(float_hook=_number).decode, msgspec.json.Encoder().encode
 _value = json.JSONDecoder(parse_float=Decimal).raw_decode
 
 
@@ -76,13 +76,31 @@ def document(raw: bytes) -> bytes:
     """
     if len(raw) > MAX_BYTES:
         raise ValueError(f"the document is longer than {MAX_BYTES:,} bytes")
+    return _usual(raw) or _exact(raw)
+
+
+def _usual(raw: bytes) -> bytes | None:
+    """Return the stored form of a document; None if it needs a closer look: msgspec reads it in a
+    fifth of the time, but takes the last of equal names, and no number beyond a double.
+    """
+    try:
+        names = _encode(_decode(raw)).count(b'":')  # in texts these are the same as before
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    text = _without_space(raw)
+    is_long = len(raw) > MAX_DIGITS and _LONG.search(raw)
+    is_usual = text.count(b'":') == names and not is_long
+    return text if is_usual and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH else None
+
+
+def _exact(raw: bytes) -> bytes:
+    """Return what `document` returns, or raise what it raises."""
     try:
         text = raw.decode()
         if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
             _check_depth(raw)
         _check(text)
-        if _EXTREME.search(raw):
-            _check_numbers(text)
+        _check_numbers(text)
         if _SURROGATE.search(raw):
             json.dumps(_value(text.strip())[0], default=str, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -91,7 +109,12 @@ def document(raw: bytes) -> bytes:
         raise ValueError("the document is not UTF-8") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not one JSON document: {error.msg} at {error.pos + 1}") from error
-    return msgspec.json.format(raw, indent=-1) if _SPACE.search(raw) else raw
+    return _without_space(raw)
+
+
+def _without_space(raw: bytes) -> bytes:
+    has_space = b" " in raw or b"\n" in raw or b"\t" in raw or b"\r" in raw
+    return msgspec.json.format(raw, indent=-1) if has_space else raw
 
 
 def _check_depth(raw: bytes) -> None:
@@ -185,7 +208,7 @@ def _typed(value: object, kind: Primitive) -> object:
         case Primitive.LONG if found == "number":
             return _whole(value)
         case Primitive.DOUBLE if found == "number":
-            nearest = float(value)  # type: ignore[arg-type]  # a number
+            nearest = float(Decimal(value))  # type: ignore[arg-type]  # a number
             return nearest if isfinite(nearest) else None
     return None
 
@@ -235,15 +258,16 @@ def _reader(wanted: tuple[tuple[Path, Primitive], ...]) -> Callable[[str], Seque
     tree: dict[str, Any] = {}
     places = []
     for path, kind in wanted:
+        names = [step for step in path if isinstance(step, str) and not _ESCAPED.search(step)]
         inside, place = tree, []
-        for step in path:
-            if not isinstance(step, str) or _ESCAPED.search(step) or not isinstance(inside, dict):
+        for name in names:
+            if not isinstance(inside, dict):
                 return _unread
-            last, inside = inside, inside.setdefault(step, {})
-            place.append(f"f{[*last].index(step)}")
-        if inside or not path:
+            last, inside = inside, inside.setdefault(name, {})
+            place.append(f"f{[*last].index(name)}")
+        if inside or not names or len(names) < len(path):
             return _unread
-        last[step] = kind
+        last[name] = kind
         places.append(".".join(place))
     decode = msgspec.json.Decoder(_class_of(tree)).decode
     values = attrgetter(*places)

@@ -111,8 +111,8 @@ from dormouse.stored.paths import (
     steps_prefix,
 )
 from dormouse.tables.properties import bloom_columns
-from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.row_rules import RowRules, row_rules
+from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
 
 # Merge the inputs of a compaction, or a key range of them, into shards by the table's rules.

@@ -70,8 +70,8 @@ from dormouse.state.store import Outcome, Rejected
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import dead_letter_queue, make_shard_id
 from dormouse.tables.properties import bloom_columns
-from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.row_rules import row_rules
+from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
 
 # Decide whether an ingest writes a shard for each leaf, or shards that span leaves.

@@ -91,18 +91,21 @@ def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
             return parse_booleans(cells.cast(pa.string()))
         case Primitive.STRING:
             return _texts(cells)
-        case Primitive.BYTES:
-            return parse_base64(_texts(cells))
-        case Primitive.TIME:
-            return parse_clocks(_texts(cells))
-        case Primitive.UUID:
-            return parse_uuids(_texts(cells))
+        case Primitive.BYTES | Primitive.TIME | Primitive.UUID:
+            return _OF_TEXTS[kind](_texts(cells))
         case Primitive.DYNAMIC:
             return documents(raws)
         case Primitive():
             return parse_times(*_apart(cells), kind, unit)
         case DecimalType():
             return parse_decimals(pc.coalesce(*_apart(cells)), kind)
+
+
+_OF_TEXTS: Mapping[Primitive, Callable[[Array], Array]] = {
+    Primitive.BYTES: parse_base64,
+    Primitive.TIME: parse_clocks,
+    Primitive.UUID: parse_uuids,
+}
 
 
 def _texts(cells: Array) -> Array:

@@ -125,10 +125,8 @@ def _debezium(kind: FieldType, unit: str, part: ValueSchema | None) -> Convert |
             return partial(_float, part) if is_scaled else None
         case Primitive.STRING:
             return partial(_string, part) if is_scaled else None
-        case Primitive.BOOLEAN:
-            return _boolean
-        case Primitive.DYNAMIC:
-            return _document
+        case Primitive.BOOLEAN | Primitive.DYNAMIC:
+            return _boolean if kind is Primitive.BOOLEAN else _document
         case Primitive.DATE:
             return partial(_date, unit, part)
         case Primitive.TIME:

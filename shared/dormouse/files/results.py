@@ -49,9 +49,9 @@ def refusing_unwritable() -> Iterator[None]:
 # Times and dates are ISO 8601 (timestamps with Z if they are of a zone, and then in UTC), durations
 # too, UUIDs and decimals text, bytes base64. JSON has no word for the floats that are no finite
 # numbers: they are the texts ``NaN``, ``Infinity`` and ``-Infinity``, so that they stay apart from
-# null. A map is a JSON object, its keys as text. A JSON document is itself. Times and dates beyond the years 1 to 9999 are
-# numbers: counts of the column's unit, and days, since 1970. All types of a table are read back as
-# they were; statements in SQL may have others, whose values are exact.
+# null. A map is a JSON object, its keys as text; a JSON document is itself. Times and dates beyond
+# the years 1 to 9999 are numbers: counts of the column's unit, and days, since 1970. All types of a
+# table are read back as they were; statements in SQL may have others, whose values are exact.
 
 _ISO_SECONDS = (-62_135_596_800, 253_402_300_799)
 _ISO_DAYS = (-719_162, 2_932_896)

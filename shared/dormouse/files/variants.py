@@ -1,8 +1,8 @@
 """Read VARIANT as it lies in Parquet files, as JSON: its binary form, and what of it is shredded.
 
-The form is that of Parquet's VariantEncoding.md and VariantShredding.md. `metadata` has the names of
-an object's fields. `value` has a value, or what is left of it beside `typed_value`, which has values
-of one type: plain ones, a list of such groups, or a struct of them.
+The form is that of Parquet's VariantEncoding.md and VariantShredding.md. `metadata` has the names
+of fields. `value` has a value, or what is left of it beside `typed_value`, which has values of one
+type: plain ones, a list of such groups, or a struct of them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def _names(data: bytes) -> list[str]:
     count = _number(data, 1, width)
     offsets = _numbers(data, 1 + width, width, count + 1)
     start = 1 + width * (count + 2)
-    return [data[start + a : start + b].decode() for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [
+        data[start + a : start + b].decode() for a, b in zip(offsets, offsets[1:], strict=False)
+    ]
 
 
 def _values(group: Any, names: Sequence[Sequence[str]], depth: int) -> list[object]:
@@ -135,9 +137,7 @@ class _Encoded:
             raise ValueError(f"the VARIANT is damaged, or nested deeper than {MAX_DEPTH}")
         basic, header = data[at] & 3, data[at] >> 2
         if basic < 2:
-            is_short = basic == 1
-            part = _slice(data, at + 1, header).decode() if is_short else None
-            part = part if is_short else _primitive(data, at + 1, header)
+            part = _text(data, at + 1, header) if basic else _primitive(data, at + 1, header)
             self.found += len(part) if isinstance(part, str) else 0
             return part
         width = (header & 3) + 1
@@ -156,6 +156,10 @@ class _Encoded:
         values = [self.value(start + offset, depth + 1) for offset in offsets[:count]]
         names = [self.names[i] for i in ids]
         return dict(zip(names, values, strict=True)) if is_object else values
+
+
+def _text(data: bytes, at: int, length: int) -> object:
+    return _slice(data, at, length).decode()
 
 
 def _primitive(data: bytes, at: int, kind: int) -> object:

@@ -271,12 +271,10 @@ class _Query:
         """Find the row groups of parts that may have matching rows: of many parts at once, unless a
         limit may need only a few.
         """
+        test = on_shredded(where)
+        bounds = ValueBounds.of(test, test.schema if test else self.schema)
         # a condition on what will mostly be scanned needs footers, which a look-up does not read
-        has_use = where is not None and (
-            not self.is_limited
-            if self.is_sifted
-            else ValueBounds.of(on_shredded(where), self.schema).ranges
-        )
+        has_use = where is not None and not self.is_limited if self.is_sifted else bounds.ranges
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.add(slice.shard.id for slice in slices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,8 +22,9 @@ LEAST_ROWS = 1_000
 LEAST_SHARE = 2
 """A path is chosen if at least one of so many documents has it."""
 MOST_PATH = 4
-MOST_TEXT = 64
-"""The longest path that is chosen, and the most characters of texts there, on average."""
+"""The longest path that is chosen."""
+REPETITION = 4
+"""A path with texts is chosen if each occurs so often on average: others are as long again."""
 _CHOSEN = {"number": Primitive.LONG, "string": Primitive.STRING}
 
 
@@ -80,13 +81,14 @@ def shredder_for(
 def _common(column: Field, documents: Sequence[object]) -> list[ShreddedPath]:
     """Return the paths that most documents have, with values of one kind, the commonest first."""
     counts: Counter[tuple[tuple[str, ...], str]] = Counter()
-    lengths: Counter[tuple[str, ...]] = Counter()
+    texts: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for document in documents:
         for path, value in _leaves(document, ()):
             kind = kind_of(value)
             is_long = kind != "number" or typed([value], Primitive.LONG)[0].is_valid
             counts[path, kind if is_long else "fraction"] += 1
-            lengths[path] += len(value) if isinstance(value, str) else 0
+            if isinstance(value, str):
+                texts[path].add(value)
     of_path: Counter[tuple[str, ...]] = Counter()
     for (path, kind), count in counts.items():
         of_path[path] += count if kind != "null" else 0
@@ -95,11 +97,11 @@ def _common(column: Field, documents: Sequence[object]) -> list[ShreddedPath]:
         for (path, kind), count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))
         if kind in _CHOSEN and count == of_path[path] and count * LEAST_SHARE >= len(documents)
     ]
-    return [path for path in chosen if lengths[_names(path)] <= MOST_TEXT * of_path[_names(path)]]
-
-
-def _names(path: ShreddedPath) -> tuple[str, ...]:
-    return tuple(map(str, path.path))
+    return [
+        each
+        for each in chosen
+        if len(texts[tuple(map(str, each.path))]) * REPETITION <= len(documents)
+    ]
 
 
 def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -111,9 +111,7 @@ def with_paths(
         ((name, schema),) = schemas.items()
         bound = _bound(whole["statements"][0]["node"], replacing, schema, parameters)
     whole["statements"][0]["node"] = node
-    row = parser.execute(
-        "SELECT json_deserialize_sql(?::JSON)", [json.dumps(whole)]
-    ).fetchone()
+    row = parser.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(whole)]).fetchone()
     assert row is not None
     return replace(statement, sql=str(row[0]), tree=node, bound=bound)
 
@@ -166,16 +164,14 @@ class _Replacing:
             self.is_used = True
             array = self._call("json_array", constants)
             steps = self._text(json.dumps(path.steps))
-            return self._call(
-                FUNCTION, [path.column, steps, self._text(op), array], node["alias"]
-            )
+            return self._call(FUNCTION, [path.column, steps, self._text(op), array], node["alias"])
         if node.get("function_name") in _PATTERNS and node.get("is_operator"):
             first = node["arguments"][0]
-            path = self.path(first["expression"])
-            if path is not None and path.steps:
+            part = self.path(first["expression"])
+            if part is not None and part.steps:
                 self.is_used = True
-                pointer = self._text("".join(map(_pointed, path.steps)))
-                text = self._call("json_extract_string", [path.column, pointer])
+                pointer = self._text("".join(map(_pointed, part.steps)))
+                text = self._call("json_extract_string", [part.column, pointer])
                 rest = self.replaced(node["arguments"][1:])
                 return {**node, "arguments": [{**first, "expression": text}, *rest]}
         return {name: self.replaced(part) for name, part in node.items()}

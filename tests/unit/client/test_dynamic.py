@@ -171,7 +171,7 @@ def test_frames_text_and_nested_columns_become_documents(mice: Instance, tmp_pat
     )
     table.ingest(pa.table({"id": [1, 2, 3], "payload": nested}))
     table.ingest(pa.table({"id": [4, 5], "payload": ['{"x" : 1}', None]}))
-    marked = pa.array(['[1,  2]'], pa.json_())
+    marked = pa.array(["[1,  2]"], pa.json_())
     local = tmp_path / "marked.parquet"
     pq.write_table(pa.table({"id": [6], "payload": marked}), local)
     table.ingest(local)
@@ -342,11 +342,10 @@ def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> 
     assert mice.sql(joined).to_arrow().column("id").to_pylist() == [7]
 
 
-def test_every_door_hands_out_documents(
-    mice: Instance, table: TableHandle, tmp_path: Path
-) -> None:
-    from dormouse_cli.main import app
+def test_every_door_hands_out_documents(mice: Instance, table: TableHandle, tmp_path: Path) -> None:
     from typer.testing import CliRunner
+
+    from dormouse_cli.main import app
 
     folder = str(tmp_path / "mice")
     lines = ["--instance", folder, "query", "docs", "--where", "payload.user.id = 7"]
@@ -375,9 +374,9 @@ def test_frames_of_results_have_texts(mice: Instance, table: TableHandle) -> Non
     assert frame["payload"][0] == TEXTS[1] and frame["payload"].isna()[4]
     assert table.query().to_polars()["payload"].to_list()[0] == TEXTS[1]
     with duckdb.connect() as connection:
-        result = table.query()
-        found = connection.sql("SELECT payload.user.id FROM result WHERE id = 1").fetchone()
-    assert found == ("7",)
+        connection.register("result", table.query().to_arrow())
+        found = connection.sql("SELECT payload.user.id FROM result WHERE id = 1").fetchall()
+    assert found == [("7",)]
 
 
 def test_files_infer_dynamic_columns(mice: Instance, tmp_path: Path) -> None:

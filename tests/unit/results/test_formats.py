@@ -115,7 +115,11 @@ PLAIN = Schema(
         for at, kind in enumerate(PLAIN_TYPES)
         for field in (
             Field(f"v{at}", kind, nullable=True),
-            *([Field(f"l{at}", ListType(kind), nullable=True)] if kind is not Primitive.DYNAMIC else []),
+            *(
+                [Field(f"l{at}", ListType(kind), nullable=True)]
+                if kind is not Primitive.DYNAMIC
+                else []
+            ),
         )
     ),
 )

@@ -50,7 +50,7 @@ SAMPLES: list[Any] = [
     pa.array([b"\xff", None], pa.binary_view()),
     pa.array([b"\0abc", None], pa.binary(4)),
     pa.array([UUIDS.bytes, None], pa.uuid()),
-    pa.array(["{\"a\":[1.50]}", None], pa.json_()),
+    pa.array(['{"a":[1.50]}', None], pa.json_()),
     pa.array([TIME.date(), None], pa.date32()),
     pa.array([TIME.date(), None], pa.date64()),
     *(pa.array([TIME, None], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")),

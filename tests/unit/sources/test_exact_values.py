@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.errors import RefusedSourceError
 from dormouse.files.casting import can_cast
 from dormouse.files.formats import infer_file, read_source
 from dormouse.files.frames import read_frame
