@@ -185,7 +185,7 @@ def holds(op: str, value: object, constants: Sequence[object]) -> bool | None:
     if value is ABSENT:
         return {"IS DISTINCT FROM": True, "IS NOT DISTINCT FROM": False}.get(op)
     is_negated = op in ("<>", "IS DISTINCT FROM")
-    compare = _ORDERS.get(op, eq)
+    compare: Callable[[Any, Any], bool] = _ORDERS.get(op, eq)
     kind = kind_of(value)
     return is_negated != any(kind == kind_of(each) and compare(value, each) for each in constants)
 

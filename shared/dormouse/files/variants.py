@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from typing import Any, Final
 
 import msgspec
@@ -62,9 +62,8 @@ def _names(data: bytes) -> list[str]:
     count = _number(data, 1, width)
     offsets = _numbers(data, 1 + width, width, count + 1)
     start = 1 + width * (count + 2)
-    return [
-        data[start + a : start + b].decode() for a, b in zip(offsets, offsets[1:], strict=False)
-    ]
+    pairs = pairwise(offsets)
+    return [_slice(data, start + at, end - at).decode() for at, end in pairs]
 
 
 def _values(group: Any, names: Sequence[Sequence[str]], depth: int) -> list[object]:
@@ -195,7 +194,7 @@ def _cell(
 
 
 def _slice(data: bytes, start: int, length: int) -> bytes:
-    if start + length > len(data):
+    if length < 0 or start + length > len(data):
         raise IndexError
     return data[start : start + length]
 

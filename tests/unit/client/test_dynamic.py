@@ -15,6 +15,7 @@ import pytest
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.files.variants import variant_texts
 
 SCHEMA = "id:long, payload:dynamic?, name:string?"
 LINES = """\
@@ -399,3 +400,32 @@ def test_change_data_has_documents_as_text(mice: Instance, tmp_path: Path) -> No
     local.write_text(json.dumps({"op": "c", "before": None, "after": body, "source": {}}) + "\n")
     table.ingest(local).wait()
     assert documents(table) == {1: '{"a":[1.50]}'}
+
+
+def variant(metadata: bytes, value: bytes) -> pa.Array:
+    kind = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+    return pa.array([{"metadata": metadata, "value": value}], kind)
+
+
+def test_a_damaged_variant_is_refused() -> None:
+    names = b"\x01\x01\x00\x01a"
+    value = b"\x02\x01\x00\x00\x0a\x21" + b"x" * 8  # {"a": "xxxxxxxx"}
+    assert list(variant_texts(variant(names, value))) == [b'{"a":"xxxxxxxx"}']
+    for at in range(len(value)):
+        with pytest.raises(ValueError, match="VARIANT"):
+            list(variant_texts(variant(names, value[:at])))
+    for at in range(len(names)):
+        with pytest.raises(ValueError, match="VARIANT"):
+            list(variant_texts(variant(names[:at], value)))
+    with pytest.raises(ValueError, match="VARIANT"):
+        list(variant_texts(variant(b"\x02" + names[1:], value)))
+    with pytest.raises(ValueError, match="VARIANT"):
+        list(variant_texts(variant(names, _bomb(40))))
+
+
+def _bomb(depth: int) -> bytes:
+    """Return arrays of two elements each, which lie at one place."""
+    inner = b"\x00"
+    for _ in range(depth):
+        inner = b"\x07\x02\x00\x00\x00\x00" + len(inner).to_bytes(2, "little") + inner
+    return inner

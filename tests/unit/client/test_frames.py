@@ -765,6 +765,12 @@ def test_objects_that_a_library_would_change_are_refused(instance: Instance) -> 
                 attempt()
 
 
+def test_a_struct_with_more_than_a_variant_is_a_struct(instance: Instance) -> None:
+    given = pa.table({"id": [1], "v": [{"value": b"", "metadata": b"", "more": 1}]})
+    table = instance.create_table("t", like=given, row_keys=["id"])
+    assert isinstance(table.schema.field_named("v").type, StructType)
+
+
 def test_a_variant_makes_documents(instance: Instance) -> None:
     given = duckdb.sql("SELECT 1 AS id, {'n': 1, 'x': [1.50, NULL], 's': 'é'}::VARIANT AS v")
     table = instance.create_table("t", like=given, row_keys=["id"])
