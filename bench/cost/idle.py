@@ -1,6 +1,6 @@
 """What an instance asks of AWS while nothing happens: ``python -m bench.cost.idle``.
 
-The real functions run on an embedded AWS, for some tables that nobody has changed for hours. What
+The real functions run on an embedded AWS, for some tables that nobody has changed for days. What
 AWS does by itself, which are polls of queues, alarms and schedules, is counted in the template.
 """
 
@@ -9,32 +9,46 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import boto3
+
 from bench.cost.prices import DOLLARS_PER_MILLION, GB_SECOND, INVOCATION
+from bench.figures import table
 from dormouse.messages.requests import CreateTable
 from dormouse.messages.stages import encode
 from dormouse.system import SystemClock
 from tests.support.world import LETTERS
-from tests.template.conftest import Template
+from tests.template.conftest import NAMES, Template
 from tests.template.flow import Flow, deployed
 
-COUNTED, TABLES = 20, 200
-HOURS = 730
-HOUR_MS, SWEEP_MS = 3_600_000, 300_000
-ALARM, SQS_REQUEST = 0.10, 0.40e-6
-POLLS = 5 * 3 * 60
-"""Polls of a queue in an hour: Lambda has five pollers, each of which waits 20 seconds."""
+COUNTED, TABLES = 40, 200
+"""As many tables as are counted, more than a process keeps the states of; and those of the sum."""
+HOURS, DAYS = 730, 30
+LOOK_MS, MINUTE_MS, SWEEP_MINUTES = 900_000, 60_000, 5
+QUIET_DAYS = 10
+ALARM, SQS_REQUEST = 0.10, 0.40
+POLLS, FEWER_POLLS = 5 * 3 * 60, 2 * 3 * 60
+"""Polls of a queue in an hour, each of which waits 20 seconds: Lambda has five pollers, and "can
+optimize to as few as 2" without MaximumConcurrency."""
 PRICES = {
     "GetItem": DOLLARS_PER_MILLION["rru"],
     "Query": DOLLARS_PER_MILLION["rru"],
-    "Scan": 25 * DOLLARS_PER_MILLION["rru"],  # of 200 entries of half a KB
     "GetObject": DOLLARS_PER_MILLION["get"],
     "ListObjectsV2": DOLLARS_PER_MILLION["list"],
-    "SendMessageBatch": SQS_REQUEST * 1e6,
+    "ListMultipartUploads": DOLLARS_PER_MILLION["list"],
+    "SendMessageBatch": SQS_REQUEST,
+    "GetQueueAttributes": SQS_REQUEST,
+    "GetQueueUrl": SQS_REQUEST,
 }
-"""Dollars for a million requests."""
+"""Dollars for a million requests; those of a scan are counted by its bytes."""
+OF_THE_INSTANCE = ("Scan", "GetQueueAttributes", "GetQueueUrl")
+"""Requests that do not grow with the number of tables."""
+RUN_SECONDS, REQUEST_SECONDS = 0.05, 0.008
+"""What a run takes, and each request of it; estimated: nothing here runs on AWS."""
+UNIT_BYTES = 4096
 
 
 class Counting(Flow):
@@ -47,50 +61,95 @@ class Counting(Flow):
         if self.stage is not None:
             self.counts[model.name] += 1
 
-    def of(self, work: Callable[[], object]) -> Counter[str]:
-        """Return what some work asks for."""
-        self.counts.clear()
-        work()
-        return Counter(self.counts)
-
 
 def main() -> None:
     """Print what a month costs."""
     logging.disable()
-    with deployed(Counting, TMPDIR=tempfile.mkdtemp()) as flow:
+    template = Template.read()
+    rows = []
+    alarms = len(template.of_type("AWS::CloudWatch::Alarm")) - 1  # one is for tokens
+    rows.append((f"{alarms} alarms", alarms * ALARM))
+    mappings = template.of_type("AWS::Lambda::EventSourceMapping").values()
+    polls = sum(POLLS if "ScalingConfig" in each else FEWER_POLLS for each in mappings)
+    rows.append((f"polls of {len(mappings)} queues", polls * HOURS * SQS_REQUEST / 1e6))
+    with deployed(Counting, TMPDIR=tempfile.mkdtemp()) as flow, clock_ahead() as forward:
         for name in (f"t{number:02}" for number in range(COUNTED)):
             flow.send("admin", encode(CreateTable(f"create-{name}", name, LETTERS.to_json())))
             flow.drop(f"{name}/1.parquet", "abc")
         flow.settle()
-        clock, shift = SystemClock.now_ms, [3 * HOUR_MS]
-        SystemClock.now_ms = lambda self: clock(self) + shift[0]  # type: ignore[method-assign]
+        forward(QUIET_DAYS * 24 * 60)
 
-        def sweeps() -> None:
-            for _ in range(HOUR_MS // SWEEP_MS):
+        def measures(minutes: int) -> None:
+            for _ in range(minutes):
+                flow.invoke("measure", {})
+                forward(1)
+
+        def sweeps(minutes: int) -> None:
+            for _ in range(minutes // SWEEP_MINUTES):
                 flow.invoke("sweep", {})
                 flow.settle()
-                shift[0] += SWEEP_MS
+                forward(SWEEP_MINUTES)
 
-        flow.invoke("measure", {})
-        measured = flow.of(lambda: flow.invoke("measure", {}))
-        _print("measure, each minute", measured, 60 * HOURS)
-        _print("sweeps and plans of an hour", flow.of(sweeps), HOURS)
-        _print("audit, each day", flow.of(lambda: flow.invoke("sweep", {"audit": True})), 30)
-    template = Template.read()
-    alarms = len(template.of_type("AWS::CloudWatch::Alarm"))
-    queues = len(template.of_type("AWS::Lambda::EventSourceMapping"))
-    print(f"{alarms} alarms: ${alarms * ALARM:.2f}")
-    print(f"polls of {queues} queues: ${queues * POLLS * HOURS * SQS_REQUEST:.2f}")
-    runs = 60 * HOURS + 12 * HOURS
-    print(f"{runs:,} runs of half a second: ${runs * (INVOCATION + 0.5 * 1.73 * GB_SECOND):.2f}")
+        measures(LOOK_MS // MINUTE_MS)  # a new process reads more at first
+        sweeps(LOOK_MS // MINUTE_MS)
+        for what, runs, times, work in (
+            ("`measure`, each minute", 15, 4 * HOURS, lambda: measures(15)),
+            ("`sweep`, each five minutes", 12, HOURS, lambda: sweeps(60)),
+            ("the daily audit", 1, DAYS, lambda: audit(flow)),
+        ):
+            rows += priced(what, counted(flow, work), runs, times)
+    rows.append(("**sum**", sum(dollars for _, dollars in rows)))
+    print(table(("what", "$ a month"), [(what, f"{dollars:.2f}") for what, dollars in rows]))
 
 
-def _print(what: str, counts: Counter[str], times: int) -> None:
-    """Print what requests cost that some tables caused, for all and so many times."""
-    scaled = {n: c * (1 if n == "Scan" else TABLES / COUNTED) for n, c in counts.items()}
-    dollars = sum(count * times * PRICES.get(name, 0.0) for name, count in scaled.items()) / 1e6
-    shown = ", ".join(f"{count:,.0f} {name}" for name, count in sorted(scaled.items()))
-    print(f"{what}: {shown}; ${dollars:.2f} a month")
+@contextmanager
+def clock_ahead() -> Iterator[Callable[[int], None]]:
+    """Let the clock go forward, by minutes, where the block says so."""
+    clock, ahead = SystemClock.now_ms, [0]
+    SystemClock.now_ms = lambda self: clock(self) + ahead[0]  # type: ignore[method-assign]
+
+    def forward(minutes: int) -> None:
+        ahead[0] += minutes * MINUTE_MS
+
+    try:
+        yield forward
+    finally:
+        SystemClock.now_ms = clock  # type: ignore[method-assign]
+
+
+def audit(flow: Flow) -> None:
+    """Run the daily audit, and what follows from it."""
+    flow.invoke("sweep", {"audit": True})
+    flow.settle()
+
+
+def counted(flow: Counting, work: Callable[[], None]) -> Counter[str]:
+    """Return what some work asks for with all tables; reads by scans in their units."""
+    flow.counts.clear()
+    work()
+    found = Counter(flow.counts)
+    grown = {n: c * (1 if n in OF_THE_INSTANCE else TABLES / COUNTED) for n, c in found.items()}
+    return Counter(grown)
+
+
+def priced(what: str, counts: Counter[str], runs: int, times: int) -> Iterator[tuple[str, float]]:
+    """Print what some work asks for; yield what requests and runs cost in a month."""
+    print(f"{what}: " + ", ".join(f"{count:,.0f} {name}" for name, count in counts.items()))
+    missing = counts.keys() - {*PRICES, "Scan"}
+    assert not missing, f"without a price: {missing}"
+    requests = sum(count * PRICES.get(name, 0.0) for name, count in counts.items())
+    requests += counts["Scan"] * scan_units() * DOLLARS_PER_MILLION["rru"]
+    yield what, times * requests / 1e6
+    seconds = runs * RUN_SECONDS + counts.total() * REQUEST_SECONDS
+    yield f"runs of {what}", times * (runs * INVOCATION + seconds * 1769 / 1024 * GB_SECOND)
+
+
+def scan_units() -> float:
+    """Return the read units of a scan of the registry, with all tables."""
+    items = boto3.client("dynamodb").scan(TableName=NAMES.tables_table)["Items"]
+    values = [value for item in items for field in item.items() for value in field[1].values()]
+    held = sum(len(name) for item in items for name in item) + sum(map(len, values))
+    return held * TABLES / COUNTED / UNIT_BYTES
 
 
 if __name__ == "__main__":

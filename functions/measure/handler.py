@@ -10,4 +10,4 @@ MEASURE = load(SCHEDULED["measure"])
 
 def handle(event: Event, context: LambdaContext) -> dict[str, int]:
     """Run the stage for the schedule."""
-    return handle_tables(MEASURE)
+    return handle_tables(MEASURE, resting="measure")

@@ -10,6 +10,7 @@ from threading import Condition
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 
 from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.quiet import QuietTables
 from dormouse.state.jobs import JobEvent, JobRecord, Tracked
 
 if TYPE_CHECKING:
@@ -459,8 +460,10 @@ class Storage(StreamedObjects, Uploads, Protocol):
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Yield the versions of objects that were deleted or replaced and are still kept."""
 
-    def folders(self) -> Iterator[str]:
-        """Yield the first part of every path that has several parts, in order, each once."""
+    def folders(self, below: str = "") -> Iterator[str]:
+        """Yield the folders in a folder that hold anything, in order; `below` is empty or ends with
+        a slash.
+        """
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored."""
@@ -746,11 +749,11 @@ class Services:
 
     `storage` is the data root; exported rows go to `results`. `scratch` is a local folder for
     temporary files; `memory_bytes` is what sorting and merging may use before they spill to it.
-    `cache` holds objects that were read. `spark` is None for a process that starts no Spark jobs;
-    `has_spark` says whether the instance has Spark. `owns_scratch` says whether nobody else fills
-    the scratch folder, so that what does not fit there alone never will. `attempt_ms` is how long
-    an attempt at a job may live without being heard of; 0 where its queue gives a job to nobody
-    else while it lives. `reader_access` is None
+    `cache` holds objects that were read, `quiet` the tables that nobody changes. `spark` is None
+    for a process that starts no Spark jobs; `has_spark` says whether the instance has Spark.
+    `owns_scratch` says whether nobody else fills the scratch folder, so that what does not fit
+    there alone never will. `attempt_ms` is how long an attempt at a job may live without being
+    heard of; 0 where its queue gives a job to nobody else while it lives. `reader_access` is None
     where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
     `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
     of writes. `compute` has another process answer a sub-query of a query, and save its end.
@@ -769,6 +772,7 @@ class Services:
     scratch: Path
     memory_bytes: int = 512 * 1024 * 1024
     cache: Cache = field(default_factory=Cache)
+    quiet: QuietTables = field(default_factory=QuietTables)
     metrics: Metrics = NoMetrics()
     spark: Spark | None = None
     has_spark: bool = False

@@ -199,9 +199,10 @@ class FolderStorage:
         """Yield nothing: a folder keeps no deleted objects."""
         yield from ()
 
-    def folders(self) -> Iterator[str]:
-        """Yield the first part of every path that has several parts, in order, each once."""
-        found = sorted(path for path in self._root.glob("*") if path.name != INCOMING)
+    def folders(self, below: str = "") -> Iterator[str]:
+        """Yield the folders of a folder that hold anything, in order."""
+        found = (self._root / check_prefix(below)).glob("*")
+        found = sorted(path for path in found if path.name != INCOMING)
         yield from (path.name for path in found if any(each.is_file() for each in path.rglob("*")))
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ LAYERS = [
     {"http"},
     {"console"},
     {"items.records", "items.store"},
+    {"quiet"},
     {"ports"},
     {"storage"},
     {"system"},

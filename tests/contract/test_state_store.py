@@ -326,3 +326,19 @@ def test_a_table_without_state_can_be_destroyed(instance: Instance) -> None:
     instance.store("t").destroy()
     with pytest.raises(NotFoundError):
         instance.store("t").commit(INITIALISE, generation=0)
+
+
+@small_pages(4)
+def test_whether_a_version_is_the_newest_is_known_over_the_ends_of_pages_and_after_maintenance(
+    instance: Instance, store: StateStore
+) -> None:
+    for number in range(9):
+        version = store.current().version
+        other = instance.store("t")
+        assert store.is_newest(version) and other.is_newest(version)
+        store.commit(addition(number), generation=0)
+        store.maintain()
+        assert not store.is_newest(version) and not other.is_newest(version)
+    store.destroy()
+    with pytest.raises(NotFoundError):
+        instance.store("t").is_newest(version)

@@ -326,3 +326,17 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(
     monkeypatch.setattr(os, "scandir", failed)
     with pytest.raises(OSError, match="Input/output error"):
         list(storage.list("t/"))
+
+
+def test_folders_are_those_that_hold_something_each_once_and_no_other_begins_like_them(
+    storage: Storage,
+) -> None:
+    assert list(storage.folders()) == list(storage.folders("t/")) == []
+    for path in ("t/data/a", "t/data/b", "t/data-2/x/y", "t/state/pages/1", "tt/data/a", "u"):
+        storage.put(path, b"rows")
+    assert list(storage.folders()) == ["t", "tt"]
+    assert list(storage.folders("t/")) == ["data", "data-2", "state"]
+    assert list(storage.folders("t/state/")) == ["pages"]
+    assert list(storage.folders("t/data/")) == list(storage.folders("none/")) == []
+    storage.delete(["t/data/a", "t/data/b"])
+    assert list(storage.folders("t/")) == ["data-2", "state"]

@@ -211,3 +211,35 @@ def test_every_table_is_swept_in_turn_though_some_cannot_be(
             functions.invoke("sweep", "good")
         first.add(str(functions.sent()[0].message))
     assert len(first) == 3, "each time another table is the first"
+
+
+def test_while_all_tables_are_quiet_the_registry_is_read_four_times_an_hour(
+    functions: Functions, tables: list[Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, reads = functions.world, []
+    read = world.tables.list_readable
+
+    def listed() -> tuple[list[Table], list[DamagedEntryError]]:
+        reads.append(world.clock.now_ms())
+        return read()
+
+    def an_hour() -> int:
+        reads.clear()
+        for _ in range(60):
+            functions.invoke("measure", "good")
+            world.clock.advance(seconds=60)
+        return len(reads)
+
+    for table in tables:
+        jobs = world.state(table).jobs
+        world.services.store(table).commit(*map(ReleaseJob, jobs), generation=0)
+    world.clock.advance(seconds=3600)
+    monkeypatch.setattr(world.tables, "list_readable", listed)
+    world.metrics.emitted.clear()
+    assert an_hour() == 4
+    assert world.metrics.emitted == []
+    initialised = world.create("another")
+    world.drop("another/1.parquet", letters("abc"))
+    world.settle()
+    assert an_hour() > 15, "each minute for a quarter of an hour"
+    assert {name for name, _ in world.metrics.emitted} == {initialised.name}

@@ -18,7 +18,7 @@ from dormouse.errors import (
 )
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import OutboundMessage
-from dormouse.ports import Arrived, DeadLetter, SparkRun, SparkRunState
+from dormouse.ports import Arrived, DeadLetter, QueueCounts, SparkRun, SparkRunState
 from dormouse.state.jobs import JobEvent, JobRecord, Metric, Tracked, fold_event
 from dormouse.state.sources import Source, is_file_below
 from dormouse.state.state import TableState, Transaction
@@ -236,6 +236,9 @@ class HookedStore:
     def current(self) -> TableState:
         return self.inner.current()
 
+    def is_newest(self, version: int) -> bool:
+        return self.inner.is_newest(version)
+
     def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
         return self.inner.part(ranges)
 
@@ -375,3 +378,6 @@ class MemoryOutbox:
 
     def send(self, messages: Iterable[OutboundMessage]) -> None:
         self.sent += messages
+
+    def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
+        return dict.fromkeys(queues, QueueCounts(0, 0, 0))

@@ -119,11 +119,11 @@ class MemoryStorage:
         """Yield nothing: deleted objects are not kept."""
         yield from ()
 
-    def folders(self) -> Iterator[str]:
-        """Yield the first part of every path that has several parts, in order, each once."""
+    def folders(self, below: str = "") -> Iterator[str]:
+        """Yield the folders of a folder, in order."""
         with self._lock:
-            found = {path.partition("/")[0] for path in self._objects if "/" in path}
-        yield from sorted(found)
+            rests = [p.removeprefix(below) for p in self._objects if p.startswith(below)]
+        yield from sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored."""

@@ -102,6 +102,8 @@ def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[N
             name = params.get("QueueName") or params["QueueUrl"].rpartition("/")[2]
             arn = f"arn:aws:sqs:{REGION}:{NAMES.account}:{name}"
             yield Need(f"sqs:{operation.removesuffix('Batch')}", arn)
+        case "cloudwatch":  # a metric is no resource
+            yield Need(f"cloudwatch:{operation}", "*")
         case "dynamodb":
             yield from _dynamodb_needs(operation, params)
         case "s3":

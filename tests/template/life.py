@@ -109,6 +109,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     ask_the_catalog(flow, table)
     use_the_api(flow, table)
     flow.invoke("measure", {})
+    flow.drop("nobody/late.parquet", "a")  # so that a message waits
     for event in ("good", "audit"):
         path = EVENTS / "sweep" / f"{event}.json"
         flow.invoke("sweep", json.loads(path.read_text()))

@@ -123,7 +123,7 @@ RARE = (
         f"{FEATURES}publishing/test_publish_iceberg.py::"
         "test_the_audit_withdraws_what_a_default_turned_off",
         ("sweep",),
-        SEND,
+        ("sqs:SendMessage",),
         (":dormouse-test-iceberg-changes",),
     ),
     Rare(

@@ -67,7 +67,7 @@ def test_the_document_has_each_grant_on_queues_and_tables_and_no_other(
     kinds = {"sqs": "queue", "dynamodb": "table"}
     wanted = set()
     for action, resource in grants(template, role):
-        service, name = resource.split(":")[2], resource.rpartition(":")[2].rpartition("/")[2]
+        service, name = action.partition(":")[0], resource.rpartition(":")[2].rpartition("/")[2]
         if service in kinds:
             place = name.removeprefix(f"dormouse-{NAMES.instance}-")
             wanted.add((f"{kinds[service]} {place}", action))

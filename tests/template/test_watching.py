@@ -10,8 +10,18 @@ from typing import Any
 
 import pytest
 
-from dormouse.aws.logs import NAMESPACE, WATCHED, log_commit
+from dormouse.aws.logs import (
+    DEAD_LETTERS,
+    LATE_QUEUES,
+    NAMESPACE,
+    TROUBLED,
+    TROUBLES,
+    WATCHED,
+    log_commit,
+    log_queues,
+)
 from dormouse.messages.stages import QUEUES
+from dormouse.messages.stages import STAGES as QUEUE_STAGES
 from dormouse.state.jobs import Metric
 from dormouse.state.store import CommitReport
 from dormouse.stored.paths import dead_letter_queue
@@ -23,15 +33,14 @@ MOST_CHARACTERS_OF_A_SEARCH = 1024
 
 
 OF_THE_WHOLE = {
-    *("throttles", "sweep-missing", "contention"),
+    *("function-errors", "sweep-missing", "contention"),
     *("http-api-errors", "token-api-errors"),
 }
 WORST_OF = {
-    "compaction-lags": Metric.REFERENCES_PER_LEAF,
-    "iceberg-lags": Metric.ICEBERG_LAG_SECONDS,
-    "jobs-stand": Metric.OLDEST_JOB_AGE_SECONDS,
-    "shards-disputed": Metric.DISPUTED_SHARDS,
-    "unregistered": Metric.UNREGISTERED,
+    "dead-letters": DEAD_LETTERS,
+    "queues-late": LATE_QUEUES,
+    "compaction-lags": WATCHED.title,
+    "tables-troubled": TROUBLED,
 }
 
 
@@ -86,22 +95,17 @@ def searches(metrics: list[list[Any]]) -> Iterator[Search]:
 def test_every_alarm_has_a_paragraph_to_which_its_description_points(
     alarms: dict[str, dict[str, Any]],
 ) -> None:
-    guide, explained = sections(), set()
+    guide = sections()
     for name, alarm in alarms.items():
         meaning, pointer, anchor = alarm["AlarmDescription"].partition("See docs/operations.md#")
         assert len(meaning) > 20 and pointer, name
         assert f"`{name}`" in guide[anchor.strip()], name
-        explained.add(anchor.strip())
-    names = re.findall(r"`([a-z_-]+-(?:dead|age|errors))`", GUIDE)
-    assert {*names} <= {*alarms}, "the guide explains an alarm that there is not"
+    headed = re.findall(r"^### .+\n\n(`.+`)\n\n", GUIDE, flags=re.MULTILINE)
+    assert {*re.findall("`([a-z-]+)`", " ".join(headed))} == {*alarms}
 
 
-def test_every_queue_and_function_has_alarms_and_every_alarm_notifies(
-    alarms: dict[str, dict[str, Any]],
-) -> None:
-    expected = {dead_letter_queue(queue) for queue in QUEUES} | {f"{queue}-age" for queue in QUEUES}
-    expected |= {f"{stage}-errors" for stage in STAGES}
-    assert set(alarms) == expected | {*OF_THE_WHOLE} | {*WORST_OF}
+def test_every_alarm_is_known_and_notifies(alarms: dict[str, dict[str, Any]]) -> None:
+    assert set(alarms) == {*OF_THE_WHOLE} | {*WORST_OF}
     assert all(alarm["AlarmActions"] for alarm in alarms.values())
 
 
@@ -109,11 +113,45 @@ def test_every_queue_and_function_has_alarms_and_every_alarm_notifies(
 def test_an_alarm_over_tables_reads_the_metrics_of_the_instance(
     alarms: dict[str, dict[str, Any]], name: str
 ) -> None:
-    alarm, measure = alarms[name], WORST_OF[name]
-    assert measure in WATCHED
-    assert (alarm["Namespace"], alarm["MetricName"]) == (NAMESPACE, measure.title)
+    alarm, metric = alarms[name], WORST_OF[name]
+    assert (alarm["Namespace"], alarm["MetricName"]) == (NAMESPACE, metric)
     assert alarm["Dimensions"] == [{"Name": "instance", "Value": NAMES.instance}]
     assert alarm["Statistic"] == "Maximum", "of all tables, the one that is worst"
+
+
+def test_a_run_of_any_function_that_crashes_or_times_out_counts_for_an_alarm(
+    alarms: dict[str, dict[str, Any]], template: Template
+) -> None:
+    filters = {f["LogGroupName"]: f for f in template.of_type("AWS::Logs::MetricFilter").values()}
+    assert {*filters} == {f"/aws/lambda/{PREFIX}{stage}" for stage in STAGES}
+    alarm = alarms["function-errors"]
+    for each in filters.values():
+        (counted,) = each["MetricTransformations"]
+        named = counted["MetricNamespace"], counted["MetricName"]
+        assert named == (alarm["Namespace"], alarm["MetricName"])
+        assert counted["MetricValue"] == "1"
+        pattern = each["FilterPattern"]
+        assert '$.type = "platform.report"' in pattern
+        ends = re.findall(r'\.record\.status = "(\w+)"', pattern)
+        assert {*ends} == {"error", "failure", "timeout"}
+    assert all(template.function(s)["LoggingConfig"] == {"LogFormat": "JSON"} for s in STAGES)
+
+
+def test_what_the_sweep_finds_in_queues_is_what_alarms_watch(
+    alarms: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_queues(NAMES.instance, {"admin": 2, "files": 1}, {"queries": 901.0})
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    metrics = [line for line in lines if "_aws" in line]
+    assert [line.get(DEAD_LETTERS) for line in metrics] == [[2.0], None]
+    assert [line.get(LATE_QUEUES) for line in metrics] == [None, [1.0]]
+    for line in metrics:
+        (declared,) = line["_aws"]["CloudWatchMetrics"]
+        assert declared["Dimensions"] == [["instance"]]
+        assert declared["Namespace"] == NAMESPACE
+    assert {alarms[name]["Threshold"] for name in ("dead-letters", "queues-late")} == {0}
+    log_queues(NAMES.instance, {}, {})
+    assert capsys.readouterr().out == ""
 
 
 def test_failures_of_the_http_api_are_those_that_aws_counts(
@@ -210,3 +248,21 @@ def test_no_search_is_longer_than_cloudwatch_takes_however_long_the_name_of_the_
 
 def test_the_guide_names_every_measure() -> None:
     assert {m.title for m in Metric} <= set(re.findall(r"`(\w+)`", GUIDE))
+
+
+def test_the_guide_says_how_long_a_message_of_each_queue_may_wait() -> None:
+    text, anyone = sections()["a-queue-is-stuck"], "an hour (all others)"
+    for stage in QUEUE_STAGES:
+        names = {900: "a quarter of an hour", 1800: "half an hour", 7200: "two hours"}
+        if stage.late_seconds == 3600:
+            assert f"`{stage.queue}`" not in text.partition(anyone)[0]
+        else:
+            (named,) = re.findall(rf"{names[stage.late_seconds]} \((.+?)\)", text)
+            assert f"`{stage.queue}`" in named
+
+
+def test_the_guide_explains_each_trouble_of_a_table() -> None:
+    guide = sections()
+    found = re.findall(r"\| \*([a-z-]+)\* \| \[.+?\]\(#(.+?)\)", guide["a-table-is-in-trouble"])
+    assert {name for name, _ in found} == {name for name, _ in TROUBLES.values()}
+    assert {anchor for _, anchor in found} <= guide.keys()

@@ -178,6 +178,8 @@ def _place(role: str, resource: str, names: InstanceNames) -> str:
     """Return what a resource is, without the names of an instance."""
     if resource.startswith("arn:aws:s3:::"):
         return _object_place(resource, names)
+    if resource == "*":
+        return "metrics of the account"
     *_, name = resource.split(":", 5)
     if name.startswith("log-group:") and name.endswith(f"-{_snake(role)}:*"):
         return _OWN_LOG

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
@@ -30,6 +31,7 @@ from msgspec.structs import replace
 from dormouse.access import principal_of_sender
 from dormouse.aws.logs import about, about_ids, logger
 from dormouse.aws.queues import SqsOutbox
+from dormouse.aws.watching import watch_queues
 from dormouse.aws.wiring import Wiring, wiring
 from dormouse.errors import (
     DamagedEntryError,
@@ -519,17 +521,17 @@ def handle_schedule(
 ) -> dict[str, int]:
     """Run `stage` for each table on a schedule, whose input says whether this is an audit.
 
-    An audit also runs `audit_all` once, and logs the ids that it returns as unregistered.
+    First, what in the queues needs a person is published. An audit also runs `audit_all` once, and
+    logs the ids that it returns as unregistered.
 
     Raises:
-        ExceptionGroup: `audit_all` or the stage of some tables failed; all others were run.
+        ExceptionGroup: one of these, or the stage of some tables, failed; all others were run.
     """
     audit = event.get("audit") is True
     failures: list[Exception] = []
-    if audit:
+    for work in (_watch, *([partial(_audit, audit_all)] if audit else [])):
         try:
-            if ids := audit_all(wiring().services):
-                logger.error("unregistered", table_ids=ids)
+            work()
         except Exception as error:  # the tables have their turn all the same
             logger.exception("failed")
             failures.append(error)
@@ -538,31 +540,49 @@ def handle_schedule(
     )
 
 
+def _watch() -> None:
+    wired = wiring()
+    watch_queues(wired.outbox, wired.settings.names, wired.services.clock.now_ms())
+
+
+def _audit(audit_all: Callable[[Services], list[str]]) -> None:
+    if ids := audit_all(wiring().services):
+        logger.error("unregistered", table_ids=ids)
+
+
 def handle_tables(
     stage: Callable[[Services, Table], Iterable[OutboundMessage]],
     *,
     failed: Sequence[Exception] = (),
+    resting: str = "",
 ) -> dict[str, int]:
     """Run `stage` for each table; earlier failures, `failed`, are raised together with new ones.
+
+    The work `resting` is left out until the next look, if all tables are quiet.
 
     Raises:
         ExceptionGroup: the stage failed for some tables; it was run for all others.
     """
-    sent = 0
-    tables, damaged = _in_turn(wiring().services)
+    sent, services = 0, wiring().services
+    now_ms = services.clock.now_ms()
+    if resting and services.quiet.rests(resting, now_ms):
+        return {"sent": 0}
+    tables, damaged = _in_turn(services)
     failures: list[Exception] = [*failed, *damaged]
     for error in damaged:
         logger.error("damaged", reason=error.explanation)
     for table in tables:
         with about_ids({"table_id": table.id}):
             try:
-                sent += sum(_send(stage(wiring().services, table)).values())
+                sent += sum(_send(stage(services, table)).values())
             except Exception as error:  # the other tables have their turn all the same
                 logger.exception("failed")
                 failures.append(error)
     logger.info("done", sent=sent)
     if failures:
         raise ExceptionGroup("it failed for some tables", failures)
+    if resting:
+        services.quiet.rest(resting, tables, now_ms)
     return {"sent": sent}
 
 

@@ -20,20 +20,25 @@ NAMESPACE = "Dormouse"
 _NO_SERVICE = ""  # else Powertools adds a dimension of its own
 
 
-WATCHED = (
-    Metric.REFERENCES_PER_LEAF,
-    Metric.OLDEST_JOB_AGE_SECONDS,
-    Metric.DISPUTED_SHARDS,
-    Metric.ICEBERG_LAG_SECONDS,
-    Metric.UNREGISTERED,
-)
-"""The metrics that alarms watch by their maximum over all tables; published by instance, too."""
+DEAD_LETTERS, LATE_QUEUES, TROUBLED = "DeadLetters", "LateQueues", "TroubledTables"
+"""By instance: how many queues have dead letters, and in how many messages wait too long; and 1 for
+each table in trouble."""
+WATCHED = Metric.REFERENCES_PER_LEAF
+"""The metric that an alarm watches by its maximum over all tables: published by instance, too."""
+TROUBLES: Mapping[Metric, tuple[str, float]] = {
+    Metric.OLDEST_JOB_AGE_SECONDS: ("jobs-stand", 6 * 3600.0),
+    Metric.ICEBERG_LAG_SECONDS: ("iceberg-lags", 1800.0),
+    Metric.DISPUTED_SHARDS: ("shards-disputed", 0.0),
+    Metric.UNREGISTERED: ("unregistered", 0.0),
+}
+"""What is the matter with a table for which a metric is above its limit."""
 
 
 class LoggedMetrics:
     """`ports.Metrics` of an instance, with the dimensions ``instance`` and ``table``.
 
-    Metrics in `WATCHED` are published a second time, with the dimension ``instance`` alone.
+    `WATCHED` is published a second time, with the dimension ``instance`` alone. So is that a table
+    is in trouble, which the log then names.
     """
 
     def __init__(self, instance: str) -> None:
@@ -43,8 +48,14 @@ class LoggedMetrics:
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Write the metrics of a table to the log."""
         self._print(values, table=table_name)
-        if watched := {measure: values[measure] for measure in WATCHED if measure in values}:
-            self._print(watched)
+        if WATCHED in values:
+            self._print({WATCHED: values[WATCHED]})
+        limits = {
+            name: (values.get(metric, 0.0), most) for metric, (name, most) in TROUBLES.items()
+        }
+        if troubles := [name for name, (value, most) in limits.items() if value > most]:
+            logger.error("a table is in trouble", table=table_name, troubles=troubles)
+            _print_count(self._instance, TROUBLED, 1)
 
     def _print(self, values: Mapping[Metric, float], **dimensions: str) -> None:
         metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
@@ -102,6 +113,26 @@ def about_ids(ids: dict[str, str]) -> Iterator[None]:
             yield
     finally:
         logger.remove_keys([_VERSION])
+
+
+def log_queues(instance: str, dead: Mapping[str, int], late: Mapping[str, float]) -> None:
+    """Write to the log which queues have dead letters, and which keep messages waiting too long:
+    how many letters, and for how many seconds. Publish both; nothing where there is none.
+    """
+    for metric, message, found in (
+        (DEAD_LETTERS, "there are dead letters", dead),
+        (LATE_QUEUES, "messages wait too long", late),
+    ):
+        if found:
+            logger.error(message, queues=dict(found))
+            _print_count(instance, metric, len(found))
+
+
+def _print_count(instance: str, metric: str, count: int) -> None:
+    metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+    metrics.add_dimension("instance", instance)
+    metrics.add_metric(metric, MetricUnit.Count, count)
+    metrics.flush_metrics()
 
 
 def note_commit(instance: str, state_id: str, report: CommitReport) -> None:

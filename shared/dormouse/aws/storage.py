@@ -475,10 +475,12 @@ class S3Storage:
             until_ms = None if lasting_ms is None else found.ended_ms + lasting_ms
             yield NoncurrentObject(found.stored, storage, until_ms)
 
-    def folders(self) -> Iterator[str]:
-        """Return the first part of all paths of several parts, in order, each once."""
-        for page in _object_pages(self._client, self._bucket, "", delimiter="/"):
-            yield from (each["Prefix"].removesuffix("/") for each in page.get("CommonPrefixes", []))
+    def folders(self, below: str = "") -> Iterator[str]:
+        """Yield the folders of a folder, by a list that does not look into them."""
+        pages = _object_pages(self._client, self._bucket, check_prefix(below), delimiter="/")
+        for page in pages:
+            for each in page.get("CommonPrefixes", []):
+                yield each["Prefix"].removeprefix(below).removesuffix("/")
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error.

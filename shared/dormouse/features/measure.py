@@ -69,11 +69,13 @@ metric of each table costs $0.30 for a month in which it is published."""
 
 def measure(services: Services, table: Table) -> list[OutboundMessage]:
     """Publish the metrics of a table that changes, or should; return no messages."""
-    if not table.deleting:
-        state = services.store(table).current()
-        is_quiet = services.clock.now_ms() - state.time_ms > QUIET_MS
+    now_ms, store = services.clock.now_ms(), services.store(table)
+    if not table.deleting and not services.quiet.get("measure", table, store, now_ms):
+        state = store.current()
         is_done = not (state.jobs or state.disputed) and not lag_ms(services, table, state)
-        if not (is_quiet and is_done):
+        if now_ms - state.time_ms > QUIET_MS and is_done:
+            services.quiet.note("measure", table, state, now_ms)
+        else:
             services.metrics.emit(table.name, current_metrics(services, table))
     return []
 

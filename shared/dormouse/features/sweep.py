@@ -6,8 +6,10 @@ This is only repair: if every message is delivered, it finds nothing to do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import islice
+from typing import Any, cast
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.batch_files import batch_files, look_up_sources, refusal_of
@@ -40,11 +42,14 @@ from dormouse.jobs import (
     unknown,
 )
 from dormouse.messages.stages import STAGES, IngestJob, OutboundMessage, TableChanged, load
-from dormouse.ports import Services
+from dormouse.ports import Services, Storage, StoredObject
+from dormouse.quiet import QuietTable
 from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.sources import Source
 from dormouse.state.state import DAY_MS, TableState
+from dormouse.state.store import StateStore
+from dormouse.state.versions import OwnerKind
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import (
     data_prefix,
@@ -53,7 +58,10 @@ from dormouse.stored.paths import (
     rejected_prefix,
     shard_id_of,
     spark_prefix,
+    state_prefix,
+    table_prefix,
 )
+from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table, is_published
 
 RESENT_JOBS = "sent-again"
@@ -77,10 +85,10 @@ QUIET_MS = 60 * 60 * 1000
 def sweep_in_turn(
     services: Services, table: Table, *, audit: bool = False
 ) -> Iterator[OutboundMessage]:
-    """Sweep a table, as `sweep` does; a quiet one in one of the sweeps of an hour.
+    """Sweep a table, as `sweep` does; a quiet one ever more rarely, see `_is_quiet_due`.
 
-    Most tables of most instances are quiet, and a sweep lists what lies beside each: 200 tables
-    each five minutes are 1.7 million sweeps a month, of seven lists each (some $60).
+    Most tables of most instances are quiet: 200 tables each five minutes are 1.7 million sweeps a
+    month, of a list or more each.
 
     Raises:
         as `sweep`.
@@ -90,15 +98,41 @@ def sweep_in_turn(
 
 
 def _is_in_turn(services: Services, table: Table) -> bool:
-    state, now_ms = services.store(table).current(), services.clock.now_ms()
-    if state.jobs or now_ms - state.time_ms < QUIET_MS:
-        return True
-    # a lost state is reported by each sweep; of a large table each plans another part
-    if not len(state.partitions) or len(state.references) > LOOKED_AT_ONCE:
-        return True
+    store, now_ms = services.store(table), services.clock.now_ms()
+    quiet = services.quiet.get("sweep", table, store, now_ms)
+    if quiet is None:
+        state = store.current()
+        if state.jobs or now_ms - state.time_ms < QUIET_MS:
+            return True
+        # a lost state is reported by each sweep; of a large table each plans another part
+        if not len(state.partitions) or len(state.references) > LOOKED_AT_ONCE:
+            return True
+        if not _comes_with_time(table, state):
+            quiet = services.quiet.note("sweep", table, state, now_ms)
     turn_ms = SWEEP_SECONDS * 1000
     turns = QUIET_MS // turn_ms
-    return now_ms // turn_ms % turns == crc32(table.id.encode()) % turns
+    is_turn = now_ms // turn_ms % turns == crc32(table.id.encode()) % turns
+    return is_turn and (quiet is None or _is_quiet_due(store, quiet, now_ms))
+
+
+def _comes_with_time(table: Table, state: TableState) -> bool:
+    """Return whether a table that nobody changes will have to be changed all the same."""
+    age_off = row_rules(table.schema, table.properties).age_off
+    return bool(state.unreferenced or state.deletions or age_off)
+
+
+def _is_quiet_due(store: StateStore, quiet: QuietTable, now_ms: int) -> bool:
+    """Return whether a quiet table is swept in its turn of this hour.
+
+    It is 1, 2, 4, 8 and 16 hours after its last change, and then with each audit; and each time
+    while a query or an export holds a version of it, whose messages may be lost.
+    """
+    if now_ms - quiet.time_ms < DAY_MS and is_retry_due(
+        quiet.time_ms, now_ms - QUIET_MS, now_ms, QUIET_MS
+    ):
+        return True
+    holders = (OwnerKind.QUERY, OwnerKind.EXPORT)
+    return any(pin.owner.kind in holders for pin in store.pins.all(expired=True))
 
 
 def sweep(
@@ -125,6 +159,8 @@ def sweep(
         yield from delete_whole_table(services, table)
         return
     state = _current_state(services, table)
+    storage = _KnownFolders(services.storage, table.id)
+    services = replace(services, storage=cast(Storage, storage))
     spark, damaged_requests = list_spark_requests(services, table.id)
     spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
     with_spark = spark_jobs.keys() | damaged_requests.keys()
@@ -150,6 +186,29 @@ def sweep(
         check.damaged.extend(_delete_obsolete(services, table))
     for error in (*damaged_requests.values(), *check.damaged):
         raise error
+
+
+class _KnownFolders:
+    """A data root whose folders of one table were looked at once: one that is not there is not
+    listed. Most tables have few of a dozen, and a list costs as much as twelve reads.
+
+    What comes into a new folder meanwhile is young, and a matter of the next sweep.
+    """
+
+    def __init__(self, storage: Storage, table_id: str) -> None:
+        self._storage, self._folders = storage, cache(lambda below: {*storage.folders(below)})
+        self._parents = table_prefix(table_id), state_prefix(table_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects whose path begins with `prefix`, in path order."""
+        for parent in self._parents:
+            name, slash, _ = prefix.removeprefix(parent).partition("/")
+            if prefix.startswith(parent) and slash and name not in self._folders(parent):
+                return iter(())
+        return self._storage.list(prefix)
 
 
 def _current_state(services: Services, table: Table) -> TableState:

@@ -264,10 +264,10 @@ class LeavingStorage:
         self._leaving.check()
         return self._storage.list_noncurrent(prefix)
 
-    def folders(self) -> Iterator[str]:
-        """Yield the first part of every path that has several parts."""
+    def folders(self, below: str = "") -> Iterator[str]:
+        """Yield the folders of a folder."""
         self._leaving.check()
-        return self._storage.folders()
+        return self._storage.folders(below)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored."""

@@ -382,10 +382,12 @@ class FolderObjects(FolderStorage):
         objects = {each.path: each for each in super().list(prefix)} | objects
         yield from sorted(objects.values(), key=lambda each: each.path)
 
-    def folders(self) -> Iterator[str]:
-        """Yield the first part of every path that has several parts, in order, each once."""
-        first = "SELECT DISTINCT substr(path, 1, instr(path, '/') - 1) FROM objects"
-        yield from sorted({*super().folders(), *(name for (name,) in self._database.select(first))})
+    def folders(self, below: str = "") -> Iterator[str]:
+        """Yield the folders of a folder that hold anything, in order."""
+        rest = f"substr(path, {len(below) + 1})"
+        select = f"SELECT DISTINCT substr({rest}, 1, instr({rest}, '/') - 1) FROM objects"
+        rows = self._database.select(f"{select} WHERE path BETWEEN ? AND ?", (below, below + LAST))
+        yield from sorted({*super().folders(below), *(name for (name,) in rows if name)})
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored."""

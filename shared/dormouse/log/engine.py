@@ -187,6 +187,12 @@ class LogStateStore:
         """Return the newest version: at least every commit that ended before the call began."""
         return self._retry_policy.retry(self._tail.newest)
 
+    def is_newest(self, version: int) -> bool:
+        """Return whether no commit followed a version: one read, and no state is loaded."""
+        with suppress(CollectedError):
+            return not self._retry_policy.retry(lambda: self._log.ids_after(version))
+        return False
+
     def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
         """Return of the newest version at least what readers of some ranges of keys need.
 

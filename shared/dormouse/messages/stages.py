@@ -314,7 +314,8 @@ class Stage:
     message, and returns messages to send. It is imported when it is needed, so that no process
     loads the code of all stages. `overdue` names in the same way what a sweep sends again: it takes
     a `SweepCheck`, and yields messages of work that has not ended in time, as one may be lost.
-    `dormouse wait` waits until nothing is left in the queues of stages that change tables.
+    `dormouse wait` waits until nothing is left in the queues of stages that change tables. A person
+    is called when a message has waited for `late_seconds`.
     """
 
     name: str
@@ -323,6 +324,7 @@ class Stage:
     path: str
     overdue: str = ""
     changes_tables: bool = True
+    late_seconds: int = 3600
 
     def load(self) -> Callable[..., Any]:
         """Import what the stage does."""
@@ -342,15 +344,28 @@ class Stage:
 
 
 STAGES = (
-    Stage("batch_files", "files", FilesWaiting, "batch_files:batch_waiting_files"),
+    Stage(
+        "batch_files",
+        "files",
+        FilesWaiting,
+        "batch_files:batch_waiting_files",
+        late_seconds=1800,
+    ),
     Stage("ingest", "ingest-jobs", IngestJob, "ingest:ingest_or_isolate"),
-    Stage("plan_table", "table-changes", TableChanged, "planning:plan_table"),
+    Stage(
+        "plan_table",
+        "table-changes",
+        TableChanged,
+        "planning:plan_table",
+        late_seconds=1800,
+    ),
     Stage(
         "compact",
         "compaction-jobs",
         CompactionJob,
         "compaction:compact_within_limits",
         overdue="planning:overdue_compactions",
+        late_seconds=7200,
     ),
     Stage(
         "split_partition",
@@ -364,6 +379,7 @@ STAGES = (
         GarbageCandidates,
         "garbage:collect_garbage",
         changes_tables=False,
+        late_seconds=7200,
     ),
     Stage(
         "publish_iceberg",
@@ -371,6 +387,7 @@ STAGES = (
         TableChanged,
         "publish_iceberg:publish_iceberg",
         changes_tables=False,
+        late_seconds=1800,
     ),
     Stage(
         "administer",
@@ -386,6 +403,7 @@ STAGES = (
         PurgeStep,
         "purge_rows:purge_rows",
         overdue="purge:overdue_purges",
+        late_seconds=7200,
     ),
     Stage(
         "export_rows",
@@ -394,6 +412,7 @@ STAGES = (
         "export_rows:export_rows",
         overdue="export:overdue_exports",
         changes_tables=False,
+        late_seconds=7200,
     ),
     Stage(
         "answer_query",
@@ -402,6 +421,7 @@ STAGES = (
         "answer_query:answer_query",
         overdue="queries:overdue_queries",
         changes_tables=False,
+        late_seconds=900,
     ),
     Stage(
         "dispatch_spark",

@@ -154,6 +154,9 @@ class StateStore(Protocol):
     def current(self) -> TableState:
         """Return the newest version: it includes every commit that ended before this call began."""
 
+    def is_newest(self, version: int) -> bool:
+        """Return whether no commit followed a version: one read, and no state is loaded."""
+
     def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
         """Return the newest version as `current` does, or of it what readers of these ranges of
         keys need: its `partitions_to_read` and `shards`, without a tree, jobs and totals.

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
+from typing import Any
 
 import pytest
 
-from dormouse.aws.logs import WATCHED, LoggedMetrics, log_commit
+from dormouse.aws.logs import TROUBLED, TROUBLES, WATCHED, LoggedMetrics, log_commit, logger
 from dormouse.state.jobs import Metric
 from dormouse.state.store import CommitReport
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What is logged besides metrics."""
+    stream = io.StringIO()
+    monkeypatch.setattr(logger.registered_handler, "stream", stream)
+    return stream
+
+
+def metrics_in(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return the lines with metrics that were printed since the last look."""
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    return [line for line in lines if "_aws" in line]
 
 
 def test_a_commit_is_logged_as_embedded_metrics_with_its_table_and_version(
@@ -44,7 +60,7 @@ def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
 ) -> None:
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", service)
     LoggedMetrics("dev").emit("letters", dict.fromkeys(Metric, 1.5))
-    logged, watched = map(json.loads, capsys.readouterr().out.splitlines())
+    logged, watched, troubled = metrics_in(capsys)
     (declared,) = logged["_aws"]["CloudWatchMetrics"]
     assert declared["Namespace"] == "Dormouse"
     assert declared["Dimensions"] == [["instance", "table"]]
@@ -52,11 +68,25 @@ def test_what_is_measured_of_a_table_has_just_the_dimensions_instance_and_table(
     units = {metric["Name"]: metric["Unit"] for metric in declared["Metrics"]}
     assert units == {measure.title: measure.unit for measure in Metric}
     assert logged["OldestJobAge"] == [1.5]
-    (by_instance,) = watched["_aws"]["CloudWatchMetrics"]
-    assert by_instance["Dimensions"] == [["instance"]]
-    assert {metric["Name"] for metric in by_instance["Metrics"]} == {
-        measure.title for measure in WATCHED
-    }
+    for line, name in ((watched, WATCHED.title), (troubled, TROUBLED)):
+        (by_instance,) = line["_aws"]["CloudWatchMetrics"]
+        assert by_instance["Dimensions"] == [["instance"]]
+        assert [metric["Name"] for metric in by_instance["Metrics"]] == [name]
+
+
+@pytest.mark.parametrize("metric", TROUBLES)
+def test_a_table_is_in_trouble_once_a_metric_is_above_its_limit(
+    capsys: pytest.CaptureFixture[str], log: io.StringIO, metric: Metric
+) -> None:
+    trouble, most = TROUBLES[metric]
+    LoggedMetrics("dev").emit("letters", {metric: most})
+    (_,) = metrics_in(capsys)
+    assert log.getvalue() == ""
+    LoggedMetrics("dev").emit("letters", {metric: most + 1})
+    _, troubled = metrics_in(capsys)
+    assert troubled[TROUBLED] == [1]
+    said = json.loads(log.getvalue())
+    assert (said["table"], said["troubles"]) == ("letters", [trouble])
 
 
 def test_a_metric_has_the_dimensions_of_its_own_table_alone(

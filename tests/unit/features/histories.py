@@ -91,6 +91,9 @@ class ScatteredStorage:
     def list(self, prefix: str) -> Iterator[StoredObject]:
         return self.inner.list(prefix)
 
+    def folders(self, below: str = "") -> Iterator[str]:
+        return self.inner.folders(below)
+
     def delete(self, paths: Sequence[str]) -> None:
         for path in self.random.sample(list(paths), len(paths)):
             self.before(path)

@@ -126,6 +126,7 @@ def test_a_segment_that_is_committed_while_an_audit_lists_is_kept(
     table, whole = world.create(), world.storage.list
     world.drop("letters/0.parquet", letters("ab"))
     world.settle()
+    world.storage.put(sources_path(table.id, world.ids.new()), b"of a planner that died")
     hooks: list[Callable[[], None]] = []
 
     def seals() -> None:

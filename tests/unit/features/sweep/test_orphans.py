@@ -65,6 +65,7 @@ def test_a_shard_that_is_committed_while_an_audit_lists_is_no_orphan(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, whole = world.create(), world.storage.list
+    put_orphan(world, table, 0)
     hooks: list[Callable[[], None]] = []
 
     def commits() -> None:
