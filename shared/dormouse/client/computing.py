@@ -289,8 +289,8 @@ class _Running:
 def send(connection: socket.socket, message: Task | Done) -> None:
     """Send a message. Raises OSError."""
     body = msgspec.msgpack.encode(message)
-    connection.sendall(len(body).to_bytes(LENGTH_BYTES, "big"))
-    connection.sendall(body)
+    # at once: the other side would wake for each
+    connection.sendall(len(body).to_bytes(LENGTH_BYTES, "big") + body)
 
 
 def receive(connection: socket.socket) -> bytearray:

@@ -110,6 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
     default_request_version = "HTTP/1.0"  # else what is no request is answered without a status
     disable_nagle_algorithm = True  # with it, each response would wait for a delayed ACK
     timeout = IDLE_SECONDS
+    wbufsize = 65_536  # head and body of a small response are sent at once
     server: LoopbackServer
     _lingers = False
 
@@ -182,6 +183,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         refusal = self._ended(405, "there is no such method here")
         self._send(replace(refusal, headers={**refusal.headers, "allow": ", ".join(METHODS)}))
+
+    def handle_expect_100(self) -> bool:
+        """Let a client go on that waits for a yes before it sends a body."""
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()
+        return goes_on
 
     def finish(self) -> None:
         """End a connection, once its client had time to read why it is refused."""

@@ -11,7 +11,7 @@ from datafusion import SessionContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.arrow.order import fit_range, range_predicate
+from dormouse.arrow.order import fit_range, key_column, range_predicate, rows_in_ranges
 from dormouse.arrow.types import Scalar, arrow_schema
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import Key, KeyRange, encode_key
@@ -138,3 +138,24 @@ def test_bounds_beyond_a_day_are_at_its_ends() -> None:
     schema = Schema((Field("t", Primitive.TIME),))
     assert fit_range(KeyRange((-1,), (86_400_000_000,)), schema) == KeyRange()
     assert fit_range(KeyRange((86_400_000_000,)), schema) == KeyRange((), ())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Primitive.INT, Primitive.LONG, Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP_NTZ],
+)
+def test_rows_of_a_range_are_found_among_numbers_and_times_in_any_part_of_a_column(
+    kind: Primitive,
+) -> None:
+    schema, numbers = Schema(row_keys=(Field("k", kind),)), [0, 1, 1, 1, 3, 5, 5, 8, 9]
+    column = key_column(numbers, kind)
+    for first, count in product(range(9), range(10)):
+        rows = pa.record_batch({"k": column.slice(first, count)})
+        for low, high in ((1, 5), (0, 9), (2, 3), (5, 100)):
+            found = [batch.num_rows for batch in rows_in_ranges(rows, [span(low, high)], schema)]
+            wanted = sum(low <= n < high for n in numbers[first : first + count])
+            assert sum(found) == wanted
+
+
+def span(low: int, high: int) -> KeyRange:
+    return KeyRange((low,), (high,))

@@ -285,3 +285,18 @@ def test_an_error_has_the_form_that_clients_read() -> None:
         "error": {"message": "gone", "type": "NoSuchTableException", "code": 404}
     }
     assert response.headers == {"content-type": "application/json", "x-more": "y"}
+
+
+def test_a_client_that_waits_for_a_yes_before_it_sends_a_body_gets_one(
+    server: LoopbackServer,
+) -> None:
+    place = ("127.0.0.1", server.server_port)
+    with socket.create_connection(place, timeout=LIMIT_SECONDS) as connection:
+        head = f"POST /a HTTP/1.1\r\n{HERE}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"rows")
+        found = b""
+        while b'"body":"rows"' not in found:
+            found += connection.recv(65536)
+        assert found.startswith(b"HTTP/1.1 200 ")

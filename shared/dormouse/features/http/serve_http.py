@@ -267,6 +267,12 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
     return json_answer(route.status, answer)
 
 
+@lru_cache(maxsize=64)
+def _routes_of(slashes: int) -> tuple[Route, ...]:
+    """Return the routes whose paths have so many parts."""
+    return tuple(route for route in ROUTES if len(route.parts) == slashes)
+
+
 def find_route(request: HttpRequest) -> tuple[Route, dict[str, str]]:
     """Return the route of a request, and the values of the names in its path.
 
@@ -274,7 +280,7 @@ def find_route(request: HttpRequest) -> tuple[Route, dict[str, str]]:
         ProblemError: there is no such path, or it has other methods.
     """
     methods = []
-    for route in ROUTES:
+    for route in _routes_of(request.path.count("/")):
         names = route.match(request.path)
         if names is None:
             continue
