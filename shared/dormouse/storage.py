@@ -201,8 +201,8 @@ class FolderStorage:
 
     def folders(self, below: str = "") -> Iterator[str]:
         """Yield the folders of a folder that hold anything, in order."""
-        found = (self._root / check_prefix(below)).glob("*")
-        found = sorted(path for path in found if path.name != INCOMING)
+        paths = (self._root / check_prefix(below)).glob("*")
+        found = sorted(path for path in paths if path.name != INCOMING)
         yield from (path.name for path in found if any(each.is_file() for each in path.rglob("*")))
 
     def delete(self, paths: Sequence[str]) -> None:

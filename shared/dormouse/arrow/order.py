@@ -234,9 +234,9 @@ def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) 
     # Arrow searches no decimals, and to import what it searches with takes a thousand times as long
     if len(parts) <= FEW_PARTS or isinstance(kind, DecimalType):
         find = bisect_left if side == "left" else bisect_right
-        stored = COUNTS.get(kind, cells.type)
-        if pa.types.is_integer(stored) and len(cells):  # the numbers, without a scalar of each
-            numbers = memoryview(cells.buffers()[1]).cast("i" if stored == pa.int32() else "q")
+        stored, body = COUNTS.get(kind, cells.type), cells.buffers()[1]
+        if body and pa.types.is_integer(stored):  # the numbers, without a scalar of each
+            numbers = memoryview(body).cast("i" if stored == pa.int32() else "q")
             first, end = cells.offset, cells.offset + len(cells)
             return [find(numbers, part, first, end) - first for part in parts]
         rows = range(len(cells))

@@ -529,7 +529,10 @@ def handle_schedule(
     """
     audit = event.get("audit") is True
     failures: list[Exception] = []
-    for work in (_watch, *([partial(_audit, audit_all)] if audit else [])):
+    works: list[Callable[[], None]] = [_watch]
+    if audit:
+        works.append(partial(_audit, audit_all))
+    for work in works:
         try:
             work()
         except Exception as error:  # the tables have their turn all the same
