@@ -213,7 +213,9 @@ def merge_inputs(
     left = read if purged is None or purged.entombs else purged.kept(read, removed)
     if lasting := tuple(each for each in compaction.deletions if each.below):
         # no tombstones are needed in their place: it hides whatever else there is of them
-        left = Predicate(deletions_for(schema, lasting).hidden, schema).negated().apply(left, removed)
+        left = (
+            Predicate(deletions_for(schema, lasting).hidden, schema).negated().apply(left, removed)
+        )
     # Rules are evaluated at the time of the job's assignment, so that each run of the job writes
     # the same rows.
     applied = apply_row_rules(left, schema, rules, job.assigned_ms, removed)
