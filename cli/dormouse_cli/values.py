@@ -102,6 +102,21 @@ def parse_new_fields(given: Sequence[str]) -> list[Field]:
     return fields
 
 
+def parse_types(given: Sequence[str]) -> dict[str, str]:
+    """Return types by columns, written as ``name:type``.
+
+    Raises:
+        InvalidRequestError: one is written otherwise.
+    """
+    types = {}
+    for text in given:
+        name, colon, kind = text.partition(":")
+        if not name or not colon:
+            raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
+        types[name] = kind
+    return types
+
+
 def parse_renames(given: Sequence[str], schema: Schema) -> dict[str, str]:
     """Return new names by old ones, written as ``old=new``; the old name may have ``=`` in it.
 
@@ -268,12 +283,7 @@ def inferred_schema(
     """
     from dormouse.client.inferring import infer_schema
 
-    types_by_name = {}
-    for text in types or ():
-        name, colon, kind = text.rpartition(":") if text.count(":") == 1 else text.partition(":")
-        if not name or not colon:
-            raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
-        types_by_name[name] = kind
+    types_by_name = parse_types(types or [])
     keys, sorting = _names(row_keys), _names(sort_keys)
     return infer_schema(like, keys, sorting, types_by_name, properties=properties)
 

@@ -14,6 +14,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "plain, format 3": ("plain-v3",),
     "empty, formats 2 and 3": ("empty", "empty-v3"),
     "columns renamed, dropped, added again": ("altered", "altered-alone"),
+    "types that widened, members of structs changed": ("evolved", "evolved-where"),
+    "the same, format 3": ("evolved-v3",),
     "split": ("split",),
     "dead rows (head, middle, tail)": ("half-dead",),
     "dead rows, format 3": ("half-dead-v3",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pyarrow as pa
 from dormouse.client.instance import Instance
 from dormouse.iceberg.publication import Published
 from dormouse.schema.schema import Field, Schema, parse_schema
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import DecimalType, Primitive
 from dormouse.tables.properties import Properties
+from dormouse.tables.table import Alteration, apply_alteration
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.published import PublishedTable
 
@@ -106,6 +108,40 @@ def altered_alone(table: PublishedTable) -> None:
     table.schema = replace(FLAT, values=(replace(FLAT.values[0], name="renamed"),))
 
 
+EVOLVED = parse_schema(
+    "k:int, n:int?, f:float?, d:decimal(4,2)?, p:struct<a:int?,b:string?>?, "
+    "l:list<struct<x:int?,y:string?>>?, m:map<string,struct<x:float?>>?",
+    ["k"],
+)
+EVOLUTION = Alteration(
+    add=(
+        Field("p.c", Primitive.DATE, nullable=True),
+        Field("p.a", Primitive.STRING, nullable=True),
+        Field("l.element.z", Primitive.LONG, nullable=True),
+    ),
+    drop=("p.a", "l.element.y"),
+    rename={"p.b": "e", "m.value.x": "w"},
+    types={
+        "k": Primitive.LONG,
+        "n": Primitive.LONG,
+        "f": Primitive.DOUBLE,
+        "d": DecimalType(30, 2),
+        "l.element.x": Primitive.LONG,
+        "m.value.x": Primitive.DOUBLE,
+    },
+)
+
+
+def evolved(table: PublishedTable) -> None:
+    """Types that became wider, and members that came, went and were renamed, between two files."""
+    old = {"f": 0.1, "d": Decimal("1.25"), "p": {"a": 1, "b": "x"}, "m": [("u", {"x": 0.1})]}
+    table.ingest([{"k": n, "n": n, "l": [{"x": n, "y": "y"}], **old} for n in range(100)])
+    table.schema = apply_alteration(table.schema, EVOLUTION, Properties())
+    new = {"f": 0.1, "d": Decimal("1e20"), "p": {"c": None, "a": "a", "e": "e"}, "m": []}
+    rows = range(2**40, 2**40 + 100)
+    table.ingest([{"k": n, "n": n, "l": [{"x": n, "z": n}], **new} for n in rows])
+
+
 def split(table: PublishedTable) -> None:
     table.ingest(flat(0, 3000))
     table.split((1000,))
@@ -164,6 +200,7 @@ def long_key(number: int) -> str:
 LONG_KEYS = parse_schema("k:string, n:long", ["k"])
 CONDITIONS = {
     "plain": "k >= 1200 and k < 1203",
+    "evolved": "k >= 98 and k <= 1099511627777",
     "half-dead": "k > 2690 and k <= 2701",
     "half-dead-v3": "k > 2690 and k <= 2701",
     "deleted": "k > 2690 and k <= 2701",
@@ -176,6 +213,8 @@ KINDS: list[tuple[str, Schema, int, Callable[[PublishedTable], None]]] = [
     ("empty-v3", FLAT, 3, empty),
     ("altered", FLAT, 2, altered),
     ("altered-alone", FLAT, 2, altered_alone),
+    ("evolved", EVOLVED, 2, evolved),
+    ("evolved-v3", EVOLVED, 3, evolved),
     ("split", FLAT, 2, split),
     ("half-dead", FLAT, 2, half_dead),
     ("half-dead-v3", FLAT, 3, half_dead),

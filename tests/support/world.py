@@ -282,6 +282,7 @@ class World:
         drop: Sequence[str] = (),
         rename: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
+        types: Mapping[str, object] | None = None,
         request_id: str = "",
     ) -> Table:
         """Alter a table's schema; return the table as it is then."""
@@ -296,6 +297,7 @@ class World:
                 tuple(drop),
                 dict(rename or {}),
                 dict(units or {}),
+                dict(types or {}),
             ),
         )
         altered = self.tables.get(table.id)

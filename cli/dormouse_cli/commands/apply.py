@@ -126,6 +126,8 @@ def _rows(change: DeclaredChange) -> Iterator[dict[str, object]]:
         yield row("partitions", None, f"{len(change.splits) + 1}, the second from {first} on")
     for item in change.add:
         yield row(f"column {item.name}", None, show_type(item.type))
+    for path, kind in change.types.items():
+        yield row(f"type of column {path}", None, show_type(kind))
     for name, unit in change.units.items():
         yield row(f"numbers of column {name}", None, unit)
     for name, value in change.properties.items():

@@ -37,6 +37,7 @@ from dormouse_cli.values import (
     parse_properties,
     parse_renames,
     parse_split_points,
+    parse_types,
     parse_units,
     print_inferred,
     property_rows,
@@ -198,18 +199,32 @@ def alter(
         list[str] | None,
         typer.Option(
             metavar="NAME:TYPE",
-            help="Adds a column, null in the rows there are; types are spelled long, list<string>, "
-            "decimal(10,2), map<string,long>, struct<a:long,b:date?>. Or a field as in a schema, "
-            "as JSON. Repeatable.",
+            help="Adds a column, null in the rows there are, or as COLUMN.MEMBER a member of a "
+            "struct; types are spelled long, list<string>, decimal(10,2), map<string,long>, "
+            "struct<a:long,b:date?>. Or a field as in a schema, as JSON. Repeatable.",
         ),
     ] = None,
     drop_field: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Drops a column with its values; repeatable."),
+        typer.Option(
+            metavar="NAME", help="Drops a column, or a member, with its values; repeatable."
+        ),
     ] = None,
     rename_field: Annotated[
         list[str] | None,
-        typer.Option(metavar="OLD=NEW", help="Renames a column; repeatable."),
+        typer.Option(
+            metavar="OLD=NEW",
+            help="Renames a column, or a member, as COLUMN.OLD=NEW; repeatable.",
+        ),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="NAME:TYPE",
+            help="Gives a column or member a wider type: int becomes long, float double, a decimal "
+            "one of more digits and the same scale, a timestamp one of nanoseconds. Repeatable.",
+        ),
     ] = None,
     unit: Annotated[
         list[str] | None,
@@ -222,13 +237,19 @@ def alter(
     ] = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Add, drop and rename a table's value columns, and show the columns it has afterwards."""
+    """Add, drop and rename a table's value columns and the members of structs, widen types, and
+    show the columns it has afterwards.
+
+    A member is named by its column, a dot and its own name. Between them, the elements of a list
+    are called element, the values of a map value: points.element.x.
+    """
     table = table_of(ctx, name)
     changed = table.alter(
         add=parse_new_fields(add_field or []),
         drop=drop_field or [],
         rename=parse_renames(rename_field or [], table.schema),
         units=parse_units(unit or []),
+        types=parse_types(types or []),
     )
     if form is Format.json:
         print_json(changed.schema.to_json())

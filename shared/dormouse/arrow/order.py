@@ -23,6 +23,7 @@ from dormouse.keys import (
     prefix_successor,
     union_ranges,
 )
+from dormouse.schema.evolution import later_part
 from dormouse.schema.schema import Field, Schema, whole_numbers
 from dormouse.schema.types import UUID_BYTES, DecimalType, FieldType, Primitive
 from dormouse.sql.conditions import Condition
@@ -576,12 +577,15 @@ def _common_prefix(low: Key, high: Key) -> int:
 # Bounds on the keys of a row group, from its Parquet statistics.
 
 
-def column_span(group: pq.RowGroupMetaData, i: int, field: Field) -> tuple[Key, Key] | None:
-    """Return the least and greatest value of column `i`, as keys of one
-    part; None if they are unknown.
+def column_span(
+    group: pq.RowGroupMetaData, i: int, field: Field, stored: FieldType
+) -> tuple[Key, Key] | None:
+    """Return the least and greatest value of column `i`, which is `stored` in an earlier type or
+    that of its field, as keys of one part; None if they are unknown.
     """
     statistics = group.column(i).statistics
     if statistics is None or not statistics.has_min_max:
         return None
-    least, most = (cast(int | bytes, raw) for raw in (statistics.min_raw, statistics.max_raw))
-    return (statistics_part(least, field),), (statistics_part(most, field),)
+    ends = (cast(int | bytes, raw) for raw in (statistics.min_raw, statistics.max_raw))
+    least, most = (later_part(statistics_part(e, field), stored, field.type) for e in ends)
+    return (least,), (most,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -283,13 +283,6 @@ def present_fields(ids: Container[int], fields: Iterable[Field]) -> list[Field]:
                 hint="try again; the table's current schema is used then",
             )
     return present
-
-
-def stored_names(names: Mapping[int, str], fields: Iterable[Field]) -> dict[str, str]:
-    """Return the names that those of `fields` that a shard has have there, by their names in the
-    table. `names` are the names of the shard's columns by field id.
-    """
-    return {field.name: names[field.id] for field in present_fields(names, fields)}
 
 
 # Count the rows of a stream while they pass.

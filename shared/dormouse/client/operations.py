@@ -263,9 +263,10 @@ def requests_of(change: DeclaredChange, services: Services) -> Iterator[AdminReq
         points = tuple(KeyCodec(change.schema).to_json(key) for key in change.splits)
         body = change.schema.to_json()
         yield CreateTable(new(), change.name, body, dict(put), points)
-    if change.add or change.units:
+    if change.add or change.units or change.types:
         add = tuple(item.to_json() for item in change.add)
-        yield AlterSchema(new(), change.name, add, units=dict(change.units))
+        types = {path: kind.to_json() for path, kind in change.types.items()}
+        yield AlterSchema(new(), change.name, add, units=dict(change.units), types=types)
     if change.schema is None and change.properties:
         unset = tuple(sorted(change.properties.keys() - put.keys()))
         yield SetProperties(new(), change.name, dict(put), unset)

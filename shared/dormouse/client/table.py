@@ -40,6 +40,7 @@ from dormouse.messages.requests import (
 )
 from dormouse.ports import Services
 from dormouse.schema.schema import CHANGE, Field, Schema
+from dormouse.schema.types import FieldType
 from dormouse.showing import HtmlText, Listing, Shown, show_table
 from dormouse.state.jobs import JobRecord
 from dormouse.state.versions import AsOf
@@ -413,13 +414,20 @@ class TableHandle(Shown):
         drop: Iterable[str] = (),
         rename: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
+        types: Mapping[str, FieldType | str] | None = None,
     ) -> TableHandle:
-        """Add columns to the table, drop some, rename some; return the table as it is then.
+        """Add columns to the table, drop some, rename some, give some wider types; return the table
+        as it is then.
 
         Added columns can be null, and are in the rows there are. A dropped column is gone with its
         values: one of the same name that is added later, or at once, has none of them. `rename` has
-        the new names by the old ones; `units` say what numbers in files count. Files that are not
-        ingested yet are judged by the schema there is when they are ingested.
+        the new names by the old ones, `types` the new types: int becomes long, float double, a
+        decimal one of more digits and the same scale, a timestamp one of nanoseconds. All of this
+        goes for members of structs, too, which are named by their column, a dot and their name,
+        within lists as `points.element.x`, within maps as `points.value.x`: an added field can be
+        called so, and `rename={"payload.a": "b"}` and `types={"payload.n": "long"}`. `units` say
+        what numbers in files count. Files that are not ingested yet are judged by the schema there
+        is when they are ingested.
 
         Raises:
             NotFoundError: the table was deleted.
@@ -432,6 +440,10 @@ class TableHandle(Shown):
             tuple(drop),
             dict(rename or {}),
             dict(units or {}),
+            {
+                path: kind if isinstance(kind, str) else kind.to_json()
+                for path, kind in (types or {}).items()
+            },
         )
         self._administer(request)
         return self.latest()

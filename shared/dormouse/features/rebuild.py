@@ -248,7 +248,9 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
     plan: RebuildPlan | Refusal = (
         Refusal(tuple(reasons))
         if reasons
-        else plan_rebuild(shards, table.schema.key_types, markers, table.generation, restored)
+        else plan_rebuild(
+            shards, table.schema.widest_key_types, markers, table.generation, restored
+        )
     )
     if isinstance(plan, Refusal):
         listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])

@@ -209,7 +209,7 @@ def _begin_empty(services: Services, table: Table) -> Rejected | None:
             f"the partitions of generation {table.generation} of table {table.name!r} are gone",
             hint=LOST_HINT,
         ) from error
-    reset = ResetTable(table.generation, splits, table.schema.key_types)
+    reset = ResetTable(table.generation, splits, table.schema.widest_key_types)
     (outcome,) = store.commit(reset, generation=state.generation)
     return outcome if isinstance(outcome, Rejected) else None
 
@@ -252,7 +252,7 @@ def _staying(services: Services, kept: Table, schema: Schema) -> str:
     """
     state = finish_reset(services, kept)
     types = schema.key_types
-    if types == state.key_types:
+    if types == kept.schema.key_types and schema.widest_key_types == state.key_types:
         return ""
     splits = state.partitions.splits
     for split in splits:

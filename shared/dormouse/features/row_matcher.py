@@ -18,6 +18,7 @@ from dormouse.keys import KeyRange
 from dormouse.ports import Storage
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import Predicate, parse_stored_predicate
+from dormouse.schema.evolution import is_same
 from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Schema
 from dormouse.shards.reading import Slice
 from dormouse.tables.row_rules import is_no_tombstone
@@ -44,12 +45,13 @@ class RowMatcher:
 
         Raises:
             InvalidRequestError: the predicate does not fit the schema, or one of its column names
-                now belongs to another column.
+                now belongs to another column, or one of another type.
         """
         selection = request.selection
         named = selection.tested_columns
         for name in sorted(named):
-            if schema.field_named(name).id != request.schema.field_named(name).id:
+            now, then = schema.field_named(name), request.schema.field_named(name)
+            if now.id != then.id or not is_same(now, then):
                 raise InvalidRequestError(
                     f"column {name!r} is not the same column as when the purge was requested",
                     hint="request the purge again, with the present column names",

@@ -81,7 +81,7 @@ def read_version(
         return table, state
     if version is None and time_ms is None:
         tree = PartitionTree.from_split_points(())
-        return table, state.reset(table.generation, tree, table.schema.key_types)
+        return table, state.reset(table.generation, tree, table.schema.widest_key_types)
     raise NotFoundError(
         f"version {state.version} of table {table.name!r} has rows of an earlier schema, which "
         "cannot be read any more",

@@ -212,10 +212,13 @@ class ClearAccess(Request, frozen=True, tag="clear_access"):
 
 class AlterSchema(Request, frozen=True, tag="alter_schema"):
     """Change the columns of a table: add fields in JSON form, drop columns, rename them from old to
-    new.
+    new, give them wider types.
 
-    `units` say what numbers in files count in a column of timestamps or dates, by the column's old
-    name; an empty unit removes the present one.
+    A column is named as before the change, a member of a struct by the name of its column, a dot
+    and its own; between them, the elements of a list are called element, the values of a map value.
+    A member that is added is named so too, a new name of one is only its own. `types` are written
+    as in a schema. `units` say what numbers in files count in a column of timestamps or
+    dates; an empty unit removes the present one.
     """
 
     path: ClassVar[str] = "tables:alter_schema"
@@ -224,6 +227,7 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
     drop: tuple[str, ...] = ()
     rename: dict[str, str] = {}
     units: dict[str, str] = {}
+    types: dict[str, object] = {}
     v: Literal[1] = 1
 
 

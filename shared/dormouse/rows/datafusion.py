@@ -7,21 +7,21 @@ merge is refused here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, lit
+from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
 from datafusion.expr import SortExpr
 from datafusion.plan import ExecutionPlan
 from datafusion.record_batch import RecordBatchStream
 
 from dormouse.arrow.order import fit_range, range_predicate
-from dormouse.arrow.types import arrow_schema, stored_names
+from dormouse.arrow.types import arrow_schema, arrow_type
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.keys import KeyRange
-from dormouse.schema.schema import SEQUENCE, Schema
+from dormouse.schema.schema import SEQUENCE, Field, Schema
 from dormouse.shards.thrift import read_varint, varint
 
 _OPTIONS = {
@@ -105,7 +105,7 @@ def key_order(schema: Schema) -> list[SortExpr]:
 def sorted_file(
     context: SessionContext,
     local: Path,
-    names: Mapping[int, str],
+    stored: Mapping[str, Field],
     schema: Schema,
     span: KeyRange,
     sequence: int = 0,
@@ -113,18 +113,15 @@ def sorted_file(
     """Return the rows in `span` of a Parquet file sorted by the
     keys, with the columns of `schema`; of a shard with this `sequence`.
 
-    `names` maps the ids of fields to the names of their columns in the file. A column that the file
-    lacks is null.
-
-    Raises:
-        UnavailableError: it lacks a column that cannot be null.
+    `stored` has how fields are stored in the file, by their names in the schema. A column that the
+    file lacks is null. Requires: nested ones are stored as they are now.
     """
-    stored = stored_names(names, schema.fields)
-    columns = [(column, stored.get(column.name)) for column in arrow_schema(schema)]
-    in_file = pa.schema([column.with_name(name) for column, name in columns if name is not None])
+    wanted_columns, keys = arrow_schema(schema), {field.name for field in schema.keys}
+    columns = [(column, stored.get(column.name)) for column in wanted_columns]
+    in_file = pa.schema([_in_file(c, then, keys) for c, then in columns if then is not None])
     frame = sorted_columns(context, local, in_file, schema)
-    if any(column.name != name for column, name in columns):
-        frame = frame.select(*(_evolved(column, name, sequence) for column, name in columns))
+    if not in_file.equals(wanted_columns):
+        frame = frame.select(*(_evolved(*each, in_file, sequence) for each in columns))
     term = range_predicate(fit_range(span, schema), schema.keys, column, literal)
     return frame if term is None else frame.filter(term)
 
@@ -142,11 +139,28 @@ def sorted_columns(
     )
 
 
-def _evolved(wanted: pa.Field[Any], stored_name: str | None, sequence: int) -> Expr:
-    if stored_name is not None:
-        return column(stored_name).alias(wanted.name)
-    absent = sequence if wanted.name == SEQUENCE.name else None
-    return lit(absent).cast(wanted.type).alias(wanted.name)
+def _in_file(wanted: pa.Field[Any], stored: Field, keys: Container[str]) -> pa.Field[Any]:
+    """Return a column as it is to be read. Keys become what they are now while they are read: a
+    calculation with them would have no known order.
+    """
+    is_read_so = wanted.name in keys or pa.types.is_nested(wanted.type)
+    kind = wanted.type if is_read_so else arrow_type(stored.type)
+    return wanted.with_name(stored.name).with_type(kind)
+
+
+def _evolved(
+    wanted: pa.Field[Any], stored: Field | None, in_file: pa.Schema, sequence: int
+) -> Expr:
+    """Return a column as it is now. A function stands around a cast, since DataFusion would cast
+    what it is compared with to the type in the file, also where that loses nanoseconds.
+    """
+    if stored is None:
+        absent = sequence if wanted.name == SEQUENCE.name else None
+        return lit(absent).cast(wanted.type).alias(wanted.name)
+    found = column(stored.name)
+    if in_file.field(stored.name).type != wanted.type:
+        found = functions.greatest(found.cast(wanted.type))
+    return found.alias(wanted.name)
 
 
 def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:

@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange
+from dormouse.schema.evolution import parts_of, with_parts
 from dormouse.schema.schema import RESERVED, SEQUENCE, Field, Schema, parse_field
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import Primitive, widest
 from dormouse.sql.conditions import (
     Call,
     Column,
@@ -55,27 +56,37 @@ def deletions_for(schema: Schema, deletions: tuple[Deletion, ...]) -> Deletions:
             is_before = truth("<", before, Literal(deletion.number, Primitive.LONG))
             condition = truth("AND", is_before, condition)
         hidden.append(condition)
-    added = tuple(field for key, field in fields.items() if field.name.startswith(RESERVED))
-    return Deletions(schema.with_values(*added, SEQUENCE), any_of(hidden))
+    added = tuple(field for field in fields.values() if field.name.startswith(RESERVED))
+    present = replace(schema, values=tuple(fields[field.id] for field in schema.values))
+    return Deletions(present.with_values(*added, SEQUENCE), any_of(hidden))
 
 
 def _condition(deletion: Deletion, fields: dict[int, Field]) -> Expression:
-    """Return the condition of a deletion on present columns; those that were dropped since are
-    added to `fields`.
+    """Return the condition of a deletion on columns as they are now. What it names and was dropped
+    since is added to `fields`.
     """
     try:
         named = [parse_field(json.loads(text), "a column") for text in deletion.columns]
-        for field in named:
-            dropped = replace(field, name=f"{RESERVED}{field.id}", nullable=True)
-            fields.setdefault(field.id, dropped)
-        then = tuple(replace(fields[field.id], name=field.name) for field in named)
-        found = _parsed(deletion.where, then)
+        found = _parsed(deletion.where, tuple(named))
     except (InvalidRequestError, ValueError):
         # not chained: the message quotes what may be values of rows
         raise CorruptDataError(
             f"deletion {deletion.id} cannot be read", hint="a later release made it: upgrade"
         ) from None
-    return _renamed(found, {field.name: fields[field.id].name for field in named})
+    for field in named:
+        fields[field.id] = _with_dropped(fields.get(field.id), field)
+    return _as_now(found, {field.name: (field, fields[field.id]) for field in named})[0]
+
+
+def _with_dropped(now: Field | None, then: Field) -> Field:
+    """Return a field as it is now, with what it had then and was dropped since, under names that no
+    column has. A type may have become wider before that.
+    """
+    if now is None:
+        return replace(then, name=f"{RESERVED}{then.id}", type=widest(then.type), nullable=True)
+    before = {part.id: part for part in parts_of(then)}
+    parts = [_with_dropped(p, before.pop(p.id)) if p.id in before else p for p in parts_of(now)]
+    return with_parts(now, [*parts, *(_with_dropped(None, part) for part in before.values())])
 
 
 @lru_cache(maxsize=2 * MAX_DELETIONS)
@@ -83,28 +94,57 @@ def _parsed(where: str, fields: tuple[Field, ...]) -> Expression:
     return parse_condition(where, Schema((), (), fields, is_part=True)).expression
 
 
-def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+_Fields = tuple[Field, Field]
+"""A column or part as it was when a deletion was made, and as it is now."""
+
+
+def _as_now(
+    expression: Expression, named: Mapping[str, _Fields]
+) -> tuple[Expression, _Fields | None]:
+    """Return an expression on columns as they were as one on those as they are now, and the field
+    that it is, if it is one. A value that has a wider type now is cast to the type of then, in
+    which it is what it was; one that did not exist in that type is null.
+    """
     match expression:
         case Column(name=name):
-            return replace(expression, name=names[name])
+            then, now = named[name]
+            return _in_type(Column(now.name, now.type), then, now)
+        case Call(op="FIELD" | "ELEMENT" | "VALUE", arguments=(inner, Literal() as place)):
+            found, both = _as_now(inner, named)
+            if both is None:
+                return expression, None
+            then, now = both
+            if expression.op == "FIELD":
+                then = next(part for part in parts_of(then) if part.name == place.value)
+                now = next(part for part in parts_of(now) if part.id == then.id)
+                place = replace(place, value=now.name)
+            else:
+                then, now = parts_of(then)[-1], parts_of(now)[-1]
+            return _in_type(Call(expression.op, (found, place), now.type), then, now)
         case Call(arguments=arguments):
-            return replace(expression, arguments=tuple(_renamed(a, names) for a in arguments))
-    return expression
+            found_all = tuple(_as_now(each, named)[0] for each in arguments)
+            return replace(expression, arguments=found_all), None
+    return expression, None
+
+
+def _in_type(value: Expression, then: Field, now: Field) -> tuple[Expression, _Fields]:
+    is_wider = then.type != now.type and not parts_of(then)
+    return (Call("CAST", (value,), then.type) if is_wider else value), (then, now)
 
 
 def check_columns(schema: Schema, deletions: Iterable[Deletion], left_out: int) -> None:
     """Check that a job which leaves out the rows of deletions up to the number `left_out` writes
-    every column by which later ones hide rows of its output.
+    everything by which later ones hide rows of its output.
 
     Raises:
         InvalidRequestError: the table has dropped one.
     """
-    present = {field.id for field in schema.fields}
+    present = {i for field in schema.fields for i in (field.id, *field.nested_ids)}
     for deletion in deletions:
-        if deletion.number > left_out and not present.issuperset(
-            json.loads(text)["id"] for text in deletion.columns
-        ):
-            raise InvalidRequestError("a deletion came, and a column that it names was dropped")
+        named = [json.loads(text) for text in deletion.columns]
+        ids = {i for field in named for i in (field["id"], *field.get("nestedIds", ()))}
+        if deletion.number > left_out and not ids <= present:
+            raise InvalidRequestError("a deletion came, and what it names was dropped")
 
 
 def id_of_job(job: str, generation: int) -> str:

@@ -34,6 +34,7 @@ from dormouse.rows.wide_rows import (
     merge_rows,
     sizes_of,
 )
+from dormouse.schema.evolution import is_same
 from dormouse.schema.schema import Schema
 from dormouse.shards.local_copies import LocalCopies, LocalFile, MergeWindow
 from dormouse.shards.parquet import column_paths
@@ -353,7 +354,8 @@ class _MergePlan:
         """Merge a window; its rows have all columns that are read."""
         inputs = list(zip(window.blocks, window.files, strict=True))
         widest = self.widest
-        if widest.row_bytes < WIDE_ROW_BYTES and widest.uneven_bytes <= UNEVEN_BYTES:
+        is_narrow = widest.row_bytes < WIDE_ROW_BYTES and widest.uneven_bytes <= UNEVEN_BYTES
+        if is_narrow and not any(map(self._has_older_parts, window.blocks)):
             held_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
             most = inputs_at_once(
                 self.memory_bytes,
@@ -374,6 +376,15 @@ class _MergePlan:
         merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
         return merged if self.where is None else self.where.apply(merged)
 
+    def _has_older_parts(self, blocks: Blocks) -> bool:
+        """Return whether a shard has a column that is read in other parts than the table: of
+        these, DataFusion finds members by name.
+        """
+        read = map(self.schema.field_named, self.names)
+        fields = [field for field in read if field.nested_ids]
+        stored = blocks.index.stored_fields(fields)
+        return any(not is_same(stored.get(field.name, field), field) for field in fields)
+
     def _wide_rows(self, blocks: Blocks, local: LocalFile) -> WideRows:
         columns = arrow_schema(self.schema)
         wanted = pa.schema([columns.field(name) for name in self.names])
@@ -389,8 +400,9 @@ class _MergePlan:
     def _shard(self, blocks: Blocks, local: Path, context: SessionContext) -> DataFrame | None:
         is_whole = self.is_cut or blocks.slice.is_whole
         wanted = KeyRange() if is_whole else blocks.slice.range
-        names, sequence = blocks.index.names, blocks.slice.shard.sequence
-        frame = engine.sorted_file(context, local, names, self.schema, wanted, sequence)
+        stored = blocks.index.stored_fields(self.schema.fields)
+        sequence = blocks.slice.shard.sequence
+        frame = engine.sorted_file(context, local, stored, self.schema, wanted, sequence)
         if self.where is None:
             return frame
         frame = self.bounds.applied(frame).filter(self.where.expr(context))

@@ -63,6 +63,7 @@ SHORT = 8
 _NAN = "CAST('NaN' AS DOUBLE)"
 _FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
 _WHOLE = (Primitive.INT, Primitive.LONG)
+_MICROSECONDS = (Primitive.TIMESTAMP, Primitive.TIMESTAMP_NTZ)
 _ENGINE_TYPES: dict[FieldType, str] = {
     Primitive.TIMESTAMP: 'Timestamp(Microsecond, Some("UTC"))',
     Primitive.TIMESTAMP_NTZ: "Timestamp(Microsecond, None)",
@@ -333,6 +334,8 @@ def _cast(call: Call, part: str) -> str:
     where the cast loses, so that 19.50 cast to INT was greater than 19.
     """
     (inner,) = call.arguments
+    if call.type in _MICROSECONDS:  # from nanoseconds, which had been these
+        return f"arrow_cast({part}, '{_ENGINE_TYPES[call.type]}')"
     is_boolean = call.type is Primitive.BOOLEAN
     sql = call_sql(call, [part]) if is_boolean else f"TRY_CAST({part} AS {sql_type(call.type)})"
     if is_time(inner.type):
@@ -468,17 +471,20 @@ class ValueBounds:
             frame = frame if term is None else frame.filter(term)
         return frame
 
-    def _may_match(self, group: pq.RowGroupMetaData, places: Mapping[Field, int]) -> bool:
-        for field, at in places.items():
-            span = column_span(group, at, field)
+    def _may_match(
+        self, group: pq.RowGroupMetaData, places: Mapping[Field, tuple[FieldType, int]]
+    ) -> bool:
+        for field, (stored, at) in places.items():
+            span = column_span(group, at, field, stored)
             if span is not None and not self.ranges[field].overlaps_span(*map(encode_key, span)):
                 return False
         return True
 
 
-def _places(blocks: Blocks, fields: Iterable[Field]) -> dict[Field, int]:
-    """Return the Parquet column of each field in a shard, none of which is nested; fields that the
-    shard lacks are left out.
+def _places(blocks: Blocks, fields: Iterable[Field]) -> dict[Field, tuple[FieldType, int]]:
+    """Return the type and the Parquet column of each field in a shard, none of which is nested;
+    fields that the shard lacks are left out.
     """
     columns = blocks.index.stored.columns
-    return {field: columns[field.id][1] for field in fields if field.id in columns}
+    found = {field: columns[field.id] for field in fields if field.id in columns}
+    return {field: (column.field.type, at) for field, (column, at) in found.items()}

@@ -30,10 +30,13 @@ def on_shredded(where: Predicate | None, found: Sequence[Blocks] | None = None) 
     """
     if where is None or not _reads_documents(where):
         return where
-    names = [blocks.index.names for blocks in found or ()]
+    stored = [blocks.index.stored.columns for blocks in found or ()]
 
     def is_usable(wanted: Field) -> bool:
-        return all(of_shard.get(wanted.id) == wanted.name for of_shard in names)
+        return all(
+            wanted.id in columns and columns[wanted.id][0].name == wanted.name
+            for columns in stored
+        )
 
     replacing = _Replacing(where.schema, is_usable)
     expression = replacing.of_truth(where.condition.expression)

@@ -16,8 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.arrow.evolving import evolved_rows
 from dormouse.arrow.order import fit_range, row_span, rows_in_ranges, sort_in_memory, sort_key
-from dormouse.arrow.types import halved, of_shard, stored_names
+from dormouse.arrow.types import halved, of_shard
 from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys import Key, KeyRange
 from dormouse.schema.schema import Field, Schema
@@ -180,8 +181,9 @@ ROWS_PER_INPUT = 2
 class WideRows:
     """The rows of some row groups of a local file, in key order; of all if no `groups` are given.
 
-    `stored` has the names in the file of those columns of `wanted` that it has. `path` is what the
-    file is called in errors. `groups` are the numbers of row groups, and what a row of each takes
+    `stored` has how those `fields` that the file has are stored there, by their names in the table;
+    the file of no shard has its columns as they are `wanted`. `path` is what the file is called in
+    errors. `groups` are the numbers of row groups, and what a row of each takes
     decoded, in bytes. `leaves` are the places of the Parquet columns that are read, by default all:
     their paths do not tell a column "a.b" from the member b of a column "a".
     """
@@ -189,7 +191,8 @@ class WideRows:
     local: Path
     path: str
     wanted: pa.Schema
-    stored: dict[str, str]
+    fields: Sequence[Field] = ()
+    stored: Mapping[str, Field] | None = None
     span: KeyRange = KeyRange()
     groups: Mapping[int, float] | None = None
     leaves: list[int] | None = None
@@ -209,7 +212,7 @@ class WideRows:
         from a local copy. `sizes` are those of its row groups.
         """
         fields = [field for field in schema.fields if field.name in wanted.names]
-        stored = stored_names(blocks.index.names, fields)
+        stored = blocks.index.stored_fields(fields)
         span = KeyRange() if blocks.slice.is_whole else fit_range(blocks.slice.range, schema)
         leaves = [leaf for _, leaf in blocks.index.leaves(fields)]
         if local.is_part:  # it has no other columns, and its row groups are the blocks
@@ -219,12 +222,12 @@ class WideRows:
             rows = {number: sizes[number].row_bytes for number in blocks.row_groups}
         sequence = blocks.slice.shard.sequence
         part = None if local.is_part else leaves
-        return cls(local.path, path, wanted, stored, span, rows, part, sequence)
+        return cls(local.path, path, wanted, fields, stored, span, rows, part, sequence)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
         """Return all rows of a file."""
-        return cls(local, str(local), columns, {name: name for name in columns.names})
+        return cls(local, str(local), columns)
 
     def batches(self, schema: Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows in short batches: wide ones one by one.
@@ -236,7 +239,8 @@ class WideRows:
             yield from rows_in_ranges(batch, [self.span], schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        names = {stored: name for name, stored in self.stored.items()}
+        stored = self.stored
+        names = {} if stored is None else {each.name: name for name, each in stored.items()}
         try:
             with pq.ParquetFile(self.local, pre_buffer=False) as file:
                 groups = _row_bytes(file.metadata) if self.groups is None else self.groups
@@ -247,9 +251,10 @@ class WideRows:
                         column_indices=self.leaves,
                         use_threads=False,
                     ):
-                        columns = [names[name] for name in batch.schema.names]
-                        renamed = batch.rename_columns(columns)
-                        yield of_shard(renamed, self.wanted, self.sequence)
+                        if stored is not None:
+                            here = {names[n]: stored[names[n]] for n in batch.schema.names}
+                            batch = evolved_rows(batch, here, self.fields)  # noqa: PLW2901
+                        yield of_shard(batch, self.wanted, self.sequence)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the system: Arrow's own have no number

@@ -40,6 +40,7 @@ from dormouse.schema.types import (
     parse_type,
     parse_type_text,
     show_type,
+    widest,
 )
 from dormouse.showing import show_table
 
@@ -290,8 +291,15 @@ class Schema:
 
     @property
     def key_types(self) -> KeyTypes:
-        """The types of the row keys, as the state of a table keeps them."""
+        """The types of the row keys."""
         return tuple(f.type for f in self.row_keys if is_key_type(f.type))
+
+    @property
+    def widest_key_types(self) -> KeyTypes:
+        """The types of the row keys as the state of a table keeps them: the widest that each can
+        become. Stored keys are the same in all of these, so the state does not change with them.
+        """
+        return tuple(kind for kind in map(widest, self.key_types) if is_key_type(kind))
 
     @property
     def leaf_columns(self) -> int:
@@ -416,7 +424,7 @@ def parse_field(body: object, where: str) -> Field:
         InvalidRequestError: `body` is not a field.
     """
     name, parts, nullable = parse_named(body, where, known=_FIELD_PARTS)
-    kind, unit = _field_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
+    kind, unit = parse_written_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
     if not isinstance(unit, str):
         raise InvalidRequestError(f"{where} ({name}): the unit is not text")
     own = _id(parts.get("id", 0), f"{where} ({name}): the id")
@@ -450,8 +458,12 @@ def _short(field: Field) -> str:
     return f"{field.name}:{show_type(field.type)}" + ("?" if field.nullable else "")
 
 
-def _field_type(body: object, where: str) -> FieldType:
-    """Return the type of a field: in its JSON form, or as text in its short form."""
+def parse_written_type(body: object, where: str) -> FieldType:
+    """Return the type of a field: in its JSON form, or as text in its short form.
+
+    Raises:
+        InvalidRequestError: it is none; the message begins with `where`.
+    """
     if not isinstance(body, str):
         return parse_type(body, where)
     try:

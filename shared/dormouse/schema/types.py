@@ -15,6 +15,8 @@ from dormouse.errors import InvalidRequestError, did_you_mean
 
 MAX_TYPE_DEPTH = 16
 """How deeply types may nest. Deeper ones are a mistake, and engines recurse over them."""
+MAX_DIGITS = 38
+"""The digits of the widest decimal."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _NAME_HINT = "a name has 1 to 255 characters and no control characters"
 
@@ -210,6 +212,26 @@ def contains_type(kind: FieldType, wanted: type[StructType | DecimalType] | Prim
         case StructType(members=members):
             return any(contains_type(member.type, wanted) for member in members)
     return False
+
+
+def widest(kind: FieldType) -> FieldType:
+    """Return the widest type that a type can become in place, but for nanoseconds, which times of
+    some years do not become.
+    """
+    match kind:
+        case Primitive.INT:
+            return Primitive.LONG
+        case Primitive.FLOAT:
+            return Primitive.DOUBLE
+        case DecimalType(scale=scale):
+            return DecimalType(MAX_DIGITS, scale)
+        case ListType(element=inner):
+            return ListType(widest(inner))
+        case MapType(key=key, value=inner):
+            return MapType(Primitive(widest(key)), widest(inner))
+        case StructType(members=members):
+            return StructType(tuple(Member(m.name, widest(m.type), m.nullable) for m in members))
+    return kind
 
 
 def nullable_members(kind: FieldType) -> FieldType:

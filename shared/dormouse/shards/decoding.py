@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.arrow.evolving import evolved_rows
 from dormouse.arrow.order import fit_range, rows_in_ranges, spans_in_ranges
 from dormouse.arrow.types import arrow_schema, arrow_type, of_shard, present_fields
 from dormouse.errors import DamagedShardError
@@ -317,7 +318,7 @@ class FetchedRows:
     def _dense(self) -> Iterator[pa.RecordBatch]:
         """Decode the row groups whole, and yield the rows that are in a range."""
         ranges = [fit_range(groups.slice.range, self.schema) for groups in self.blocks]
-        batch = self._whole_groups(present_fields(self._index.names, self.needed))
+        batch = self._whole_groups(self.needed)
         yield from rows_in_ranges(batch, ranges, self.schema)
 
     def _sparse(self) -> list[pa.RecordBatch]:
@@ -333,18 +334,19 @@ class FetchedRows:
         if not groups:
             return []
         layouts: dict[tuple[tuple[Span, ...], ...], list[tuple[Field, list[_Picked]]]] = {}
-        for field in present_fields(self._index.names, self.needed[len(self.keys) :]):
+        others = self.needed[len(self.keys) :]
+        for field in present_fields(self._index.stored.columns, others):
             picked = [self._pick(field, group.number, group.spans) for group in groups]
             layouts.setdefault(tuple(each.spans for each in picked), []).append((field, picked))
-        decoded = [(layout, _decode(columns)) for layout, columns in layouts.items()]
+        decoded = [(layout, self._decode(columns)) for layout, columns in layouts.items()]
         return list(_joined(groups, decoded))
 
     def _whole_groups(self, fields: Sequence[Field]) -> pa.RecordBatch:
-        """Return all rows of the row groups, with the columns `fields`."""
+        """Return all rows of the row groups, with those of the columns `fields` that there are."""
         leaves = [
             (leaf, is_flat(field)) for field in fields for _, leaf in self._index.leaves([field])
         ]
-        return excerpt(
+        return self._excerpt(
             fields,
             [
                 PagesOfGroup(
@@ -354,6 +356,11 @@ class FetchedRows:
                 for number in numbers_of(self.blocks)
             ],
         )
+
+    def _excerpt(self, fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.RecordBatch:
+        """Return the rows of some pages, with the columns as the table has them now."""
+        stored = self._index.stored_fields(fields)
+        return evolved_rows(excerpt([*stored.values()], groups), stored, fields)
 
     def _whole(self, block: int, leaf: int, *, flat: bool) -> PagesOfChunk:
         """Return all pages of a Parquet column in a block, behind the dictionary of its chunk."""
@@ -395,19 +402,22 @@ class FetchedRows:
             tuple((page.first_row, page.end_row) for page in pages),
         )
 
+    def _decode(self, columns: Sequence[tuple[Field, Sequence[_Picked]]]) -> pa.RecordBatch:
+        """Return the rows of pages of several columns, in all row groups; they have the same
+        rows.
+        """
+        groups = zip(*(picked for _, picked in columns), strict=True)
+        return self._excerpt(
+            [field for field, _ in columns],
+            [
+                PagesOfGroup(group[0].pages.values, [each.pages for each in group])
+                for group in groups
+            ],
+        )
+
 
 def _holds(page: DataPage, spans: Sequence[Span]) -> bool:
     return any(page.first_row < end and start < page.end_row for start, end in spans)
-
-
-def _decode(columns: Sequence[tuple[Field, Sequence[_Picked]]]) -> pa.RecordBatch:
-    """Return the rows of pages of several columns, in all row groups; they have the same rows."""
-    fields = [field for field, _ in columns]
-    groups = zip(*(picked for _, picked in columns), strict=True)
-    return excerpt(
-        fields,
-        [PagesOfGroup(group[0].pages.values, [each.pages for each in group]) for group in groups],
-    )
 
 
 def _joined(
@@ -458,7 +468,7 @@ def write_short_footer(local: Path, blocks: Blocks, fields: Sequence[Field], pat
         DamagedShardError: its pages are in a form that Dormouse does not write.
     """
     index = blocks.index
-    stored = present_fields(index.names, fields)
+    stored = list(index.stored_fields(fields).values())
     leaves = [(leaf, is_flat(field)) for field in stored for _, leaf in index.leaves([field])]
     with local.open("r+b") as file:
         file.seek(index.stored.starts[-1])
@@ -469,7 +479,7 @@ def write_short_footer(local: Path, blocks: Blocks, fields: Sequence[Field], pat
             )
             for block in blocks.numbers
         ]
-        file.write(file_end([replace(f, name=index.names[f.id]) for f in stored], placed))
+        file.write(file_end(stored, placed))
         file.truncate()
 
 

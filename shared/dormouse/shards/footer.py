@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
-from typing import Annotated, Self
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dormouse.arrow.evolving import becoming
 from dormouse.arrow.types import present_fields
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
 from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
@@ -493,19 +494,23 @@ VALUE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """The index of a shard, with the names of its columns by field id; and its whole Parquet footer
-    if that was read, too.
-    """
+    """The index of a shard; and its whole Parquet footer if that was read, too."""
 
     stored: StoredIndex
-    names: Mapping[int, str]
     footer: pq.FileMetaData | None = None
 
-    @classmethod
-    def of(cls, stored: StoredIndex, footer: pq.FileMetaData | None = None) -> Self:
-        """Return the index that a footer has."""
-        names = {field_id: column.name for field_id, (column, _) in stored.columns.items()}
-        return cls(stored, names, footer)
+    def stored_fields(self, fields: Iterable[Field]) -> dict[str, Field]:
+        """Return how those of `fields` that the shard has are stored there, by their names in the
+        table.
+
+        Raises:
+            UnavailableError: the shard lacks a field that cannot be null, or has it in a type of
+                which values do not become those of its own.
+        """
+        present = present_fields(self.stored.columns, fields)
+        return {
+            each.name: becoming(self.stored.columns[each.id][0].field, each) for each in present
+        }
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -567,7 +572,7 @@ class ShardIndex:
 
     def leaves(self, fields: Iterable[Field]) -> Iterator[tuple[str, int]]:
         """Yield the Parquet columns of some fields that the shard has, with the fields' names."""
-        for field in present_fields(self.names, fields):
+        for field in present_fields(self.stored.columns, fields):
             column, first = self.stored.columns[field.id]
             for leaf in range(first, first + column.leaves):
                 yield column.name, leaf
@@ -638,10 +643,10 @@ def read_index(
     if footer:
         metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
         check_identity(metadata, path, table_id, shard)
-        index = ShardIndex.of(index_of(metadata, path), metadata)
+        index = ShardIndex(index_of(metadata, path), metadata)
     else:
         entry = read_index_entry(objects, path, shard, schema.leaf_columns)
-        index = ShardIndex.of(decode_entry(entry, path))
+        index = ShardIndex(decode_entry(entry, path))
         _check(index.stored, path, table_id, shard)
     cache.put(path, index, index.size_bytes)
     return index
@@ -659,7 +664,7 @@ def read_own_footer(
     """
     path = shard_path(table_id, shard.id)
     stored = verified_footer(objects, path, shard.size_bytes, schema.leaf_columns)
-    index = ShardIndex.of(_index_in(stored, path))
+    index = ShardIndex(_index_in(stored, path))
     _check(index.stored, path, table_id, shard)
     cache.put(path, index, index.size_bytes)
     return footer_of(stored, path)

@@ -10,6 +10,7 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from math import ceil, inf, isnan, log2
@@ -410,9 +411,7 @@ class ParquetFileWriter:
             table_id,
             shard_id,
             [
-                IndexedColumn(
-                    other_id(f.id) if f.id in partial else f.id, f.name, leaf_columns(f.type)
-                )
+                IndexedColumn.of(replace(f, id=other_id(f.id)) if f.id in partial else f)
                 for f in self._schema.fields
             ],
             blocks,

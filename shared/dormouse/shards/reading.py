@@ -28,7 +28,9 @@ from dormouse.arrow.order import fit_range
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyPart, KeyRange
 from dormouse.ports import Cache, Objects, StreamedObjects
+from dormouse.schema.evolution import earlier_part
 from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import FieldType
 from dormouse.shards.crcs import (
     BLOCK_BYTES,
     Section,
@@ -706,10 +708,10 @@ def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_T
     """Return what to ask of the filters of some row groups."""
     tests = []
     for field, each in values.items():
-        if field.id not in index.names:
+        if field.id not in index.stored.columns:
             continue
-        _, at = index.stored.columns[field.id]
-        digests = [digest_of(value, field.type) for value in each]
+        column, at = index.stored.columns[field.id]
+        digests = [_digest_of(value, field.type, column.field.type) for value in each]
         for number in index.row_groups_of(numbers):
             place = filter_of(index.metadata.row_group(number).column(at))
             if place is None:
@@ -720,6 +722,14 @@ def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_T
                 if digest is not None
             ]
     return tests
+
+
+def _digest_of(value: KeyPart, kind: FieldType, stored: FieldType) -> int | None:
+    """Return the hash of a value of a column that is stored in an earlier type; None if no cell can
+    have it.
+    """
+    part = earlier_part(value, kind, stored)
+    return None if part is None else digest_of(part, stored)
 
 
 def _excluded(

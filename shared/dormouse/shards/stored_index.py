@@ -10,19 +10,24 @@ the footer in part and cannot verify its checksum. docs/shard-format.md describe
 
 from __future__ import annotations
 
+import json
 import struct
 from array import array
 from base64 import b64decode, b64encode
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import ceil, log2
+from typing import Self
 
 import msgspec
 
-from dormouse.errors import CorruptDataError
+from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import Key, KeyRange, decode_key, encode_key
+from dormouse.schema.schema import Field, parse_field
+from dormouse.schema.types import Primitive, leaf_columns
 from dormouse.shards.thrift import read_varint
 from dormouse.stored.checksums import crc32
 
@@ -105,7 +110,7 @@ class KeyBounds:
 
 
 INDEX_KEY = "dormouse.index"
-VERSION = 2
+VERSION = 3
 MAGIC = b"PAR1"
 _VALUE = b"\x18"
 """The head of a value in a footer, after its key: the next field, a string."""
@@ -116,13 +121,49 @@ _STEPS = 8
 
 
 class IndexedColumn(msgspec.Struct, frozen=True, array_like=True):
-    """A column of the schema: the id of its field, its name when the shard was written, and how
-    many Parquet columns it has, of which a nested one may have several.
+    """A column as the schema had it when the shard was written: the id of its field, its name, and
+    its `form`: of a type without parameters twice the place in `Primitive`, and one more if it may
+    be null; of others the rest of the field in JSON.
     """
 
     field_id: int
     name: str
-    leaves: int
+    form: int | str
+
+    @classmethod
+    def of(cls, field: Field) -> Self:
+        """Return the column of a field."""
+        if isinstance(field.type, Primitive):
+            return cls(field.id, field.name, 2 * _PRIMITIVES.index(field.type) + field.nullable)
+        body = field.to_json()
+        form = {part: body[part] for part in _OF_FORM if part in body}
+        return cls(field.id, field.name, json.dumps(form, separators=(",", ":")))
+
+    @property
+    def field(self) -> Field:
+        """The field, as it was then. Raises CorruptDataError: no form of this version is so."""
+        return _field_of(self)
+
+    @property
+    def leaves(self) -> int:
+        """How many Parquet columns it has, of which a nested one may have several."""
+        return 1 if isinstance(self.form, int) else leaf_columns(self.field.type)
+
+
+_PRIMITIVES = tuple(Primitive)
+_OF_FORM = ("type", "nullable", "nestedIds")
+
+
+@lru_cache(maxsize=4096)
+def _field_of(column: IndexedColumn) -> Field:
+    try:
+        if isinstance(column.form, int):
+            place, nullable = divmod(column.form, 2)
+            return Field(column.name, _PRIMITIVES[place], bool(nullable), column.field_id)
+        form = json.loads(column.form)
+        return parse_field({**form, "id": column.field_id, "name": column.name}, "a column")
+    except (ValueError, TypeError, IndexError, InvalidRequestError) as error:
+        raise CorruptDataError(f"its index has a column of an unknown form: {error}") from error
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

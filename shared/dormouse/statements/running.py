@@ -21,13 +21,14 @@ import duckdb
 import pyarrow as pa
 
 from dormouse.arrow.order import key_scalar
-from dormouse.arrow.types import Array, arrow_schema, frame_schema, json_schema, stored_names
+from dormouse.arrow.types import Array, arrow_schema, frame_schema, json_schema
 from dormouse.errors import LimitExceededError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import needed_blocks, reading_version
 from dormouse.query.selection import selected_ranges, slices_to_read
+from dormouse.schema.evolution import is_same
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.local_copies import MAX_GET_BYTES, LocalCopies, MergeWindow
@@ -341,7 +342,7 @@ class VerifiedFiles:
         whole = [replace(g, numbers=g.index.blocks) for g in every]
         if count * LEAST_SHARE < sum(len(blocks.numbers) for blocks in whole):
             return None
-        if not all(_has_names(blocks, table.schema.fields) for blocks in whole):
+        if not all(_is_as_now(blocks, table.schema.fields) for blocks in whole):
             return None
         tables.reads.add((slice.shard.id for slice in slices), count)
         used = frozenset(scan.columns)
@@ -408,10 +409,15 @@ def _joined(of_shard: Sequence[Slice]) -> Slice | None:
     return whole if whole.is_whole else None
 
 
-def _has_names(blocks: Blocks, fields: tuple[Field, ...]) -> bool:
-    """Return whether a shard has all columns under the names that they have now."""
-    names = stored_names(blocks.index.names, fields)
-    return all(names.get(f.name) == f.name for f in fields)
+def _is_as_now(blocks: Blocks, fields: tuple[Field, ...]) -> bool:
+    """Return whether a shard has all columns under the names and in the types of now."""
+    stored = blocks.index.stored_fields(fields)
+    return all(
+        each.name in stored
+        and stored[each.name].name == each.name
+        and is_same(stored[each.name], each)
+        for each in fields
+    )
 
 
 # What a scan would read, from the state and the footers of shards alone.

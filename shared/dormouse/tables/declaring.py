@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import Key, show_key
+from dormouse.schema.evolution import declared_changes
 from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import FieldType
 from dormouse.tables.properties import bloom_columns, check_change_data, csv_dialect
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.shredding import shredded_paths
@@ -47,9 +49,10 @@ class TableDeclaration:
 class DeclaredChange:
     """The changes that make one table match its declaration.
 
-    `schema` and `splits` are those of a table to be created. `add` are columns to add to an
-    existing table, `units` the new units of existing columns. `properties` are those to set, or to
-    unset if None; `before` holds their present values. `online` is None if it stays as it is.
+    `schema` and `splits` are those of a table to be created. `add` are columns and members of
+    structs to add to an existing table, `units` the new units of existing columns, `types` the
+    wider types of columns and what is nested in them, by paths. `properties` are those to set, or
+    to unset if None; `before` holds their present values. `online` is None if it stays as it is.
     """
 
     name: str
@@ -57,6 +60,7 @@ class DeclaredChange:
     splits: tuple[Key, ...] = ()
     add: tuple[Field, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, FieldType] = field(default_factory=dict)
     properties: Mapping[str, Value | None] = field(default_factory=dict)
     before: Mapping[str, Value | None] = field(default_factory=dict)
     online: bool | None = None
@@ -131,11 +135,12 @@ def _change(
     if table.deleting:
         raise InvalidRequestError("it is being deleted", hint="try again when it is gone")
     _check_splits(wanted.splits or (), split_keys)
-    add = _new_columns(wanted.schema, table.schema) if wanted.schema else ()
+    add, types = _new_columns(wanted.schema, table.schema) if wanted.schema else ((), {})
     units = _new_units(wanted.schema, table.schema) if wanted.schema else {}
     changed = table
-    if add or units:
-        schema = apply_alteration(table.schema, Alteration(add=add, units=units), table.properties)
+    alteration = Alteration(add=add, units=units, types=types)
+    if alteration != Alteration():
+        schema = apply_alteration(table.schema, alteration, table.properties)
         changed = replace(changed, schema=schema)
     settings = {
         name: value
@@ -152,6 +157,7 @@ def _change(
         table.name,
         add=add,
         units=units,
+        types=types,
         properties=settings,
         before={name: getattr(table.properties, name) for name in settings},
         online=wanted.online if wanted.online not in (None, table.online) else None,
@@ -168,13 +174,13 @@ def _check_splits(wanted: Sequence[Key], there: Set[Key]) -> None:
         )
 
 
-def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
-    """Return the columns to add."""
+def _new_columns(wanted: Schema, there: Schema) -> tuple[tuple[Field, ...], dict[str, FieldType]]:
+    """Return the columns and members to add, and the types that differ, by paths."""
     for part, kept, asked in (
         ("row keys", there.row_keys, wanted.row_keys),
         ("sort keys", there.sort_keys, wanted.sort_keys),
     ):
-        if [(f.name, f.type) for f in kept] != [(f.name, f.type) for f in asked]:
+        if [f.name for f in kept] != [f.name for f in asked]:
             names = ", ".join(f.name for f in kept) or "none"
             raise InvalidRequestError(
                 f"its {part} ({names}) cannot be changed: keys decide where rows are stored",
@@ -183,15 +189,10 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[Field, ...]:
             )
     by_name = {item.name: item for item in there.fields}
     for item in wanted.values:
-        kept_field = by_name.get(item.name)
-        if kept_field is None:
+        if item.name not in by_name:
             _check_unknown(item.name, there)
-        elif (kept_field.type, kept_field.nullable) != (item.type, item.nullable):
-            raise InvalidRequestError(
-                f"column {item.name!r} has another type or nullability, which cannot change",
-                hint="declare a column of another name",
-            )
-    return tuple(item.without_ids() for item in wanted.values if item.name not in by_name)
+    add, types = declared_changes(there.fields, wanted.fields)
+    return tuple(add), types
 
 
 def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:

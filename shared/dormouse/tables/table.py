@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
+from dormouse.schema.evolution import Changes, changes_of, keeps_names, loses_range
 from dormouse.schema.iceberg import check_publishable
 from dormouse.schema.schema import OF_ROWS, Field, FormerName, Schema
-from dormouse.schema.types import Primitive, check_column_name
+from dormouse.schema.types import NANOSECONDS, FieldType, Primitive
 from dormouse.tables.properties import (
     KNOWN,
     Properties,
@@ -303,11 +305,13 @@ class Tombstone:
         return replace(table, deleting=True).states()
 
 
-# Changes of a table's schema: columns added, dropped and renamed, units set; pure.
+# Changes of a table's schema: columns and members of structs added, dropped and renamed, types
+# widened, units set; pure.
 #
 # A change is allowed if no shard has to be rewritten. Readers find columns by field id, so an added
-# column is null in older shards, a dropped one is not read, and a renamed one is found. A table
-# that is reset can get any other schema.
+# column is null in older shards, a dropped one is not read, a renamed one is found, and values of
+# an earlier type are read as those of the wider one. A table that is reset can get any other
+# schema.
 
 RETAINED_NAMES = 100
 """The number of former column names that a schema keeps, so that errors can say what happened to
@@ -320,16 +324,19 @@ _NEW_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """The changes to make. `drop`, `rename` and `units` use the names from before the change.
+    """The changes to make. All use the names from before the change, as paths: those of members
+    follow the name of their column and a dot (`schema.evolution`); `units` are of columns alone.
 
-    `rename` maps old names to new ones. Added fields come after the others, in order. `units` apply
-    to keys, too; an empty unit removes the present one.
+    `rename` maps old names to new ones, which for members are those within their struct, `types`
+    to wider types. Added fields come after the others, in order. `units` and `types` apply to keys,
+    too; an empty unit removes the present one.
     """
 
     add: tuple[Field, ...] = ()
     drop: tuple[str, ...] = ()
     rename: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, FieldType] = field(default_factory=dict)
 
 
 def apply_alteration(schema: Schema, alteration: Alteration, properties: Properties) -> Schema:
@@ -341,28 +348,49 @@ def apply_alteration(schema: Schema, alteration: Alteration, properties: Propert
     """
     if alteration == Alteration():
         raise InvalidRequestError("the request has no change", hint="add, drop or rename columns")
-    _check_names(schema, alteration)
     for item in alteration.add:
         _check_addition(item)
-    schema = _with_units(schema, alteration.units)
-    kept = [
-        replace(item, name=alteration.rename.get(item.name, item.name))
-        for item in schema.values
-        if item.name not in alteration.drop
-    ]
-    _check_distinct(schema, kept, alteration)
-    lost = {*alteration.drop, *alteration.rename}
-    former = [FormerName(item.name, item.id) for item in schema.values if item.name in lost]
-    result = replace(
+    _check_free(alteration.rename.values())
+    changes, columns = changes_of(
         schema,
-        values=(*kept, *alteration.add),
+        add=alteration.add,
+        drop=alteration.drop,
+        rename=alteration.rename,
+        types=alteration.types,
+    )
+    _check_names(schema, alteration, changes)
+    ids = count(schema.next_field_id)
+    before = _with_units(schema, alteration.units)
+    kept = [changes.of(item, ids) for item in before.values if item.id not in changes.drop]
+    _check_distinct(schema, [*kept, *columns])
+    lost = changes.drop | changes.rename.keys()
+    former = [FormerName(item.name, item.id) for item in schema.values if item.id in lost]
+    result = replace(
+        before,
+        row_keys=tuple(changes.of(item, ids) for item in before.row_keys),
+        sort_keys=tuple(changes.of(item, ids) for item in before.sort_keys),
+        values=(*kept, *columns),
         former=(*schema.former, *former)[-RETAINED_NAMES:],
     )
     if alteration.add:
         check_columns(result, properties)
     _check_rules(schema, result, properties)
     check_published(result, properties)
+    if is_published(properties):
+        _check_promotions(schema, result)
     return result
+
+
+def _check_promotions(before: Schema, after: Schema) -> None:
+    """Check that readers of Iceberg take what is stored in the earlier types for the later ones."""
+    known = {item.id: item for item in before.fields}
+    for item in after.fields:
+        if item.id in known and loses_range(known[item.id], item):
+            raise InvalidRequestError(
+                f"column {item.name!r} cannot get nanoseconds: Iceberg promotes no type to them, "
+                "and the table is published",
+                hint="add a column of the type, or set iceberg=off first",
+            )
 
 
 def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Schema:
@@ -423,24 +451,23 @@ def _check_free(names: Iterable[str]) -> None:
         )
 
 
-def _check_names(schema: Schema, alteration: Alteration) -> None:
-    _check_free(alteration.rename.values())
-    keys = {item.name for item in schema.keys}
-    verbs = dict.fromkeys(alteration.drop, "dropped")
-    for name, new_name in alteration.rename.items():
-        check_column_name(new_name)
-        if name in verbs:
-            raise InvalidRequestError(f"column {name!r} cannot be dropped and renamed at once")
-        verbs[name] = "renamed"
+def _check_names(schema: Schema, alteration: Alteration, changes: Changes) -> None:
     for name in alteration.units:
         schema.field_named(name)
         if name in alteration.drop:
             raise InvalidRequestError(f"column {name!r} cannot be dropped and given a unit at once")
-    for name, verb in verbs.items():
-        schema.field_named(name)
-        if name in keys:
+    for item in schema.keys:
+        if item.id in changes.drop | changes.rename.keys():
+            verb = "dropped" if item.id in changes.drop else "renamed"
             raise InvalidRequestError(
-                f"column {name!r} is a key and cannot be {verb}: keys decide where rows are stored",
+                f"column {item.name!r} is a key and cannot be {verb}: keys decide where rows are "
+                "stored",
+                hint=_NEW_TABLE,
+            )
+        if changes.types.get(item.id) in NANOSECONDS - {item.type}:
+            raise InvalidRequestError(
+                f"column {item.name!r} is a key and cannot get nanoseconds: its keys are stored as "
+                "microseconds",
                 hint=_NEW_TABLE,
             )
 
@@ -470,14 +497,14 @@ def _check_addition(item: Field) -> None:
         )
 
 
-def _check_distinct(schema: Schema, kept: list[Field], alteration: Alteration) -> None:
+def _check_distinct(schema: Schema, values: Iterable[Field]) -> None:
     taken = {item.name for item in schema.keys}
-    for item in [*kept, *alteration.add]:
+    for item in values:
         if item.name in taken:
             raise InvalidRequestError(
                 f"there would be two columns {item.name!r}",
-                hint="choose another name; the type of a column cannot change, so for another "
-                "type add a column of another name, or drop this one in the same request",
+                hint="choose another name; a type only widens, so for any other type add a column "
+                "of another name, or drop this one in the same request",
             )
         taken.add(item.name)
 
@@ -498,9 +525,9 @@ def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
     operations = rules.aggregation.operations if rules.aggregation else ()
     by = {rules.aggregation.by} - {""} if rules.aggregation else set()
     for name in sorted(rules.filter_columns | {name for name, _ in operations} | {*filtered} | by):
-        if before.field_named(name).id != after.field_named(name).id:
+        if not keeps_names(before.field_named(name), after.field_named(name)):
             raise InvalidRequestError(
                 f"the table's filters, aggregations or bloom_columns use column {name!r}, which "
-                "would be another column then",
+                "would be another column then, or have other members",
                 hint="change those properties first",
             )

@@ -58,8 +58,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows_read(path: Path, wanted: KeyRange, where: str | None = None) -> tuple[int, int]:
     """Return how many rows a scan gives, and how many are read from the file for them."""
     context = engine.session()
-    names = {field.id: field.name for field in SCHEMA.fields}
-    frame: DataFrame = engine.sorted_file(context, path, names, SCHEMA, wanted)
+    stored = {field.name: field for field in SCHEMA.fields}
+    frame: DataFrame = engine.sorted_file(context, path, stored, SCHEMA, wanted)
     if where is not None:
         frame = frame.filter(parse_predicate(where, SCHEMA).expr(context))
     plan = engine.plan_merge([frame], SCHEMA, ["k", "n", "v"], most_rows=0)

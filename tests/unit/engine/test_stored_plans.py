@@ -38,7 +38,7 @@ SCHEMA = Schema.from_json(
         "valueFields": [{"name": "v", "type": "StringType"}],
     }
 )
-NAMES = {field.id: field.name for field in SCHEMA.fields}
+STORED = {field.name: field for field in SCHEMA.fields}
 COLUMNS = [field.name for field in SCHEMA.fields]
 
 keys = st.tuples(st.sampled_from("abcd"), st.integers(0, 9), st.integers(0, 3))
@@ -78,14 +78,14 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> Blocks:
     stored = encode_index(
         "table",
         "s",
-        [IndexedColumn(field.id, field.name, 1) for field in SCHEMA.fields],
+        [IndexedColumn.of(field) for field in SCHEMA.fields],
         [1] * len(groups),
         sizes,
         facts,
         KeyBounds.of([(group[0], group[-1]) for group in groups]),
     )
     shard = Shard.of("s", len(rows), path.stat().st_size, rows[0][:2], rows[-1][:2])
-    index = ShardIndex.of(decode_index(stored.encode()), metadata)
+    index = ShardIndex(decode_index(stored.encode()), metadata)
     return Blocks(Slice(shard, KeyRange()), index, range(len(groups)))
 
 
@@ -102,7 +102,7 @@ def forget_others(path: Path, found: Blocks) -> None:
 
 def read(path: Path, found: Blocks, joined: int = 8) -> list[pa.RecordBatch]:
     context = engine.session(3)
-    frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
+    frame = engine.sorted_file(context, path, STORED, SCHEMA, KeyRange())
     plan = engine.plan_merge([frame], SCHEMA, COLUMNS, most_rows=0)
     ranges = {f"{path.parent.name}/{path.name}": found.first_bytes}
     return list(engine.execute_plan(context, changed(context, plan, ranges, joined=joined)))
@@ -143,7 +143,7 @@ def test_a_plan_without_the_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.parquet"
     found = written(path, [("a", 1, 1)], 1)
     context = engine.session()
-    frame = engine.sorted_file(context, path, NAMES, SCHEMA, KeyRange())
+    frame = engine.sorted_file(context, path, STORED, SCHEMA, KeyRange())
     plan = engine.plan_merge([frame], SCHEMA, COLUMNS, most_rows=0)
     with pytest.raises(InvariantError, match="does not read another"):
         with_range(plan.to_bytes(), b"another", found.first_bytes)

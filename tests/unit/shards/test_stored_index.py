@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.schema.schema import Field, Schema
+from dormouse.schema.types import Primitive, parse_type_text, show_type
 from dormouse.shards.stored_index import (
     Facts,
     IndexedColumn,
@@ -29,7 +31,11 @@ from dormouse.shards.thrift import varint
 TEXT = st.text("ab\0é", max_size=4)
 KEYS: st.SearchStrategy[Key] = st.tuples(TEXT, st.integers(0, 3))
 BOUNDS: st.SearchStrategy[Key] = st.just(()) | st.tuples(TEXT) | KEYS
-COLUMNS = [IndexedColumn(7, "k", 1), IndexedColumn(9, "nested", 2)]
+FIELDS = [
+    Field("k", Primitive.STRING, id=7),
+    Field("nested", parse_type_text("map<int,date>"), nullable=True, id=9, nested_ids=(10, 11)),
+]
+COLUMNS = [IndexedColumn.of(field) for field in FIELDS]
 
 
 def ends_of(groups: Sequence[Sequence[Key]]) -> list[tuple[Key, Key]]:
@@ -161,7 +167,7 @@ def sealed(body: bytes) -> bytes:
 def test_an_index_of_a_later_version_is_refused() -> None:
     body = bytearray(b64decode(encoded(FACTS))[:-4])
     body[0] += 1
-    with pytest.raises(CorruptDataError, match="unknown version 3") as raised:
+    with pytest.raises(CorruptDataError, match="unknown version 4") as raised:
         decode_index(sealed(bytes(body)))
     assert "later version" in str(raised.value.hint)
 
@@ -191,3 +197,18 @@ def test_an_index_is_found_at_the_end_of_a_footer_and_not_where_it_is_cut() -> N
     assert find_entry(footer, "dormouse") is None
     with pytest.raises(CorruptDataError, match="cut short"):
         find_entry(b"\x0edormouse.index\x18")
+
+
+@pytest.mark.parametrize(
+    "kind", [*map(show_type, Primitive), "decimal(9,2)", "list<struct<a:int?>>"]
+)
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_column_is_the_field_that_it_was(kind: str, nullable: bool) -> None:
+    made = Schema(
+        (),
+        (),
+        (Field("k", Primitive.INT), Field("c", parse_type_text(kind), nullable)),
+        is_part=True,
+    )
+    for field in made.fields:
+        assert IndexedColumn.of(field).field == field

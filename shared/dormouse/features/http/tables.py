@@ -36,7 +36,7 @@ from dormouse.messages.requests import (
 )
 from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.ports import NO_TABLE
-from dormouse.schema.schema import Schema, parse_field, parse_schema
+from dormouse.schema.schema import Schema, parse_field, parse_schema, parse_written_type
 from dormouse.state.sources import READ_ENDINGS, digest_of_key
 from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import parse_settings
@@ -299,16 +299,17 @@ class NewTable(Form, frozen=True, kw_only=True):
 
 
 class TableChange(Form, frozen=True, kw_only=True):
-    """What to change of a table: exactly one kind of change. `add`, `drop`, `rename` and `units`
-    are one kind and change its columns; `properties` and `unset` are one, too; then a `new_name`;
-    or whether it is `online`. Filters and aggregations that would hide rows are refused, with how
-    many, unless `hide_rows` is true.
+    """What to change of a table: exactly one kind of change. `add`, `drop`, `rename`, `units` and
+    `types` are one kind and change its columns and members of structs; `properties` and `unset` are
+    one, too; then a `new_name`; or whether it is `online`. Filters and aggregations that would hide
+    rows are refused, with how many, unless `hide_rows` is true.
     """
 
     add: list[dict[str, Any]] = []
     drop: list[str] = []
     rename: dict[str, str] = {}
     units: dict[str, str] = {}
+    types: dict[str, Any] = {}
     properties: dict[str, int | str] = {}
     unset: list[str] = []
     hide_rows: bool = False
@@ -365,13 +366,15 @@ def create_table(call: HttpCall, body: NewTable) -> RequestAccepted:
 def change_table(call: HttpCall, table: str, body: TableChange) -> RequestAccepted:
     """Change a table: its columns, its properties, its name, or whether it is online."""
     table_id, key = _administered(call, table), _id(call)
-    columns = body.add, body.drop, body.rename, body.units
+    columns = body.add, body.drop, body.rename, body.units, body.types
     kinds: dict[str, AdminRequest] = {}
     if any(columns):
         for number, field in enumerate(body.add, start=1):
             parse_field(field, f"field {number} of add")
+        for path, kind in body.types.items():
+            parse_written_type(kind, f"the new type of {path!r}")
         kinds["columns"] = AlterSchema(
-            key, table, tuple(body.add), tuple(body.drop), body.rename, body.units
+            key, table, tuple(body.add), tuple(body.drop), body.rename, body.units, body.types
         )
     if body.properties or body.unset:
         settings: dict[str, object] = dict(body.properties)

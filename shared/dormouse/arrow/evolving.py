@@ -1,0 +1,104 @@
+"""The columns of a shard as the table has them now: a shard keeps the types of its time.
+
+Types have widened since, and members of structs were added, dropped and renamed
+(`schema.evolution`). Parts are found by their ids: what was added later is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dormouse.arrow.types import Array, arrow_type, nulls
+from dormouse.errors import InvalidRequestError, UnavailableError
+from dormouse.schema.evolution import becomes, is_same, parts_of
+from dormouse.schema.schema import Field
+from dormouse.schema.types import ListType, MapType, StructType, show_type
+
+
+def becoming(stored: Field, wanted: Field) -> Field:
+    """Return a field as a shard has it, whose values become those of the same field in the table.
+
+    Raises:
+        UnavailableError: they do not: the shard was written by a later schema.
+    """
+    if not becomes(stored, wanted):
+        raise UnavailableError(
+            f"column {wanted.name!r} became {show_type(stored.type)} while the table was read",
+            hint="try again; the table's current schema is used then",
+        )
+    return stored
+
+
+def evolved_rows(
+    batch: pa.RecordBatch, stored: Mapping[str, Field], fields: Sequence[Field]
+) -> pa.RecordBatch:
+    """Return those of `fields` that a batch of a shard has, under their present names and in their
+    present types. The columns of the batch are `stored`, in this order, by their present names.
+    """
+    by_name = {field.name: field for field in fields}
+    columns = [
+        evolved(column, then, by_name[name])
+        for column, (name, then) in zip(batch.columns, stored.items(), strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=list(stored))
+
+
+def evolved(column: Array, stored: Field, wanted: Field) -> Array:
+    """Return a column of a shard in the type that its field has now.
+
+    Raises:
+        InvalidRequestError: a time is too early or too late for nanoseconds.
+    """
+    if is_same(stored, wanted):
+        return column
+    match wanted.type:
+        case ListType() | MapType():
+            return _evolved_entries(column, stored, wanted)
+        case StructType():
+            return _evolved_struct(column, stored, wanted)
+    try:
+        return column.cast(arrow_type(wanted.type))
+    except pa.ArrowInvalid:  # the message quotes the value
+        raise InvalidRequestError(
+            f"column {wanted.name!r} has a time that {show_type(wanted.type)} cannot hold: it is "
+            "not in the years 1677 to 2262",
+            hint="rows that were ingested while the type was changed can have such times: restore "
+            "the version before",
+        ) from None
+
+
+def _evolved_entries(column: Any, stored: Field, wanted: Field) -> Array:
+    """Return a column of lists or maps with other entries, which stay where they are."""
+    pairs = zip(parts_of(stored), parts_of(wanted), strict=True)
+    if isinstance(wanted.type, ListType):
+        ((then, now),) = pairs
+        entries = evolved(column.values, then, now)
+        kind: pa.DataType = pa.list_(entries.type)
+    else:
+        both = zip((column.keys, column.items), pairs, strict=True)
+        keys, items = (evolved(cells, then, now) for cells, (then, now) in both)
+        named = [pa.field("key", keys.type, nullable=False), pa.field("value", items.type)]
+        entries = pa.StructArray.from_arrays([keys, items], fields=named)
+        kind = pa.map_(keys.type, items.type)
+    result: Array = pa.Array.from_buffers(
+        kind, len(column), column.buffers()[:2], column.null_count, column.offset, [entries]
+    )
+    return result
+
+
+def _evolved_struct(column: Any, stored: Field, wanted: Field) -> Array:
+    known = {part.id: (place, part) for place, part in enumerate(parts_of(stored))}
+    cells, parts = [], parts_of(wanted)
+    for part in parts:
+        if part.id in known:
+            place, then = known[part.id]
+            cells.append(evolved(column.field(place), then, part))
+        else:
+            cells.append(nulls(len(column), part.type))
+    named = [pa.field(part.name, each.type) for part, each in zip(parts, cells, strict=True)]
+    mask = column.is_null() if column.null_count else None
+    result: Array = pa.StructArray.from_arrays(cells, fields=named, mask=mask)
+    return result
