@@ -61,7 +61,7 @@ class ShardTable:
         self.folder = folder
         self.properties = Properties()
         self.state = TableState(
-            key_types=schema.key_types, partitions=PartitionTree.from_split_points(splits)
+            key_types=schema.widest_key_types, partitions=PartitionTree.from_split_points(splits)
         )
         self._jobs = count()
 

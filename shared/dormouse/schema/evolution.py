@@ -192,7 +192,7 @@ class Changes:
         """
         column = replace(self._of(item, ids), name=self.rename.get(item.id, item.name))
         parse_type(column.type.to_json(), f"column {item.name!r}")  # it may nest too deeply now
-        return column
+        return replace(column, finer=True) if loses_range(item, column) else column
 
     def _of(self, item: Field, ids: Iterator[int]) -> Field:
         if item.id in self.types:

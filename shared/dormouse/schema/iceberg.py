@@ -44,13 +44,19 @@ BOUND_CHARACTERS = 64
 
 
 def check_publishable(schema: Schema, format_version: int) -> None:
-    """Check that every column has a type in this version of Iceberg's format, and a name of its
-    own for engines that ignore the case of names.
+    """Check that every column has a type in this version of Iceberg's format that stored types are
+    promoted to, and a name of its own for engines that ignore the case of names.
 
     Raises:
         InvalidRequestError: one has not; the message names the column.
     """
     for field in schema.fields:
+        if field.finer:
+            raise InvalidRequestError(
+                f"the times of column {field.name!r} became nanoseconds, and Iceberg promotes no "
+                "type to these: its readers would not read what was stored before",
+                hint="add a column of the type instead, or leave iceberg off",
+            )
         for kind in sorted(NANOSECONDS, key=show_type):
             if format_version < 3 and contains_type(field.type, kind):
                 raise InvalidRequestError(

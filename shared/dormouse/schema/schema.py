@@ -134,7 +134,7 @@ def _between(fewest: int, most: int) -> str:
 
 
 _PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
-_FIELD_PARTS = frozenset({"id", "unit", "nestedIds"})
+_FIELD_PARTS = frozenset({"id", "unit", "nestedIds", "finer"})
 MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store
 RESERVED = "\x7f"
 """No column of a table has this character in its name, as those have that only readers add."""
@@ -150,7 +150,8 @@ class Field:
     one. `nested_ids` identify the parts of its type in the same way: each of its `nested_parts`,
     followed by the parts of that part. They are assigned together, if there are none. `unit` says
     what a number in an ingested file counts for this field's timestamps or dates, at any depth.
-    Without a unit, numbers are refused there.
+    Without a unit, numbers are refused there. A field is `finer` if its times became nanoseconds:
+    shards may have them in microseconds.
 
     Raises:
         InvalidRequestError: the type contains nothing that this unit applies to.
@@ -162,6 +163,7 @@ class Field:
     id: int = 0
     unit: str = ""
     nested_ids: tuple[int, ...] = ()
+    finer: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a unit that does not apply to the type, and ids of other parts than it has."""
@@ -189,11 +191,13 @@ class Field:
             body["nullable"] = True
         if self.unit:
             body["unit"] = self.unit
+        if self.finer:
+            body["finer"] = True
         return body
 
     def without_ids(self) -> Field:
         """Return the field as a schema takes it that assigns other ids."""
-        return replace(self, id=0, nested_ids=())
+        return replace(self, id=0, nested_ids=(), finer=False)
 
 
 ROW_FIELD_IDS = 2_000_000_000
@@ -436,6 +440,7 @@ def parse_field(body: object, where: str) -> Field:
         own,
         unit,
         tuple(_id(i, f"{where} ({name}): nestedIds") for i in nested),
+        parts.get("finer") is True,
     )
 
 

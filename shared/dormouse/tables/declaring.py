@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import Key, show_key
-from dormouse.schema.evolution import declared_changes
+from dormouse.schema.evolution import declared_changes, widens
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import FieldType
 from dormouse.tables.properties import bloom_columns, check_change_data, csv_dialect
@@ -180,7 +180,9 @@ def _new_columns(wanted: Schema, there: Schema) -> tuple[tuple[Field, ...], dict
         ("row keys", there.row_keys, wanted.row_keys),
         ("sort keys", there.sort_keys, wanted.sort_keys),
     ):
-        if [f.name for f in kept] != [f.name for f in asked]:
+        if len(kept) != len(asked) or not all(
+            f.name == g.name and widens(f.type, g.type) for f, g in zip(kept, asked, strict=True)
+        ):
             names = ", ".join(f.name for f in kept) or "none"
             raise InvalidRequestError(
                 f"its {part} ({names}) cannot be changed: keys decide where rows are stored",

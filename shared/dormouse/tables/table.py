@@ -9,7 +9,7 @@ from itertools import count
 from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
-from dormouse.schema.evolution import Changes, changes_of, keeps_names, loses_range
+from dormouse.schema.evolution import Changes, changes_of, keeps_names
 from dormouse.schema.iceberg import check_publishable
 from dormouse.schema.schema import OF_ROWS, Field, FormerName, Schema
 from dormouse.schema.types import NANOSECONDS, FieldType, Primitive
@@ -376,21 +376,7 @@ def apply_alteration(schema: Schema, alteration: Alteration, properties: Propert
         check_columns(result, properties)
     _check_rules(schema, result, properties)
     check_published(result, properties)
-    if is_published(properties):
-        _check_promotions(schema, result)
     return result
-
-
-def _check_promotions(before: Schema, after: Schema) -> None:
-    """Check that readers of Iceberg take what is stored in the earlier types for the later ones."""
-    known = {item.id: item for item in before.fields}
-    for item in after.fields:
-        if item.id in known and loses_range(known[item.id], item):
-            raise InvalidRequestError(
-                f"column {item.name!r} cannot get nanoseconds: Iceberg promotes no type to them, "
-                "and the table is published",
-                hint="add a column of the type, or set iceberg=off first",
-            )
 
 
 def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Schema:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.schema.iceberg import iceberg_schema
+from dormouse.schema.iceberg import check_publishable, iceberg_schema
 from dormouse.schema.schema import Field, Schema, parse_schema
 from dormouse.schema.types import Primitive, parse_type_text, show_type
 from dormouse.tables.properties import Properties, properties_of
-from dormouse.tables.table import Alteration, apply_alteration
+from dormouse.tables.table import Alteration, apply_alteration, replace_schema
 
 PAYLOAD = "struct<a:int?,b:struct<x:float?>?,c.d:string?>"
 SCHEMA = parse_schema(
@@ -167,3 +167,13 @@ def test_a_published_table_gets_no_nanoseconds() -> None:
     properties = properties_of({}, {"iceberg": "on", "iceberg_format": "3"})
     with pytest.raises(InvalidRequestError, match="Iceberg"):
         alter(schema, properties, types={"at": "timestamp_ns"})
+
+
+def test_a_table_whose_times_became_finer_is_not_published_later() -> None:
+    schema = alter(
+        parse_schema("k:int, at:list<timestamp>?", ["k"]), types={"at.element": "timestamp_ns"}
+    )
+    schema = alter(Schema.loads(schema.dumps()), rename={"at": "then"})
+    with pytest.raises(InvalidRequestError, match="promotes no type"):
+        check_publishable(schema, 3)
+    check_publishable(replace_schema(schema, schema, Properties()), 3)

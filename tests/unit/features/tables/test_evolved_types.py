@@ -19,9 +19,10 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import CompactTable, DeleteRows, SplitPartitions
-from dormouse.messages.stages import SelectionMessage
+from dormouse.messages.stages import CompactionJob, OutboundMessage, SelectionMessage
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import parse_schema
+from dormouse.state.state import AssignJob
 from dormouse.tables.table import Table
 from tests.support.queries import query_rows
 from tests.support.world import Crash, World
@@ -311,15 +312,21 @@ def test_an_alteration_while_an_ingest_and_a_compaction_run_loses_nothing(world:
 
 
 def test_a_compaction_that_began_before_is_adopted_after_it(world: World) -> None:
-    table = made(world, "k:int, n:int", (), compaction_files=2, compaction_strategy="batch")
+    table = made(world, "k:int, n:int", ())
     for number in range(2):
         drop(world, table, str(number), [{"k": number, "n": number}])
-    world.administer(CompactTable("c", "t", all=True))
+    state = world.state(table)
+    (leaf,) = state.partitions.leaves()
+    inputs = tuple(r.shard for r in state.references_in(leaf.id))
+    world.services.store(table).commit(AssignJob("job", leaf.id, inputs), generation=0)
+    job = OutboundMessage("compaction-jobs", CompactionJob(table.id, 0, "job"))
     world.before_next_commit(world.crash)
     with pytest.raises(Crash):
-        world.settle()
+        world.deliver(job)
     table = world.alter(table, types={"n": "long"})
+    world.queue += world.deliver(job)
     world.settle()
+    assert len(world.state(table).shards) == 1
     drop(world, table, "2", [{"k": 2, "n": 2**40}])
     compact(world, table)
     assert [row["n"] for row in world.rows(table)] == [0, 1, 2**40]
