@@ -244,6 +244,16 @@ TypesOption = Annotated[
     ),
 ]
 
+WiderTypesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="NAME:TYPE",
+        help="Gives a column or member a wider type: int becomes long, float double, a decimal one "
+        "of more digits and the same scale, a timestamp one of nanoseconds; repeatable.",
+    ),
+]
+
 
 def written_schema(
     text: str,

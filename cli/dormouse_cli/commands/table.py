@@ -31,6 +31,7 @@ from dormouse_cli.values import (
     SortKeysOption,
     TableName,
     TypesOption,
+    WiderTypesOption,
     column_rows,
     inferred_schema,
     parse_new_fields,
@@ -217,15 +218,7 @@ def alter(
             help="Renames a column, or a member, as COLUMN.OLD=NEW; repeatable.",
         ),
     ] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            metavar="NAME:TYPE",
-            help="Gives a column or member a wider type: int becomes long, float double, a decimal "
-            "one of more digits and the same scale, a timestamp one of nanoseconds. Repeatable.",
-        ),
-    ] = None,
+    types: WiderTypesOption = None,
     unit: Annotated[
         list[str] | None,
         typer.Option(

@@ -90,7 +90,10 @@ def test_a_table_that_is_not_there_is_made_whole() -> None:
             TableDeclaration("t", Schema((KEY,), (Field("at", Primitive.LONG),))),
             r"its sort keys \(none\) cannot be",
         ),
-        (TableDeclaration("t", Schema((KEY,), values=(replace(NEW, name="old"),))), "another nullability"),
+        (
+            TableDeclaration("t", Schema((KEY,), values=(replace(NEW, name="old"),))),
+            "another nullability",
+        ),
         (TableDeclaration("t", Schema((KEY,), values=(replace(OLD, name="new"),))), "not nullable"),
         (TableDeclaration("t", splits=((10,), (11,))), r"not split at \(11\)"),
         (TableDeclaration("t", properties={"state_store": "dynamodb"}), "cannot change"),

@@ -120,6 +120,19 @@ def test_rows_deleted_by_a_member_stay_deleted_whatever_becomes_of_it(
     assert not world.state(table).deletions
 
 
+def test_a_purge_by_a_member_removes_no_row_by_another_one(world: World) -> None:
+    table = made(world, "k:int, p:struct<a:int?,b:int?>?")
+    drop(world, table, "1", [{"k": k, "p": {"a": k, "b": 3 - k}} for k in (1, 2)])
+    purge = world.purge(table, "p['a'] = 2")
+    world.queue += world.deliver(world.queue.popleft())
+    table = world.alter(table, rename={"p.a": "b", "p.b": "a"})
+    world.settle()
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert (record.state, "'p' is not the same" in record.reason) == ("failed", True)
+    assert keys(world, table) == [1, 2]
+
+
 def test_a_job_from_before_a_deletion_keeps_the_member_that_the_deletion_names(
     world: World,
 ) -> None:
