@@ -98,6 +98,7 @@ def test_an_alteration_means_the_same_at_every_door(
     instance.wait()
     columns = [field.name for field in table.schema.fields]
     assert table.query(as_of=version).read_all().to_pylist() == EXPECTED[:-1]
+    assert table.changes(version).read_all().to_pylist() == EXPECTED[-1:]
     for _ in ("as ingested", "merged"):
         assert table.query().read_all().to_pylist() == EXPECTED
         found = instance.sql("SELECT *, p.z AS z FROM t WHERE n >= 2 ORDER BY k").read_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import boto3
 import pyarrow as pa
@@ -14,10 +15,13 @@ from dormouse.client.deployment import connect_deployment
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import AlreadyExistsError
+from dormouse.features.administration import administer
 from dormouse.features.batch_files import batch_files
 from dormouse.features.checking import check
 from dormouse.features.ingest import ingest
+from dormouse.messages.requests import AlterSchema
 from dormouse.messages.stages import QUEUES, IngestJob
+from dormouse.schema.schema import parse_schema
 from dormouse.settings import Settings
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
 from tests.contract.mocked_aws import REGION, dynamodb_table, s3_bucket, sqs_queues
@@ -62,6 +66,7 @@ def deployment(
     instance = connect_deployment(Settings(names.instance, names.account, tmp_path))
     instance.set_defaults({"state_store": request.param})
     yield instance
+    urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
     server.stop()
 
 
@@ -109,6 +114,35 @@ def test_a_table_is_copied_to_a_deployment_and_back(
     assert rows(back).equals(rows(table))
     with pytest.raises(AlreadyExistsError, match="'letters' is there already"):
         copy_table(deployed, folder, "letters")
+
+
+def test_a_table_whose_types_widened_is_copied_and_widens_on(
+    folder: Instance, table: TableHandle, deployment: Instance, tmp_path: Path
+) -> None:
+    nested = parse_schema("k:int, n:int, p:struct<a:int?,b:string?>?", ["k"])
+    made = folder.create_table("nested", nested)
+    made.ingest(pa.table({"k": [1], "n": [1], "p": [{"a": 1, "b": "x"}]}))
+    folder.wait()
+    made = made.alter(types={"n": "long"}, rename={"p.b": "c"})
+    made.ingest(pa.table({"k": [2], "n": [2**40], "p": [{"a": 2, "c": "y"}]}))
+    folder.wait()
+    deployed = copy_table(made, deployment).table
+    expected = [
+        {"k": 1, "n": 1, "p": {"a": 1, "c": "x"}},
+        {"k": 2, "n": 2**40, "p": {"a": 2, "c": "y"}},
+    ]
+    assert rows(deployed).to_pylist() == expected
+    request = AlterSchema("widen", "nested", drop=("p.c",), types={"k": "long", "p.a": "long"})
+    administer(deployment.services, request)
+    deployed = deployed.latest()
+    assert deployed.query(where="p['a'] = 1 AND k < 3000000000").read_all().num_rows == 1
+    back = copy_table(deployed, folder, "back").table
+    back.ingest(pa.table({"k": [2**33], "n": [0], "p": [{"a": 2**33}]}))
+    folder.wait()
+    folder.compact("back", everything=True)
+    folder.wait()
+    assert [row["p"] for row in rows(back).to_pylist()] == [{"a": 1}, {"a": 2}, {"a": 2**33}]
+    assert check(folder.services, back.current()).findings == ()
 
 
 def test_a_table_is_copied_from_folder_to_folder_and_within_one(

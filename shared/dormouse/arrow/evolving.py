@@ -62,12 +62,17 @@ def evolved(column: Array, stored: Field, wanted: Field) -> Array:
     try:
         return column.cast(arrow_type(wanted.type))
     except pa.ArrowInvalid:  # the message quotes the value
-        raise InvalidRequestError(
-            f"column {wanted.name!r} has a time that {show_type(wanted.type)} cannot hold: it is "
-            "not in the years 1677 to 2262",
-            hint="rows that were ingested while the type was changed can have such times: restore "
-            "the version before",
-        ) from None
+        raise unfit_time() from None
+
+
+def unfit_time() -> InvalidRequestError:
+    """Return the error that nanoseconds cannot hold a time of an earlier type."""
+    return InvalidRequestError(
+        "a stored time is not in the years 1677 to 2262, which the nanoseconds that its column has "
+        "now can hold",
+        hint="it is of a version from before the alteration, or was ingested during it: restore "
+        "the version before, or read other columns",
+    )
 
 
 def _evolved_entries(column: Any, stored: Field, wanted: Field) -> Array:

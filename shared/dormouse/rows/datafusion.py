@@ -17,6 +17,7 @@ from datafusion.expr import SortExpr
 from datafusion.plan import ExecutionPlan
 from datafusion.record_batch import RecordBatchStream
 
+from dormouse.arrow.evolving import unfit_time
 from dormouse.arrow.order import fit_range, range_predicate
 from dormouse.arrow.types import arrow_schema, arrow_type
 from dormouse.errors import CorruptDataError, InvariantError
@@ -58,6 +59,8 @@ GROUP_INPUTS = 12
 """The most inputs of one of these merges. With this many, comparing rows twice takes no more CPU
 time than comparing them once with all others.
 """
+_UNFIT_TIME = "converted value exceeds the representable i64 range"
+"""What DataFusion says, beside the value, of a time that nanoseconds cannot hold."""
 MOST_ROWS = 2**32
 """The serialized form of a plan counts rows in 32 bits."""
 
@@ -268,6 +271,8 @@ def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
         except (
             BaseException
         ) as error:  # DataFusion panics on damaged data; a panic is not an Exception
+            if _UNFIT_TIME in str(error):
+                raise unfit_time() from None
             raise _translated(error) from error
         if batch is None:
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -22,9 +23,10 @@ from dormouse.messages.requests import CompactTable, DeleteRows, SplitPartitions
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SelectionMessage
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import parse_schema
+from dormouse.schema.types import Primitive
 from dormouse.shards import parquet
 from dormouse.state.state import AssignJob
-from dormouse.tables.table import Table
+from dormouse.tables.table import Alteration, Table, apply_alteration
 from tests.support.queries import query_rows
 from tests.support.world import Crash, World
 
@@ -61,7 +63,13 @@ def compact(world: World, table: Table) -> None:
     world.settle()
 
 
-def read(world: World, table: Table, where: str = "", *, look_up: bool = True) -> pa.Table:
+def read(
+    world: World,
+    table: Table,
+    where: str = "",
+    *,
+    look_up: bool = True,
+) -> pa.Table:
     found = query_rows(
         world.storage,
         table,
@@ -83,7 +91,8 @@ def keys(world: World, table: Table, where: str = "", *, look_up: bool = True) -
 def made(
     world: World, schema: str = BEFORE, sort_keys: Sequence[str] = ("s",), **set_: Any
 ) -> Table:
-    return world.create("t", parse_schema(schema, ["k"], sort_keys), gc_delay_seconds=0, **set_)
+    settings = {"gc_delay_seconds": 0, **set_}
+    return world.create("t", parse_schema(schema, ["k"], sort_keys), **settings)
 
 
 def old_row(k: int) -> Row:
@@ -363,6 +372,20 @@ def test_times_that_nanoseconds_cannot_hold_refuse_the_alteration(world: World, 
     compact(world, table)
     table = world.alter(table, types={"at": "timestamp_ns"})
     assert keys(world, table) == [0]
+
+
+def test_a_time_that_came_while_its_type_was_altered_is_an_error_that_does_not_quote_it(
+    world: World,
+) -> None:
+    table = made(world, "k:int, at:timestamp?", ())
+    drop(world, table, "1", [{"k": 1, "at": dt.datetime(2300, 1, 1, tzinfo=dt.UTC)}])
+    alteration = Alteration(types={"at": Primitive.TIMESTAMP_NS})
+    schema = apply_alteration(table.schema, alteration, table.properties)
+    table = world.tables.change(table.id, lambda kept: replace(kept, schema=schema))
+    for look_up in (False, True):
+        with pytest.raises(InvalidRequestError, match="a stored time is not in") as raised:
+            read(world, table, look_up=look_up)
+        assert "2300" not in raised.value.explanation
 
 
 def test_nested_times_get_nanoseconds_only_in_a_table_without_rows(world: World) -> None:
