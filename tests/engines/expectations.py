@@ -16,6 +16,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "columns renamed, dropped, added again": ("altered", "altered-alone"),
     "types that widened, members of structs changed": ("evolved", "evolved-where"),
     "the same, format 3": ("evolved-v3",),
+    "the same, the version before": ("evolved-history-*",),
     "split": ("split",),
     "dead rows (head, middle, tail)": ("half-dead",),
     "dead rows, format 3": ("half-dead-v3",),

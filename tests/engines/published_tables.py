@@ -134,12 +134,16 @@ EVOLUTION = Alteration(
 
 def evolved(table: PublishedTable) -> None:
     """Types that became wider, and members that came, went and were renamed, between two files."""
-    old = {"f": 0.1, "d": Decimal("1.25"), "p": {"a": 1, "b": "x"}, "m": [("u", {"x": 0.1})]}
-    table.ingest([{"k": n, "n": n, "l": [{"x": n, "y": "y"}], **old} for n in range(100)])
+    _before_evolution(table)
     table.schema = apply_alteration(table.schema, EVOLUTION, Properties())
     new = {"f": 0.1, "d": Decimal("1e20"), "p": {"c": None, "a": "a", "e": "e"}, "m": []}
     rows = range(2**40, 2**40 + 100)
     table.ingest([{"k": n, "n": n, "l": [{"x": n, "z": n}], **new} for n in rows])
+
+
+def _before_evolution(table: PublishedTable) -> None:
+    old = {"f": 0.1, "d": Decimal("1.25"), "p": {"a": 1, "b": "x"}, "m": [("u", {"x": 0.1})]}
+    table.ingest([{"k": n, "n": n, "l": [{"x": n, "y": "y"}], **old} for n in range(100)])
 
 
 def split(table: PublishedTable) -> None:
@@ -249,7 +253,8 @@ def publish_all(folder: Path) -> list[Version]:
             rows = table.rows(where=where)
             versions.append(Version(f"{name}-where", table.metadata_file, rows, where))
     latest = (_latest(folder, format_version) for format_version in (2, 3))
-    return [*versions, *chain(*latest), *_quick_unsaid(folder), *_history(folder)]
+    others = _quick_unsaid(folder), _evolved_history(folder), _history(folder)
+    return [*versions, *chain(*latest, *others)]
 
 
 def _latest(folder: Path, format_version: int) -> Iterator[Version]:
@@ -295,6 +300,20 @@ def _quick_unsaid(folder: Path) -> Iterator[Version]:
     del body["properties"]["read.parquet.vectorization.enabled"]
     file.write_text(json.dumps(body))
     yield Version("quick-unsaid", str(file), table.rows())
+
+
+def _evolved_history(folder: Path) -> Iterator[Version]:
+    """Publish before types and members change, and after it: both have the schema of their time."""
+    (folder / "evolved-history").mkdir()
+    table = PublishedTable(folder / "evolved-history", EVOLVED)
+    _before_evolution(table)
+    before, rows = table.publish(), table.rows()
+    table.schema = apply_alteration(table.schema, EVOLUTION, Properties())
+    table.ingest([{"k": 2**40, "n": 2**40}])
+    table.publish()
+    at = {"snapshot": before.snapshot_id}
+    yield Version("evolved-history-before", table.metadata_file, rows, at=at)
+    yield Version("evolved-history-after", table.metadata_file, table.rows())
 
 
 def _history(folder: Path) -> Iterator[Version]:

@@ -133,6 +133,19 @@ def test_a_purge_by_a_member_removes_no_row_by_another_one(world: World) -> None
     assert keys(world, table) == [1, 2]
 
 
+def test_a_purge_by_a_member_removes_rows_from_before_and_after(world: World) -> None:
+    table = made(world, "k:int, p:struct<a:int?,b:string?>?")
+    drop(world, table, "1", [{"k": k, "p": {"a": k, "b": "secret"}} for k in (1, 2)])
+    table = world.alter(table, rename={"p.b": "c"}, types={"p.a": "long", "k": "long"})
+    drop(world, table, "2", [{"k": 2**40, "p": {"a": 2**40, "c": "secret"}}, {"k": 3, "p": None}])
+    purge = world.purge(table, "p['c'] = 'secret' AND p['a'] > 1")
+    world.settle()
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert record.state == "finished", record.reason
+    assert keys(world, table) == [1, 3]
+
+
 def test_a_job_from_before_a_deletion_keeps_the_member_that_the_deletion_names(
     world: World,
 ) -> None:

@@ -260,6 +260,17 @@ def test_an_aggregation_of_earlier_and_wider_values_is_of_the_wider_type(
     assert world.rows(table) == [{"k": 1, "n": expected}]
 
 
+def test_maps_of_earlier_and_wider_values_are_summed(world: World) -> None:
+    table = made(world, "k:int, m:map<string,int>", (), aggregations="map_sum(m)")
+    drop(world, table, "1", [{"k": 1, "m": [("a", 1), ("b", 2)]}])
+    table = world.alter(table, types={"m.value": "long"})
+    drop(world, table, "2", [{"k": 1, "m": [("a", 2**40)]}])
+    expected = [{"k": 1, "m": [("a", 2**40 + 1), ("b", 2)]}]
+    assert world.rows(table) == expected
+    compact(world, table)
+    assert world.rows(table) == expected
+
+
 def test_the_latest_row_is_that_with_the_greatest_value_in_the_wider_type(world: World) -> None:
     table = made(world, "k:int, n:int, v:string", (), keep="latest", latest_by="n")
     drop(world, table, "1", [{"k": k, "n": 2**31 - 1, "v": "old"} for k in (1, 2)])
