@@ -120,6 +120,36 @@ def test_rows_deleted_by_a_member_stay_deleted_whatever_becomes_of_it(
     assert not world.state(table).deletions
 
 
+@pytest.mark.parametrize(
+    ("kind", "where", "path", "within"),
+    [
+        ("list<struct<a:int?,b:int?>>?", "p[1]['a'] = 2", "p.element", lambda each: [each]),
+        ("map<string,struct<a:int?,b:int?>>?", "p['x']['a'] = 2", "p.value", lambda e: [("x", e)]),
+    ],
+)
+@pytest.mark.parametrize("change", ["drop", "rename", "widen"])
+def test_rows_deleted_by_a_member_within_a_list_or_map_stay_deleted(
+    world: World, kind: str, where: str, path: str, within: Any, change: str
+) -> None:
+    table = made(world, f"k:int, p:{kind}")
+    drop(world, table, "1", [{"k": k, "p": within({"a": k, "b": 9})} for k in (1, 2, 3)])
+    delete(world, where)
+    changes: dict[str, Any] = {
+        "drop": {"drop": [f"{path}.a"]},
+        "rename": {"rename": {f"{path}.a": "b", f"{path}.b": "a"}},
+        "widen": {"types": {f"{path}.a": "long"}},
+    }
+    table = world.alter(table, **changes[change])
+    left = {"drop": {"b": 9}, "rename": {"b": 1, "a": 9}, "widen": {"a": 1, "b": 9}}[change]
+    for look_up in (False, True):
+        found = read(world, table, look_up=look_up)
+        assert found["k"].to_pylist() == [1, 3]
+        assert found["p"][0].as_py() == within(left)
+    compact(world, table)
+    assert keys(world, table) == [1, 3]
+    assert values(world, table)[0] == within(left)
+
+
 def test_a_purge_by_a_member_removes_no_row_by_another_one(world: World) -> None:
     table = made(world, "k:int, p:struct<a:int?,b:int?>?")
     drop(world, table, "1", [{"k": k, "p": {"a": k, "b": 3 - k}} for k in (1, 2)])
