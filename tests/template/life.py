@@ -179,12 +179,14 @@ def ask_for_all_else(flow: Flow, table: Table) -> Table:
     Gives the table as it is then.
     """
     column: dict[str, object] = {"name": "more", "type": "LongType", "nullable": True}
+    times: dict[str, object] = {"name": "seen", "type": "TimestampType", "nullable": True}
     version = flow.wiring().services.store(table).current().version
     asked: tuple[AdminRequest, ...] = (
         TagVersion("m", table.name, version, "kept"),
         RenameTable("a", table.name, "other"),
         RenameTable("b", "other", table.name),
-        AlterSchema("c", table.name, (column,)),
+        AlterSchema("c", table.name, (column, times)),
+        AlterSchema("u", table.name, types={"seen": "TimestampNsType"}),
         SetProperties("d", table.name, {"compaction_files": 3}),
         SetProperties("e", table.name, {"compaction_files": 2}),
         SetDefaults("f", {"compaction_size_ratio": 4}),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import islice
 
 from msgspec import UnsetType
 
 from dormouse.access import check_column_renames, check_table_rename
-from dormouse.arrow.order import column_span
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.reset import ResetOptions, finish_reset, reset_table
-from dormouse.features.versions import read_version, release_tags
+from dormouse.features.versions import release_tags
 from dormouse.iceberg.views import PARTS, published_name
 from dormouse.key_codec import KeyCodec
 from dormouse.messages.requests import (
@@ -27,11 +24,8 @@ from dormouse.messages.requests import (
     SetProperties,
 )
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.ports import Cache, Services
-from dormouse.schema.evolution import loses_range, parts_of
-from dormouse.schema.schema import Field, Schema, parse_field, parse_written_type, whole_numbers
-from dormouse.shards.footer import ShardIndex
-from dormouse.shards.reading import read_indexes
+from dormouse.ports import Services
+from dormouse.schema.schema import Schema, parse_field, parse_written_type
 from dormouse.state.partitions import PartitionTree
 from dormouse.state.state import InitialisePartitions
 from dormouse.state.store import accepted
@@ -270,71 +264,12 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
             check_column_renames(services.tables.access_rules(), kept.name, request.rename)
         return replace(kept, schema=apply_alteration(kept.schema, alteration, kept.properties))
 
-    if request.request_id not in table.applied_requests:
-        _check_times(services, table, alteration)
+    if request.types and request.request_id not in table.applied_requests:
+        from dormouse.features.finer_times import check_times  # loads what reads shards
+
+        check_times(services, table, alteration)
     changed = services.tables.change(table.id, change, request_id=request.request_id)
     return publications(changed)
-
-
-SHARDS_AT_ONCE = 64
-"""So many footers are in memory at a time."""
-
-
-def _check_times(services: Services, table: Table, alteration: Alteration) -> None:
-    """Check that what is stored of columns that are to get nanoseconds is in the years that these
-    have, by the statistics of all shards.
-
-    Raises:
-        InvalidRequestError: it is not, or statistics do not say so; or a deletion is not applied
-            yet that names the column.
-    """
-    if not alteration.types:
-        return
-    before = {field.id: field for field in table.schema.fields}
-    after = apply_alteration(table.schema, alteration, table.properties).fields
-    finer = [
-        field for field in after if field.id in before and loses_range(before[field.id], field)
-    ]
-    if not finer:
-        return
-    table, state = read_version(services, table)
-    named = {json.loads(text)["id"] for each in state.deletions for text in each.columns}
-    if pending := [field.name for field in finer if field.id in named]:
-        raise InvalidRequestError(
-            f"column {pending[0]!r} cannot get nanoseconds while deletions by it hide rows",
-            hint=f"`dormouse table compact {table.name} --all` leaves these rows out",
-        )
-    shards = iter(state.shards.values())
-    while some := list(islice(shards, SHARDS_AT_ONCE)):
-        found = read_indexes(services.storage, table.id, some, table.schema, Cache(0), footers=True)
-        for field in finer:
-            if not all(_fits(index, field) for index in found):
-                raise InvalidRequestError(
-                    f"column {field.name!r} cannot get nanoseconds: it has times that are not in "
-                    "the years 1677 to 2262, or statistics do not tell, as of nested ones",
-                    hint="add a column or member of the type, of another name",
-                )
-
-
-def _fits(index: ShardIndex, field: Field) -> bool:
-    """Return whether all times that a shard has in a column can be of the field's type."""
-    if field.id not in index.stored.columns:
-        return True
-    column, at = index.stored.columns[field.id]
-    if not loses_range(column.field, field):
-        return True
-    if parts_of(field):
-        return False
-    possible = whole_numbers(field.type)
-    for number in range(index.metadata.num_row_groups):
-        group = index.metadata.row_group(number)
-        span = column_span(group, at, field, column.field.type)
-        statistics = group.column(at).statistics
-        if span is None and not (statistics and statistics.null_count == group.num_rows):
-            return False
-        if span is not None and not all(part in possible for (part,) in span):
-            return False
-    return True
 
 
 # reinitialise_table: remove all rows of a table, and perhaps replace its partitions and schema.

@@ -1,0 +1,77 @@
+"""Whether the times of a table can become nanoseconds, which only have the years 1677 to 2262: what
+its shards have says so.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+from dormouse.arrow.order import column_span
+from dormouse.cache import Cache
+from dormouse.errors import InvalidRequestError
+from dormouse.features.versions import read_version
+from dormouse.ports import Services
+from dormouse.schema.evolution import loses_range, parts_of
+from dormouse.schema.schema import Field, whole_numbers
+from dormouse.shards.footer import ShardIndex
+from dormouse.shards.reading import read_indexes
+from dormouse.tables.table import Alteration, Table, apply_alteration
+
+SHARDS_AT_ONCE = 64
+"""So many footers are in memory at a time."""
+
+
+def check_times(services: Services, table: Table, alteration: Alteration) -> None:
+    """Check that what is stored of columns that are to get nanoseconds is in the years that these
+    have, by the statistics of all shards.
+
+    Raises:
+        InvalidRequestError: it is not, or statistics do not say so; or a deletion is not applied
+            yet that names the column.
+    """
+    before = {field.id: field for field in table.schema.fields}
+    after = apply_alteration(table.schema, alteration, table.properties).fields
+    finer = [
+        field for field in after if field.id in before and loses_range(before[field.id], field)
+    ]
+    if not finer:
+        return
+    table, state = read_version(services, table)
+    named = {json.loads(text)["id"] for each in state.deletions for text in each.columns}
+    if pending := [field.name for field in finer if field.id in named]:
+        raise InvalidRequestError(
+            f"column {pending[0]!r} cannot get nanoseconds while deletions by it hide rows",
+            hint=f"`dormouse table compact {table.name} --all` leaves these rows out",
+        )
+    shards = iter(state.shards.values())
+    while some := list(islice(shards, SHARDS_AT_ONCE)):
+        found = read_indexes(services.storage, table.id, some, table.schema, Cache(0), footers=True)
+        for field in finer:
+            if not all(_fits(index, field) for index in found):
+                raise InvalidRequestError(
+                    f"column {field.name!r} cannot get nanoseconds: it has times that are not in "
+                    "the years 1677 to 2262, or statistics do not tell, as of nested ones",
+                    hint="add a column or member of the type, of another name",
+                )
+
+
+def _fits(index: ShardIndex, field: Field) -> bool:
+    """Return whether all times that a shard has in a column can be of the field's type."""
+    if field.id not in index.stored.columns:
+        return True
+    column, at = index.stored.columns[field.id]
+    if not loses_range(column.field, field):
+        return True
+    if parts_of(field):
+        return False
+    possible = whole_numbers(field.type)
+    for number in range(index.metadata.num_row_groups):
+        group = index.metadata.row_group(number)
+        span = column_span(group, at, field, column.field.type)
+        statistics = group.column(at).statistics
+        if span is None and not (statistics and statistics.null_count == group.num_rows):
+            return False
+        if span is not None and not all(part in possible for (part,) in span):
+            return False
+    return True
