@@ -8,10 +8,9 @@ import json
 from itertools import islice
 
 from dormouse.arrow.order import column_span
-from dormouse.cache import Cache
 from dormouse.errors import InvalidRequestError
 from dormouse.features.versions import read_version
-from dormouse.ports import Services
+from dormouse.ports import Cache, Services
 from dormouse.schema.evolution import loses_range, parts_of
 from dormouse.schema.schema import Field, whole_numbers
 from dormouse.shards.footer import ShardIndex
