@@ -27,7 +27,6 @@ from dormouse.features.requests import (
 from dormouse.features.reset import finish_reset
 from dormouse.features.seal_sources import seal_sources
 from dormouse.features.spark import save_spark_request
-from dormouse.features.spark_jobs import QUEUE as SPARK_QUEUE
 from dormouse.features.tables import publications
 from dormouse.iceberg.liveness import live_shards, quick_shards
 from dormouse.jobs import FUNCTION, SPARK, SWEEP_SECONDS, JobNotes, SweepCheck, job_notes, new_run
@@ -690,6 +689,6 @@ def overdue_compactions(check: SweepCheck) -> Iterator[OutboundMessage]:
             continue
         message = CompactionJob(table.id, state.generation, job.id)
         if note.set_aside and services.has_spark:  # it was too large for functions
-            yield OutboundMessage(SPARK_QUEUE, message)
+            yield OutboundMessage("spark-jobs", message)
         else:
             yield OutboundMessage(compaction_queue(state, job, table.properties), message)
