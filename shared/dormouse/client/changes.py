@@ -7,10 +7,11 @@ for the keys that were written or deleted in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,16 +22,17 @@ from msgspec import structs
 
 from dormouse.access import EVERYTHING
 from dormouse.arrow.order import requested_ranges, row_keys
+from dormouse.arrow.types import Array
 from dormouse.arrow.values import sort_columns
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
-from dormouse.features.versions import ingested_since, read_as_of, tags_of
+from dormouse.features.versions import Ingested, ingested_since, read_as_of, tags_of
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult, with_changes
 from dormouse.query.rows import query_rows, query_slices
 from dormouse.query.selection import Selection, select, selected_ranges, slices_to_read
 from dormouse.rows.sorting import Sorter
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import parse_condition
 from dormouse.state.partitions import Shard
@@ -99,16 +101,40 @@ def _added(
     """Return the rows ingested and not deleted since a version, a few shards at a time; with
     deleted ones, those of that version that were deleted since follow.
     """
-    shards, deletions, newest = ingested_since(services, table, since)
-    selection = replace(selection, version=newest)
-    added = _as_ingested(services, table, shards, deletions, selection)
+    known = ingested_since(services, table, since)
+    selection = replace(selection, version=known.newest)
     if not wanted.deleted:
-        return added
-    lost = _deleted(services, table, since, deletions, selection)
-    kinds = chain(
-        (("insert", batch) for batch in added.batches), (("delete", batch) for batch in lost)
+        return _as_ingested(services, table, known.shards, known.deletions, selection)
+    numbered = replace(selection, columns=(*selection.columns, SEQUENCE.name))
+    added = _as_ingested(services, table, known.shards, known.deletions, numbered)
+    lost = _deleted(services, table, since, known.deletions, selection)
+    changes = chain(
+        (("insert", *_versioned(batch, known.versions, known.newest)) for batch in added.batches),
+        (("delete", *_versioned(batch, known.versions, known.newest)) for batch in lost),
     )
-    return with_changes(added, kinds, wanted.limit)
+    plain = replace(added, schema=added.schema.remove(len(selection.columns)))
+    return with_changes(plain, changes, wanted.limit)
+
+
+def _versioned(
+    rows: pa.RecordBatch, versions: Mapping[int, int], newest: int
+) -> tuple[Array, pa.RecordBatch]:
+    """Return the version of the commit of each row, by its number; the newest one for those that
+    are not known. And the rows without their numbers.
+    """
+    known: Any = (
+        pa.array([*versions.keys()], pa.int64()),
+        pa.array([*versions.values()], pa.int64()),
+    )
+    at: Any = pc.index_in(rows.column(SEQUENCE.name), value_set=known[0])
+    found = pc.fill_null(known[1].take(at), pa.scalar(newest, pa.int64()))
+    return found, rows.drop_columns([SEQUENCE.name])
+
+
+def _numbered(rows: pa.RecordBatch, deletions: Iterable[Deletion]) -> pa.RecordBatch:
+    """Return rows that deletions hide with the number of the last of these."""
+    number = pa.scalar(max(each.number for each in deletions), pa.int64())
+    return rows.append_column(SEQUENCE.name, pa.repeat(number, rows.num_rows))
 
 
 def _as_ingested(
@@ -132,7 +158,7 @@ def _deleted(
     deletions: tuple[Deletion, ...],
     selection: Selection,
 ) -> Iterable[pa.RecordBatch]:
-    """Return the selected rows of a version that later deletions hide."""
+    """Return the selected rows of a version that later deletions hide, with a number."""
     if not row_rules(table.schema, table.properties).is_empty:
         raise InvalidRequestError(
             f"the rules of table {table.name!r} make other rows of those that were ingested, so it "
@@ -142,7 +168,8 @@ def _deleted(
     if not deletions or not since:
         return ()
     before = read_as_of(services, table, since)[1]
-    return _hidden(services, table, before, deletions, selection).batches
+    found = _hidden(services, table, before, deletions, selection).batches
+    return (_numbered(batch, deletions) for batch in found)
 
 
 def _hidden(
@@ -172,7 +199,7 @@ class _Comparison:
         kinds = {"insert", "update"}
         if wanted.deleted:
             kinds |= {"delete", "before"} if wanted.before else {"delete"}
-        rows = (each for each in self._changes() if each[0] in kinds)
+        rows = (each for each in self._versioned_changes() if each[0] in kinds)
         named = with_changes(found, rows, wanted.limit)
         if wanted.deleted:
             return named
@@ -185,17 +212,22 @@ class _Comparison:
         chosen = replace(selection, version=state.version, ranges=tuple(ranges), limit=None)
         return query_rows(self.services, self.table, state, chosen)
 
-    def _changes(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows that differ, with what happened to them."""
-        names = [field.name for field in self.table.schema.row_keys]
+    def _versioned_changes(self) -> Iterator[tuple[str, Array, pa.RecordBatch]]:
+        """Yield the rows that differ, with what happened to them, and the version of each."""
+        schema = Schema(self.table.schema.row_keys)
+        names = [field.name for field in schema.row_keys]
         columns = [f.name for f in self.table.schema.fields if f.name in self.selection.columns]
-        needed = replace(self.selection, columns=tuple(dict.fromkeys([*names, *columns])))
+        wanted = tuple(dict.fromkeys([*names, *columns, SEQUENCE.name]))
+        needed = replace(self.selection, columns=wanted)
         earlier = read_as_of(self.services, self.table, self.since)[1] if self.since else None
-        for keys in self._written_keys(earlier):
-            for before, after in self._both(earlier, keys, needed):
+        known, compared = self._written(earlier)
+        for keys in self._written_keys(known.shards, compared):
+            for before, after in self._both(earlier, [*keys], needed):
                 for kind, rows in _differences(before, after, names):
-                    for batch in rows.select(list(self.selection.columns)).to_batches():
-                        yield kind, batch
+                    for batch in rows.to_batches():
+                        of_keys = _last_written(batch, keys, schema) if kind == "delete" else batch
+                        versions, _ = _versioned(of_keys, known.versions, known.newest)
+                        yield kind, versions, batch.select(list(self.selection.columns))
 
     def _both(
         self, earlier: TableState | None, keys: list[Key], selection: Selection
@@ -215,37 +247,43 @@ class _Comparison:
             yield after.slice(0, 0) if earlier is None else before, after
             keys = keys[at_once:]
 
-    def _written_keys(self, earlier: TableState | None) -> Iterator[list[Key]]:
+    def _written_keys(
+        self, shards: Sequence[Shard], deletions: Sequence[tuple[TableState, tuple[Deletion, ...]]]
+    ) -> Iterator[dict[Key, int]]:
         """Yield the row keys of which rows were written or deleted in between, some at a time; in
-        order, and each once.
+        order, and each once with the number of the last commit that did.
         """
-        keys = Schema(self.table.schema.row_keys)
-        names = tuple(field.name for field in keys.row_keys)
+        keys = Schema(self.table.schema.row_keys, (), (SEQUENCE,), is_part=True)
+        names = tuple(field.name for field in keys.fields)
         selection = Selection(self.state.version, names, (KeyRange(),), None, None, 0)
-        shards, deletions = self._written(earlier)
         with TemporaryDirectory(dir=self.services.scratch) as folder:
             sorter = Sorter(keys, Path(folder), memory_bytes=self.services.memory_bytes)
             for batch in _as_ingested(self.services, self.table, shards, (), selection).batches:
                 sorter.add(batch)
             for state, others in deletions:
-                chosen = replace(selection, version=state.version, time_ms=self.selection.time_ms)
+                chosen = replace(
+                    selection,
+                    version=state.version,
+                    columns=names[:-1],
+                    time_ms=self.selection.time_ms,
+                )
                 for batch in _hidden(self.services, self.table, state, others, chosen).batches:
-                    sorter.add(batch)
+                    sorter.add(_numbered(batch, others))
             yield from batched_keys(sorter.sorted_rows(), keys)
 
     def _written(
         self, earlier: TableState | None
-    ) -> tuple[Sequence[Shard], list[tuple[TableState, tuple[Deletion, ...]]]]:
-        """Return the shards that were ingested in between, and with a version the deletions that
-        hide rows of it in the other; if that is not known any more, the shards and deletions that
-        only one of both versions has.
+    ) -> tuple[Ingested, list[tuple[TableState, tuple[Deletion, ...]]]]:
+        """Return what was ingested in between, and with a version the deletions that hide rows of
+        it in the other; if that is not known any more, the shards and deletions that only one of
+        both versions has.
         """
         try:
-            shards, deletions, _ = ingested_since(self.services, self.table, self.since)
+            known = ingested_since(self.services, self.table, self.since)
         except NotFoundError:
             pass
         else:
-            return shards, [(earlier, deletions)] if earlier and deletions else []
+            return known, [(earlier, known.deletions)] if earlier and known.deletions else []
         both = earlier or TableState(), self.state
         old, new = (
             {each.shard: state.shards[each.shard] for each in state.all_references()}
@@ -256,7 +294,8 @@ class _Comparison:
         made = tuple(after[each] for each in after.keys() - before.keys())
         undone = tuple(before[each] for each in before.keys() - after.keys())
         pairs = zip(both, (made, undone), strict=True)
-        return differing, [pair for pair in pairs if pair[1]]
+        newest = Ingested(differing, (), self.state.version, {})
+        return newest, [pair for pair in pairs if pair[1]]
 
 
 def _whole(found: QueryResult, most_bytes: float) -> pa.Table | None:
@@ -273,18 +312,33 @@ def _whole(found: QueryResult, most_bytes: float) -> pa.Table | None:
 _NOTHING = KeyRange((), ())
 
 
-def batched_keys(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[list[Key]]:
-    """Yield the keys of sorted rows, each once, `KEYS_AT_ONCE` at a time."""
-    keys = (key for batch in batches for key in row_keys(batch, range(batch.num_rows), schema))
-    distinct = (key for key, _ in groupby(keys))
-    while some := list(islice(distinct, KEYS_AT_ONCE)):
+def batched_keys(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[dict[Key, int]]:
+    """Yield the keys of sorted rows, `KEYS_AT_ONCE` at a time, with their greatest number."""
+    keys = chain.from_iterable(
+        zip(
+            row_keys(batch, range(batch.num_rows), schema),
+            batch.column(SEQUENCE.name).to_pylist(),
+            strict=True,
+        )
+        for batch in batches
+    )
+    distinct = ((key, max(n or 0 for _, n in rows)) for key, rows in groupby(keys, itemgetter(0)))
+    while some := dict(islice(distinct, KEYS_AT_ONCE)):
         yield some
+
+
+def _last_written(rows: pa.RecordBatch, keys: Mapping[Key, int], schema: Schema) -> pa.RecordBatch:
+    """Return the numbers of the commits that wrote or deleted rows of these keys last."""
+    found = [keys[key] for key in row_keys(rows, range(rows.num_rows), schema)]
+    return pa.RecordBatch.from_pydict({SEQUENCE.name: pa.array(found, pa.int64())})
 
 
 def _differences(
     before: pa.Table, after: pa.Table, keys: Sequence[str]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield which rows came, changed or are gone, and what those that changed were `before`."""
+    """Yield which rows came, changed or are gone, and what those that changed were `before`; all
+    with the numbers of what came.
+    """
     old, new = (
         rows.select(keys).append_column(name, pa.array(range(rows.num_rows), pa.int64()))
         for rows, name in ((before, "old"), (after, "new"))
@@ -294,9 +348,10 @@ def _differences(
     yield "insert", after.take(both["new"].filter(is_new))
     yield "delete", before.take(both["old"].filter(is_gone))
     stays: Any = pc.invert(pc.or_(is_new, is_gone))
-    old_rows = before.take(both["old"].filter(stays))
+    old_rows = before.take(both["old"].filter(stays)).drop_columns([SEQUENCE.name])
     new_rows = after.take(both["new"].filter(stays))
-    differs = _differ(old_rows, new_rows)
+    differs = _differ(old_rows, new_rows.drop_columns([SEQUENCE.name]))
+    old_rows = old_rows.append_column(SEQUENCE.name, new_rows[SEQUENCE.name])
     yield "before", old_rows.filter(differs)
     yield "update", new_rows.filter(differs)
 

@@ -579,7 +579,9 @@ class TableHandle(Shown):
         deleted since.
 
         With `deleted`, a first column `_change` is ``insert`` for these rows, and rows of that
-        version that were deleted since follow, with ``delete``; the version must be readable.
+        version that were deleted since follow, with ``delete``; the version must be readable. A
+        second one, `_version`, has the version with which a row came; of those that are gone, the
+        last one that may have taken them.
 
         They are read from the shards as ingest wrote them, in no particular order: rows that
         compactions rewrote come once, and the table's filters and aggregations are not applied

@@ -209,20 +209,7 @@ def merge_inputs(
         )
     )
     removed = Tally()
-    purged = compaction.removed
-    left = read if purged is None or purged.entombs else purged.kept(read, removed)
-    if lasting := tuple(each for each in compaction.deletions if each.below):
-        # no tombstones are needed in their place: it hides whatever else there is of them
-        left = (
-            Predicate(deletions_for(schema, lasting).hidden, schema).negated().apply(left, removed)
-        )
-    # Rules are evaluated at the time of the job's assignment, so that each run of the job writes
-    # the same rows.
-    applied = apply_row_rules(left, schema, rules, job.assigned_ms, removed)
-    if rules.keeps_latest and job.takes_all:
-        age_ms = table.properties.tombstone_age_seconds * 1000
-        before_ms = job.assigned_ms - age_ms if table.properties.latest_by else None
-        applied = without_tombstones(applied, before_ms, removed)
+    applied = _ruled(compaction, _left(compaction, read, schema, removed), schema, rules, removed)
     columns = arrow_schema(compaction.context.schema)
     kept = RowCounter(conform(batch, columns) for batch in applied)
     rows = [0] * len(compaction.leaves)
@@ -240,6 +227,42 @@ def merge_inputs(
     if len(compaction.leaves) > 1:
         outputs = list(_placed(outputs, compaction.leaves, rows))
     return Merged(tuple(outputs), read.rows, kept.rows, removed.rows, last_is_marked)
+
+
+def _left(
+    compaction: Compaction, rows: Iterator[pa.RecordBatch], schema: Schema, removed: Tally
+) -> Iterator[pa.RecordBatch]:
+    """Return the rows that neither a purge removes nor a deletion that lasts: no tombstones are
+    needed in place of these, which hide whatever else there is of their keys.
+    """
+    purged = compaction.removed
+    if purged is not None and not purged.entombs:
+        rows = purged.kept(rows, removed)
+    if lasting := tuple(each for each in compaction.deletions if each.below):
+        hidden = Predicate(deletions_for(schema, lasting).hidden, schema)
+        rows = hidden.negated().apply(rows, removed)
+    return rows
+
+
+def _ruled(
+    compaction: Compaction,
+    rows: Iterator[pa.RecordBatch],
+    schema: Schema,
+    rules: RowRules,
+    removed: Tally,
+) -> Iterator[pa.RecordBatch]:
+    """Return what the rules leave. They are evaluated at the time of the job's assignment, so that
+    each run of the job writes the same rows.
+    """
+    job, properties, purged = compaction.job, compaction.table.properties, compaction.removed
+    hidden = [span for each in compaction.deletions if not each.below for span in each.spans]
+    hides_in = None if purged is not None and purged.entombs else hidden
+    applied = apply_row_rules(rows, schema, rules, job.assigned_ms, removed, hides_in)
+    if not (rules.keeps_latest and job.takes_all):
+        return applied
+    age_ms = properties.tombstone_age_seconds * 1000
+    before_ms = job.assigned_ms - age_ms if properties.latest_by else None
+    return without_tombstones(applied, before_ms, removed)
 
 
 def _read_by(compaction: Compaction) -> tuple[Schema, RowRules]:

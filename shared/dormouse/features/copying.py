@@ -26,6 +26,8 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 
+from msgspec import structs
+
 from dormouse.errors import (
     AlreadyExistsError,
     ContendedError,
@@ -200,7 +202,7 @@ def plan_copy(state: TableState) -> RebuildPlan:
         state.key_types,
         state.generation,
         state.all_source_segments,
-        state.deletions,
+        tuple(structs.replace(each, purge_id="") for each in state.deletions),
     )
 
 

@@ -108,10 +108,10 @@ NOTE = Kind(
 
 
 def keep_notes(services: Services, table: Table, state: TableState) -> None:
-    """Put the notes of the deletions of a state that have none."""
+    """Put the notes of the deletions of a state that have none. A purge has its own request."""
     there = {each.path for each in services.storage.list(deletions_prefix(table.id))}
     for each in state.deletions:
-        if (path := deletion_path(table.id, each.id)) not in there:
+        if not each.purge_id and (path := deletion_path(table.id, each.id)) not in there:
             NOTE.put(services.storage, path, Note(state.generation, each))
 
 
@@ -146,10 +146,9 @@ def _too_many(table: Table) -> InvalidRequestError:
 
 
 def build_deletions(
-    table: Table, prefix: str, asked: SelectionMessage, now_ms: int
+    table: Table, purge_id: str, asked: SelectionMessage, now_ms: int
 ) -> Iterator[Deletion]:
-    """Yield deletions that hide all selected rows, several if these are many keys; their ids begin
-    with a `prefix`.
+    """Yield deletions that hide all rows that a purge selects, several if these are many keys.
 
     Raises:
         InvalidRequestError: as `build_deletion`.
@@ -164,9 +163,9 @@ def build_deletions(
         parts[-1] = structs.replace(asked, keys=(*parts[-1].keys, key))
         room -= size
     for number, part in enumerate(parts):
-        deletion = build_deletion(table, f"{prefix}{number}", part, now_ms)
+        deletion = build_deletion(table, f"{purge_id}-{number}", part, now_ms)
         if deletion is not None:
-            yield deletion
+            yield structs.replace(deletion, purge_id=purge_id)
 
 
 def build_deletion(

@@ -411,7 +411,11 @@ def _commit_with_lookups(
     the violations that the fold reports for sources not sealed yet.
     """
     job, sources = job_id_of(written.accepted), tuple(s.remembered_id for s in written.accepted)
-    deletion = _deletion(table, state, written.emptied, job) if written.emptied else None
+    deletion = None
+    if written.emptied is not None:
+        is_known = bool(written.shards or table.properties.latest_by)
+        unheld = () if is_known else sources
+        deletion = _deletion(table, state, written.emptied, job, unheld)
     looked_up_to, lookups = state.sealed_to, 1
     while True:
         addition = AddShards(job, sources, written.shards, looked_up_to, deletion)
@@ -424,12 +428,16 @@ def _commit_with_lookups(
         looked_up_to = known.state.sealed_to
 
 
-def _deletion(table: Table, state: TableState, emptied: Emptied, job: str) -> Deletion:
+def _deletion(
+    table: Table, state: TableState, emptied: Emptied, job: str, sources: tuple[str, ...]
+) -> Deletion:
     """Return the deletion of what was there when the source of a job's files emptied its table. A
-    rebuild finds the job's shards by its id.
+    rebuild finds the job's shards by its id; without any, it finds in it `sources` that must not
+    come again.
     """
     by = table.properties.latest_by
-    return deletion_of_all(id_of_job(job, state.generation), table.schema, by, emptied.position)
+    made = deletion_of_all(id_of_job(job, state.generation), table.schema, by, emptied.position)
+    return structs.replace(made, sources=sources)
 
 
 def _was_sealed(outcome: Rejected) -> bool:

@@ -430,7 +430,7 @@ def request_purge(services: Services, table: Table, request: PurgeRows) -> Reque
     selection = replace(purge.selection, version=state.version, time_ms=now_ms)
     rows = store_selection(selection, purge.schema)
     purge = structs.replace(purge, generation=state.generation, rows=rows)
-    deletions = list(build_deletions(table, hidden_by(purge.id), request.selection, now_ms))
+    deletions = list(build_deletions(table, purge.id, request.selection, now_ms))
     REQUEST.put(services.storage, purge_path(table.id, purge.id), purge)
     last = services.tracker.get(table.id, purge.id)
     if last is None or last.state != "finished":  # matching rows that came later stay
@@ -442,11 +442,6 @@ def request_purge(services: Services, table: Table, request: PurgeRows) -> Reque
         OutboundMessage("table-changes", TableChanged(table.id)),
     ]
     return RequestResult(messages, PurgeWork(purge.id))
-
-
-def hidden_by(purge_id: str) -> str:
-    """Return how the ids of the deletions begin that hide the rows of a purge until it ends."""
-    return f"{purge_id}-"
 
 
 def purge_id_of(request_id: str) -> str:

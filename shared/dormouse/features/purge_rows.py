@@ -35,7 +35,6 @@ from dormouse.features.purge import (
     RemainingObject,
     ShardMatches,
     delete_purge,
-    hidden_by,
     load_matches,
     load_purge,
     references_to,
@@ -134,9 +133,9 @@ def _end_by_reset(table: Table) -> Finished | Failed:
 
 def _forget(services: Services, table: Table, state: TableState, request: PurgeRequest) -> None:
     """Forget the deletions that hid the rows until now; they name what is to be forgotten."""
-    store, prefix = services.store(table), hidden_by(request.id)
-    left = (each.number for each in store.current().deletions if each.id.startswith(prefix))
-    if numbers := tuple(left):
+    store = services.store(table)
+    hidden = (each for each in store.current().deletions if each.purge_id == request.id)
+    if numbers := tuple(each.number for each in hidden):
         store.commit(ForgetDeletions(numbers, is_proved=True), generation=state.generation)
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
 from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
-from dormouse.features.delete_rows import Note, load_notes
+from dormouse.features.delete_rows import Note, keep_notes, load_notes
 from dormouse.features.rebuild_plan import (
     FoundShard,
     PlacedShard,
@@ -155,6 +156,10 @@ def rebuild(
         NotFoundError: the table is deleted, or in deletion.
         InvariantError: the state read back differs from the plan; the table still has no state.
     """
+    with suppress(
+        CorruptDataError, NotFoundError
+    ):  # of a state that is lost, those of before are known
+        keep_notes(services, table, services.store(table).current())
     _plan(services, table, watch)  # it may be refused, so it comes before the old log is closed
     log = services.ids.new()
     services.tables.change(table.id, lambda newest: _with_noted_log(newest, table, log))
@@ -285,7 +290,13 @@ def _with_deletions(
         number = known.sequence if known else max(own, wrote.written_ms - 1)
         return replace(item, shard=structs.replace(item.shard, sequence=number))
 
-    return replace(plan, shards=tuple(map(numbered, plan.shards)), deletions=tuple(deletions))
+    sources = {*plan.sources, *(source for each in deletions for source in each.sources)}
+    return replace(
+        plan,
+        shards=tuple(map(numbered, plan.shards)),
+        sources=tuple(sorted(sources)),
+        deletions=tuple(deletions),
+    )
 
 
 def _read(

@@ -8,8 +8,8 @@ between, or may have crashed before it reached the state.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import msgspec
@@ -373,11 +373,20 @@ _BEGINNINGS = {"reset table", "restore version"}
 _HINT = "read the table as it is now, and the changes since the version of that read"
 
 
-def ingested_since(
-    services: Services, table: Table, version: int
-) -> tuple[list[Shard], tuple[Deletion, ...], int]:
-    """Return the shards that ingests added after a version, in order, the deletions after it, and
-    the newest version.
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """The shards that ingests added after a version, in order, the deletions after it, and the
+    newest version. `versions` are those of commits, by the numbers that shards and deletions have.
+    """
+
+    shards: Sequence[Shard]
+    deletions: tuple[Deletion, ...]
+    newest: int
+    versions: Mapping[int, int]
+
+
+def ingested_since(services: Services, table: Table, version: int) -> Ingested:
+    """Return what was ingested and deleted after a version.
 
     Raises:
         NotFoundError: the version is yet to come; the log is not kept from it on any more, or a
@@ -401,7 +410,10 @@ def ingested_since(
     for shard in shards:
         if shard.id not in state.shards:
             raise _expired(table, version, f"shard {shard.id} is deleted")
-    return shards, tuple(each for record in since for each in record.deleted), newest
+    deletions = tuple(each for record in since for each in record.deleted)
+    versions = {each.sequence: record.version for record in since for each in record.added}
+    versions |= {each.number: record.version for record in since for each in record.deleted}
+    return Ingested(shards, deletions, newest, versions)
 
 
 def _check_kept(table: Table, history: Sequence[VersionRecord], version: int) -> None:

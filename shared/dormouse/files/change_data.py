@@ -471,7 +471,7 @@ class _Dms:
     def _emptied(self) -> _Change:
         if self._latest_by:
             raise UnfitError(
-                "the source emptied its table (TRUNCATE), and the message does not say where",
+                "the source emptied its table (TRUNCATE), and the message has no position",
                 hint="empty the table (dormouse table reinitialise), and ingest what follows it",
             )
         return _Change("truncate", {})

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from dormouse.arrow.types import conform, frame_schema, pandas_schema
+from dormouse.arrow.types import Array, conform, frame_schema, pandas_schema
 from dormouse.errors import InvalidRequestError, MissingPackageError
-from dormouse.schema.schema import CHANGE
+from dormouse.schema.schema import CHANGE, VERSION
 from dormouse.shards.reading import ReadCounters
 from dormouse.showing import MAX_CELL, HtmlText, Shown, show_table
 
@@ -224,20 +224,25 @@ def _imported(package: str) -> ModuleType:
 
 
 def with_changes(
-    result: QueryResult, changes: Iterable[tuple[str, pa.RecordBatch]], limit: int | None
+    result: QueryResult,
+    changes: Iterable[tuple[str, Array, pa.RecordBatch]],
+    limit: int | None,
 ) -> QueryResult:
-    """Return rows in place of those of `result`, up to a limit, each with what happened to it
-    as its first column.
+    """Return rows in place of those of `result`, up to a limit: what happened to some, the version
+    of each, and the rows. The first two become their first columns.
     """
-    schema = pa.schema([pa.field(CHANGE.name, pa.string(), nullable=False), *result.schema])
+    added = (CHANGE.name, pa.string()), (VERSION.name, pa.int64())
+    fields = [pa.field(name, kind, nullable=False) for name, kind in added]
+    schema = pa.schema([*fields, *result.schema])
 
     def batches() -> Iterator[pa.RecordBatch]:
         left = limit
-        for change, batch in changes:
+        for change, versions, batch in changes:
             some = batch if left is None else batch.slice(0, left)
             left = None if left is None else left - some.num_rows
-            changes_column = pa.repeat(pa.scalar(change), some.num_rows)
-            yield pa.RecordBatch.from_arrays([changes_column, *some.columns], schema=schema)
+            named = pa.repeat(pa.scalar(change), some.num_rows)
+            of_rows = [named, versions[: some.num_rows]]
+            yield pa.RecordBatch.from_arrays([*of_rows, *some.columns], schema=schema)
             if left == 0:
                 return
 

@@ -23,7 +23,7 @@ from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.predicates import Predicate, ValueBounds, aggregated
 from dormouse.rows.shredded import on_shredded
-from dormouse.schema.schema import RESERVED, Field, Schema
+from dormouse.schema.schema import RESERVED, SEQUENCE, Field, Schema
 from dormouse.schema.types import Primitive, is_key_type
 from dormouse.shards.decoding import read_blocks
 from dormouse.shards.reading import (
@@ -131,6 +131,8 @@ def query_slices(
     reads = ReadCounters() if reads is None else reads
     rules = row_rules(table.schema, table.properties).for_readers()
     stored = rules.stored_schema(table.schema)
+    if SEQUENCE.name in selection.columns:
+        stored = stored.with_values(SEQUENCE)
     parts = iter(parts)
     first = next(parts, None)
     earlier = first[0].deletions if first else ()
@@ -142,7 +144,7 @@ def query_slices(
         rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
-    schema = pa.schema([arrow_schema(table.schema).field(name) for name in selection.columns])
+    schema = pa.schema([arrow_schema(stored).field(name) for name in selection.columns])
     batches = PeekableBatches(query.result(parts, schema))
     return QueryResult(schema, batches, reads, selection.version)
 

@@ -84,13 +84,27 @@ def _reduced(
     if begins is None:
         return batch
     removed.rows += batch.num_rows - begins.true_count
+    alone = pc.and_(begins, pa.concat_arrays([begins.slice(1), pa.array([True])]))
     if aggregation.kept:
-        return batch.take(_kept_rows(batch, begins, schema, aggregation.kept))
-    return _folded(batch, begins, aggregation)
+        return batch.filter(_kept(batch, begins, alone, schema, aggregation.kept))
+    return _folded(batch, begins, alone, aggregation)
+
+
+def _kept(
+    batch: pa.RecordBatch, begins: pa.BooleanArray, alone: Array, schema: Schema, kept: Kept
+) -> Array:
+    """Return for each row whether it is kept. Only rows of larger groups are compared."""
+    together = pc.invert(alone)
+    columns = [field.name for field in schema.fields if field.name in batch.schema.names]
+    rows = batch.select(columns).filter(together)
+    chosen = _kept_rows(rows, begins.filter(together), schema, kept)
+    are_chosen = pc.is_in(pa.arange(0, rows.num_rows), value_set=chosen)  # type: ignore[attr-defined]  # stubs lag
+    mask: Array = pc.replace_with_mask(alone, together, are_chosen)
+    return mask
 
 
 def _folded(
-    batch: pa.RecordBatch, begins: pa.BooleanArray, aggregation: Aggregation
+    batch: pa.RecordBatch, begins: pa.BooleanArray, alone: Array, aggregation: Aggregation
 ) -> pa.RecordBatch:
     """Return `batch` with each group of several rows folded; rows that are alone
     in their group stay as they are.
@@ -98,8 +112,6 @@ def _folded(
     Only the rows of larger groups are folded, and then put back into their places: usually these
     are few, and folding costs more than copying.
     """
-    ends = pa.concat_arrays([begins.slice(1), pa.array([True])])
-    alone = pc.and_(begins, ends)
     together = pc.invert(alone)
     rows, starts = batch.filter(together), begins.filter(together)
     cells = _folded_cells(

@@ -11,15 +11,17 @@ to import than they take.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.order import column_span, fit_range_to_fields, range_predicate
+from dormouse.arrow.order import column_span, fit_range_to_fields, range_predicate, row_key
 from dormouse.arrow.types import Array, Tally, arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange, encode_key
@@ -377,26 +379,65 @@ def apply_row_rules(
     rules: RowRules,
     now_ms: int,
     removed: Tally | None = None,
+    hides_in: Sequence[KeyRange] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that pass the filters, with each group aggregated to
     one row; sorted like `batches`.
 
-    In a table that keeps the latest rows, tombstones are in place of those that do not pass.
+    In a table that keeps the latest rows, tombstones are in place of those that do not pass. If
+    ranges of keys are given, `rules.kept` is true of all rows outside of them, which saves the
+    test.
 
     `batches` have all columns of `schema`, or at least those that `rules.needed` names; the result
     has the same columns. `removed` counts the rows that a filter removes, and all rows but one of
     each group.
     """
-    condition = rules.filter_at(now_ms)
-    where = None if condition is None else Predicate(condition, schema)
     rows = iter(batches)
-    if where is not None and rules.keeps_latest and rules.aggregation:
-        from dormouse.rows.latest import with_tombstones
-
-        rows = with_tombstones(rows, schema, rules.aggregation.by, where, now_ms)
-    elif where is not None:
-        rows = where.apply(rows, removed)
+    if rules.kept is not None and hides_in is not None:
+        only_kept = RowRules(None, None, rules.aggregation, rules.kept)
+        test = partial(_filtered, schema=schema, rules=only_kept, now_ms=now_ms, removed=removed)
+        rows = _tested_within(rows, hides_in, schema, test)
+        rules = replace(rules, kept=None)
+    rows = _filtered(rows, schema, rules, now_ms, removed)
     return rows if rules.aggregation is None else aggregated(rows, schema, rules, removed)
+
+
+def _filtered(
+    rows: Iterator[pa.RecordBatch],
+    schema: Schema,
+    rules: RowRules,
+    now_ms: int,
+    removed: Tally | None,
+) -> Iterator[pa.RecordBatch]:
+    condition = rules.filter_at(now_ms)
+    if condition is None:
+        return rows
+    where = Predicate(condition, schema)
+    if not rules.keeps_latest or not rules.aggregation:
+        return where.apply(rows, removed)
+    from dormouse.rows.latest import with_tombstones
+
+    return with_tombstones(rows, schema, rules.aggregation.by, where, now_ms)
+
+
+def _tested_within(
+    batches: Iterable[pa.RecordBatch],
+    ranges: Sequence[KeyRange],
+    schema: Schema,
+    test: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    """Yield sorted batches, those that may have rows in some ranges as a test leaves them."""
+
+    def is_within(batch: pa.RecordBatch) -> bool:
+        ends = (encode_key(row_key(batch, at, schema)) for at in (0, batch.num_rows - 1))
+        low, high = ends
+        return any(span.overlaps_span(low, high) for span in ranges)
+
+    for is_tested, some in groupby((each for each in batches if each.num_rows), is_within):
+        if is_tested:
+            yield from test(some)
+        else:
+            yield from some
 
 
 def aggregated(

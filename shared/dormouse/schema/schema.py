@@ -211,7 +211,9 @@ TOMBSTONE = Field("_tombstone", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS 
 keeps the latest rows: 0 is since its commit, null if it is a row. It is no column of a table."""
 CHANGE = Field("_change", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 2)
 """What a row of a file or frame does to such a table: insert, update or delete; null inserts."""
-OF_ROWS = frozenset(field.name for field in (SEQUENCE, TOMBSTONE, CHANGE))
+VERSION = Field("_version", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS + 3)
+"""In changes: the version with which one came."""
+OF_ROWS = frozenset(field.name for field in (SEQUENCE, TOMBSTONE, CHANGE, VERSION))
 """The names that no column of a table has."""
 
 

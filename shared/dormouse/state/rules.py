@@ -355,10 +355,14 @@ def _deletion(state: TableState, deletion: Deletion) -> Iterator[Violation]:
 
 def needed_deletions(state: TableState, deletions: Iterable[Deletion]) -> list[int]:
     """Return the numbers of those deletions that may still hide rows of a shard, or of one that
-    comes, in the table.
+    comes, in the table, or that tell of sources.
     """
-    needed = [each.number for each in deletions if each.below and _lasts(state, each)]
-    left = [each for each in deletions if not each.below]
+    needed, left = list[int](), list[Deletion]()
+    for each in deletions:
+        if (each.below and _lasts(state, each)) or any(s in state.sources for s in each.sources):
+            needed.append(each.number)
+        elif not each.below:
+            left.append(each)
     for shard in state.shards.values() if left else ():
         if state.reference_counts.get(shard.id, 0):
             needed += [each.number for each in left if each.may_hide(shard)]

@@ -95,7 +95,8 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     numbered as it is committed (`next_number`).
 
     With `below`, a text, it lasts: it also hides rows that come later, and `where` is true of those
-    with less in the column `latest_by`.
+    with less in the column `latest_by`. The purge with the id `purge_id` ends it. It stays until
+    the `sources` that brought it, and no rows, are sealed: only it tells a rebuild of them.
     """
 
     id: str
@@ -105,6 +106,8 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     number: int = 0
     time_ms: int = 0
     below: str = ""
+    purge_id: str = ""
+    sources: tuple[str, ...] = ()
 
     def may_hide(self, shard: Shard) -> bool:
         """Return whether it may hide rows of a shard that was there before it."""

@@ -138,7 +138,8 @@ def _deletion(deletion: Deletion, types: KeyTypes) -> Iterator[Violation]:
     yield from _ids([deletion.id])
     name = shown(deletion.id)
     end: bytes | None = b""
-    size_bytes = len(deletion.where) + sum(map(len, (*deletion.columns, deletion.below)))
+    texts = deletion.where, deletion.below, deletion.purge_id, *deletion.columns, *deletion.sources
+    size_bytes = sum(map(len, texts))
     is_ascending = True
     for low, high in deletion.ranges:
         size_bytes += len(low) + len(high or b"")

@@ -322,7 +322,7 @@ def test_a_truncate_tells_of_the_rows_and_positions_before_it() -> None:
     found = list[Emptied]()
     for by in ("position", ""):
         messages = enumerate((json.dumps(line).encode() for line in lines), start=1)
-        rows = ChangeData("debezium", TABLE, by, (), found.append).lines(messages)
+        rows = ChangeData("debezium", TABLE, by, {"position"}, found.append).lines(messages)
         assert [number for number, _ in rows] == [1, 3]
     assert found == [Emptied("00000000000024502840-00000000000024502944-1", 1), Emptied("", 1)]
     with pytest.raises(RefusedSourceError, match="no position"):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dormouse.client import changes
@@ -18,6 +20,7 @@ from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.features.copying import copy_table
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
+from dormouse.stored.paths import shard_path
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 
 COLUMNS = pa.schema({"id": pa.int64(), "o": pa.int64(), "v": pa.string(), "_change": pa.string()})
@@ -208,12 +211,10 @@ def test_rules_that_do_not_fit_are_refused(instance: Instance) -> None:
     ):
         with pytest.raises(InvalidRequestError):
             instance.create_table("u", "id:long, o:long, n:long?", given, row_keys=["id"])
-    table = create(instance, by="o")
+    create(instance, by="o")
     for change in ({"keep": "all"}, {"latest_by": ""}):
         with pytest.raises(InvalidRequestError, match="cannot change"):
             instance.set_properties("t", change)
-    with pytest.raises(InvalidRequestError, match="older rows of a key would come back"):
-        table.purge("v = 'x'")
 
 
 def test_what_a_purge_takes_has_no_older_rows(instance: Instance) -> None:
@@ -223,6 +224,33 @@ def test_what_a_purge_takes_has_no_older_rows(instance: Instance) -> None:
     table.purge(keys=[1]).wait()
     assert seen(table) == {2: "b"}
     assert table.prove_purge(keys=[1]).rows == 0
+
+
+def test_a_purge_by_values_brings_no_older_row_back_and_leaves_no_value(
+    instance: Instance,
+) -> None:
+    table = create(instance, by="o", gc_delay_seconds=60)
+    write(table, (1, 1, "x"), (2, 1, "y"), (3, 2, "x"), (4, 1, "z"))
+    write(table, (1, 2, "y"), (2, 2, "x"), (4, 2, "x"))
+    write(table, (4, 3, None))
+    purge = table.purge("v = 'x'")
+    assert seen(table) == {1: "y"}
+    purge.wait()
+    assert (seen(table), table.state().deletions) == ({1: "y"}, ())
+    assert purge.proof().rows == 0
+    held = [pq.read_table(path)["v"].to_pylist() for path in current_files(table)]
+    assert "x" not in [value for values in held for value in values]
+    write(table, (2, 1, "late"), (3, 1, "late"), (4, 2, "late"), (3, 3, "new"))
+    assert seen(table) == {1: "y", 3: "new"}
+    table.purge("v = ''").wait()
+    assert seen(table) == {1: "y", 3: "new"}, "what tombstones have instead of values is none"
+
+
+def current_files(table: TableHandle) -> list[BytesIO]:
+    services, state = table.services, table.state()
+    live = [shard for shard, count in state.reference_counts.items() if count]
+    paths = (shard_path(table.current().id, shard) for shard in live)
+    return [BytesIO(services.storage.get(path)) for path in paths]
 
 
 def test_a_copy_and_an_export_have_the_latest_rows(instance: Instance, tmp_path: Path) -> None:
@@ -264,7 +292,7 @@ def test_a_number_that_is_there_twice_is_one_row(instance: Instance) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["_change", "_sequence", "_tombstone"])
+@pytest.mark.parametrize("name", ["_change", "_sequence", "_tombstone", "_version"])
 def test_no_column_gets_the_name_of_what_tells_about_rows(instance: Instance, name: str) -> None:
     table = create(instance)
     taken = Field(name, Primitive.LONG, nullable=True)
@@ -286,9 +314,42 @@ def test_a_table_is_made_like_a_file_that_says_what_becomes_of_rows(
     schema = infer_schema(file, ["id"], properties=given).schema
     check_file(file, schema, given)
     assert estimate_splits(schema, [file], 2, properties=given).rows == 3
-    table = instance.create_table("t", like=file, row_keys=["id"], properties=given)
+    instance.set_defaults({"keep": "latest"})
+    by_default = {name: value for name, value in given.items() if name != "keep"}
+    table = instance.create_table("t", like=file, row_keys=["id"], properties=by_default)
     table.ingest(file).wait()
     assert [*table.query().to_arrow()["id"].to_pylist()] == [2]
+
+
+def test_what_changed_has_the_version_of_the_commit_that_made_it(instance: Instance) -> None:
+    table = create(instance, by="o")
+    write(table, (1, 5, "a"), (2, 5, "b"), (3, 5, "c"), (4, 5, "d"))
+    versions = [table.state().version]
+    for rows in (((1, 6, "aa"),), ((1, 4, "late"), (5, 1, "e")), ((2, 6, None),)):
+        write(table, *rows)
+        versions.append(table.state().version)
+    versions.append(table.delete("v = 'c'"))
+    compact(instance)
+    found = table.changes(versions[0], before=True).to_arrow().to_pylist()
+    told = {(row["_change"], row["id"]): row["_version"] for row in found}
+    first, updated, inserted, deleted, last = versions
+    assert told == {
+        ("before", 1): updated,
+        ("update", 1): updated,
+        ("insert", 5): inserted,
+        ("delete", 2): deleted,
+        ("delete", 3): last,
+    }
+    rows = instance.create_table("u", "id:long, v:string", row_keys=["id"])
+    for n in range(3):
+        rows.ingest(pa.table({"id": [n], "v": ["x"]})).wait()
+    at = [rows.state().version - 1, rows.state().version, rows.delete("id = 0")]
+    found = rows.changes(at[0] - 1, deleted=True).to_arrow().to_pylist()
+    assert sorted((row["_version"], row["_change"], row["id"]) for row in found) == [
+        (at[0], "insert", 1),
+        (at[1], "insert", 2),
+        (at[2], "delete", 0),
+    ]
 
 
 def test_what_changed_of_wide_rows_is_told_of_a_few_at_a_time(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ def write(table: TableHandle, *rows: dict[str, object]) -> None:
     table.ingest(pa.Table.from_pylist(list(rows), schema=COLUMNS)).wait()
 
 
-def published(instance: Instance, table: TableHandle) -> list[tuple[int, str]]:
+def published(
+    instance: Instance, table: TableHandle, columns: Sequence[str] = ("id", "v")
+) -> list[Any]:
     """Return the rows that such a reader finds: those of all files but the dead ones."""
     instance.wait()
     body = json.loads(Path(table.iceberg.show().metadata).read_text())
@@ -33,13 +35,13 @@ def published(instance: Instance, table: TableHandle) -> list[tuple[int, str]]:
         for each in pq.ParquetFile(local(file["file_path"])).read().to_pylist()
     }
     rows = [
-        (row["id"], row["v"])
+        tuple(row[name] for name in columns)
         for file in files
         if file["content"] == 0
         for at, row in enumerate(pq.ParquetFile(local(file["file_path"])).read().to_pylist())
         if (file["file_path"], at) not in dead
     ]
-    return sorted(rows)
+    return sorted(rows, key=lambda row: (row[0], repr(row)))
 
 
 def files_of(listed: str) -> Iterator[dict[str, Any]]:

@@ -137,7 +137,9 @@ def test_a_file_that_comes_again_or_is_refused_empties_nothing(
 
 
 @BY
-def test_files_of_one_job_follow_each_other(instance: Instance, tmp_path: Path, by: str) -> None:
+def test_files_with_a_truncate_follow_each_other(
+    instance: Instance, tmp_path: Path, by: str
+) -> None:
     feed = Feed(instance, tmp_path, by, ingest_batch_min_files=3)
     files = [
         feed.file(*rows(10, 1, 2)),
@@ -158,6 +160,21 @@ def test_a_rebuilt_table_has_the_rows_that_came_with_a_truncate(
     instance.wait()
     feed.table.rebuild()
     assert seen(feed.table) == told == {2: "new"}
+
+
+def test_a_file_with_a_truncate_alone_is_known_after_a_rebuild(
+    instance: Instance, tmp_path: Path
+) -> None:
+    feed = Feed(instance, tmp_path, "")
+    feed.write(*rows(10, 1))
+    file = feed.file(truncate(30))
+    feed.table.ingest(file).wait()
+    told = feed.write(*rows(40, 2, value="new"))
+    feed.compact()
+    feed.table.rebuild()
+    feed.table.ingest(file).wait()
+    instance.wait()
+    assert seen(feed.table) == told
 
 
 def test_of_several_truncates_the_last_one_alone_is_kept(

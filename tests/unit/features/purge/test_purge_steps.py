@@ -27,6 +27,7 @@ def test_what_was_assigned_but_never_sent_is_sent_by_the_sweep(world: World) -> 
     table = filled(world, "ab", "bc", job_retry_seconds=600)
     world.purge(table, "letter = 'b'")
     step = world.queue.popleft()
+    world.queue.clear()  # that the table changed
     world.deliver(step)  # dies before it sends
     world.queue += world.deliver(step)
     assert {message.queue for message in world.queue} == {"purges"}
@@ -55,6 +56,7 @@ def test_a_purge_of_a_table_with_little_patience_goes_on_by_itself_until_the_nex
     shards = tuple(sorted(r.shard for r in world.state(table).all_references()))
     world.new_store(table).commit(AssignJob("others", ROOT, shards), generation=0)
     world.purge(table, "letter = 'b'")
+    world.queue.pop()  # that the table changed
     for _ in range(20):
         world.clock.advance(seconds=15)
         world.queue += world.deliver(world.queue.popleft())
@@ -197,6 +199,7 @@ def test_a_damaged_shard_keeps_no_other_from_being_purged(world: World) -> None:
     path.write_bytes(b"not a Parquet file at all".ljust(len(sound)))
     purge = world.purge(table, "letter = 'b'")
     step = world.queue.popleft()
+    world.queue.clear()  # that the table changed
     with pytest.raises(CorruptDataError, match=shard):
         for message in purge_rows(world.services, cast(PurgeStep, step.message)):
             world.queue.append(message)
