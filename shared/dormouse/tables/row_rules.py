@@ -284,7 +284,8 @@ def _filters(text: str, schema: Schema) -> tuple[AgeOff | None, Condition | None
                 f"there is no filter {name!r}",
                 hint="filters are ageOff(field, milliseconds) and where(condition)",
             )
-    if where and (documents := [n for n in where.columns if _is_document(schema, n)]):
+    documents = [n for n in where.columns if _is_document(schema, n)] if where else []
+    if documents:
         raise InvalidRequestError(
             f"where cannot use {', '.join(sorted(documents))}: it is dynamic",
             hint="put what rows are filtered by into a column of its own",

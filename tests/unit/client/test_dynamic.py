@@ -299,7 +299,7 @@ def test_variants_of_duckdb_are_read_as_the_json_that_they_are(
         ("PAYLOAD.user.id = '7'", [2]),
         ("payload.user.id = $seven", [1, 7]),
         ("payload.user.id = $text", [2]),
-        ("payload.user.id = $nothing", []),
+        ("payload.kind = $nothing", []),
         ("payload.user.id <> 7", [2, 8]),
         ("NOT payload.user.id = 7 AND id > 2", [8]),
         ("payload.user.id NOT IN (7, '7')", [8]),
@@ -420,7 +420,7 @@ def test_a_damaged_variant_is_refused() -> None:
     with pytest.raises(ValueError, match="VARIANT"):
         list(variant_texts(variant(b"\x02" + names[1:], value)))
     with pytest.raises(ValueError, match="VARIANT"):
-        list(variant_texts(variant(names, _bomb(40))))
+        list(variant_texts(variant(names, _bomb(18))))
 
 
 def _bomb(depth: int) -> bytes:
