@@ -15,6 +15,7 @@ import pytest
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.features.http.forms import RowForm, RowPage, rows_response
 from dormouse.files.variants import variant_texts
 
 SCHEMA = "id:long, payload:dynamic?, name:string?"
@@ -429,3 +430,12 @@ def _bomb(depth: int) -> bytes:
     for _ in range(depth):
         inner = b"\x07\x02\x00\x00\x00\x00" + len(inner).to_bytes(2, "little") + inner
     return inner
+
+
+def test_answers_over_http_nest_documents() -> None:
+    schema = pa.schema([("id", pa.int64()), ("payload", pa.large_string())])
+    texts = pa.array(['{"a":1.50}', None], pa.large_string())
+    batch = pa.record_batch([[1, 2], texts], schema=schema)
+    page = RowPage(schema, [batch], 3, lambda _: "")
+    body = rows_response(RowForm.json, page, can_continue=False).body
+    assert b'"payload":{"a":1.50}' in body and b'"payload":null' in body
