@@ -131,8 +131,9 @@ def query_slices(
     reads = ReadCounters() if reads is None else reads
     rules = row_rules(table.schema, table.properties).for_readers()
     stored = rules.stored_schema(table.schema)
+    shown = table.schema
     if SEQUENCE.name in selection.columns:
-        stored = stored.with_values(SEQUENCE)
+        stored, shown = stored.with_values(SEQUENCE), shown.with_values(SEQUENCE)
     parts = iter(parts)
     first = next(parts, None)
     earlier = first[0].deletions if first else ()
@@ -144,7 +145,7 @@ def query_slices(
         rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
-    schema = pa.schema([arrow_schema(stored).field(name) for name in selection.columns])
+    schema = pa.schema([arrow_schema(shown).field(name) for name in selection.columns])
     batches = PeekableBatches(query.result(parts, schema))
     return QueryResult(schema, batches, reads, selection.version)
 
