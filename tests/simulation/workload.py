@@ -216,6 +216,7 @@ class Workload(VersionUsers, PublishingUsers):
         request_id = self._request()
         letters = "".join(sorted(self.random.sample(LETTERS, self.random.randint(1, 2))))
         self.purges[purge_id_of(request_id)] = letters
+        self.deletions[f"{purge_id_of(request_id)}-0"] = letters  # which hides them meanwhile
         if self.random.random() < 0.5 and not self.shape.grows:
             keys = self.shape.letter_keys(letters)
             rows = SelectionMessage(keys=keys)
