@@ -248,7 +248,9 @@ def test_what_was_under_way_is_over(world: World, table: Table, begin: Begin, ha
         before = world.state(table).version
     objects = world.shard_objects(table)
     world.deliver(message)
-    assert world.state(table).version == before
+    state = world.state(table)
+    is_finished = half and state.generation == 1 and not state.shards  # by whoever reads the table
+    assert state.version == before or is_finished
     assert world.shard_objects(table) == objects
     world.settle()
     states = {r.state for r in world.tracker.records(table.id) if r.kind in ("purge", "compaction")}
