@@ -22,7 +22,7 @@ import msgspec
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import KeyRange
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import OF_ROWS, Schema
 from dormouse.stored.decoding import decode_json
 from dormouse.tables.table import Table
 
@@ -440,7 +440,8 @@ def check_visible(
         return
     visible = visible_schema(schema, permission)
     for name in columns:
-        visible.field_named(name)
+        if name not in OF_ROWS or name in permission.hidden:
+            visible.field_named(name)
     most = len(visible.keys)
     for span in ranges:
         if len(span.min) > most or len(span.max or ()) > most:

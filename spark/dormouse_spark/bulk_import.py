@@ -9,7 +9,7 @@ cannot reach the queues, and `track_spark` announces what the job changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark import RDD, SparkContext, StorageLevel
@@ -26,7 +26,7 @@ from dormouse.messages.stages import IngestJob
 from dormouse.ports import Services
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.shards.writer import ShardContext
-from dormouse.state.sources import Source, job_id_of
+from dormouse.state.sources import Source, have_row_tags, job_id_of
 from dormouse.state.state import ExtendTree, TableState
 from dormouse.state.store import Rejected
 from dormouse.state.versions import Lineage
@@ -37,6 +37,7 @@ from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.blocks import RowBlock
 from dormouse_spark.importing import (
+    FileOrder,
     Plan,
     ReadResult,
     WriteResult,
@@ -75,7 +76,8 @@ class _Import:
         self, services: Services, table: Table, state: TableState, sources: Sequence[Source]
     ) -> Written:
         """Write the rows of sources to shards."""
-        order = {source.key: place for place, source in enumerate(sources)}
+        places = {source.key: place for place, source in enumerate(sources)}
+        order = FileOrder(places, have_row_tags(sources))
         tasks = self._read(table, sources, order).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             reads = collect_results(tasks)
@@ -93,9 +95,10 @@ class _Import:
             plan = Plan(
                 table,
                 new_run(services, table),
-                _context(services, table, state, job_id_of(accepted)),
+                _context(services, table, state, accepted),
                 tuple(leaf_tasks(leaves, known, limit)),
                 last_emptied(one.emptied for one in reads),
+                order.tagged,
             )
             wrote = self._write(tasks, plan, order)
         finally:
@@ -109,7 +112,7 @@ class _Import:
         return Written(accepted, known.rows, shards, rejected=rejected, emptied=plan.emptied)
 
     def _read(
-        self, table: Table, sources: Sequence[Source], order: Mapping[str, int]
+        self, table: Table, sources: Sequence[Source], order: FileOrder
     ) -> RDD[ReadResult | DormouseError]:
         bundles = balanced_batches(sources, self.spark.defaultParallelism, READ_BYTES)
         samples = max(256, min(2048, SAMPLES // len(bundles)))
@@ -126,7 +129,7 @@ class _Import:
         return self.spark.parallelize(bundles, len(bundles)).mapPartitionsWithIndex(task)
 
     def _write(
-        self, tasks: RDD[ReadResult | DormouseError], plan: Plan, order: Mapping[str, int]
+        self, tasks: RDD[ReadResult | DormouseError], plan: Plan, order: FileOrder
     ) -> list[WriteResult]:
         open_access, table = self.open_access, plan.table
         cuts = [task.span.min for task in plan.tasks[1:]]
@@ -195,15 +198,19 @@ def _extended(
     return state
 
 
-def _context(services: Services, table: Table, state: TableState, job: str) -> ShardContext:
+def _context(
+    services: Services, table: Table, state: TableState, accepted: tuple[Source, ...]
+) -> ShardContext:
+    schema, tags = ingested_schema(table, accepted)
     return ShardContext(
         table_id=table.id,
-        schema=ingested_schema(table),
-        job=job,
+        schema=schema,
+        job=job_id_of(accepted),
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
         paths=shredded_paths(table.schema, table.properties),
+        tags=tags,
     )
 
 

@@ -217,7 +217,7 @@ def _table_snapshot(options: Mapping[str, str]) -> TableSnapshot:
         now_ms = services.clock.now_ms()
     where = None
     if "where" in options:
-        where = parse_condition(options["where"], table.schema, now_ms=now_ms)
+        where = parse_condition(options["where"], table.schema, now_ms=now_ms, of_rows=True)
     selection = select(
         table.schema,
         state.version,

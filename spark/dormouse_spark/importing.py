@@ -17,17 +17,15 @@ from dormouse.arrow.types import slices_of_size
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction_steps import KeyTask
 from dormouse.files.change_data import Emptied
-from dormouse.files.loader import load_sources, loader_of, ruled_rows
+from dormouse.files.loader import load_sources, loaded_schema, loader_of, ruled_rows
 from dormouse.files.rejects import RejectedRows
 from dormouse.keys import Key, KeyHistogram
 from dormouse.rows.sorting import Sorter
-from dormouse.schema.schema import Schema
 from dormouse.shards.parquet import KeySampler
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.partitions import NewShard
 from dormouse.state.sources import Source
 from dormouse.stored.paths import make_shard_id
-from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access, new_file
 from dormouse_spark.blocks import (
@@ -41,6 +39,16 @@ from dormouse_spark.blocks import (
 
 SAMPLE_BYTES = 128
 """The average size of a sampled key, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrder:
+    """All files of an import: the places of their keys in it, and whether their rows are read with
+    row tags.
+    """
+
+    places: Mapping[str, int]
+    tagged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +80,16 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The input of the writing tasks: `tasks` assigns ranges of keys, in key order."""
+    """The input of the writing tasks: `tasks` assigns ranges of keys, in key order. `tagged` rows
+    were read with their row tags.
+    """
 
     table: Table
     run: str
     context: ShardContext
     tasks: tuple[KeyTask, ...]
     emptied: Emptied | None = None
-
-
-def loaded_schema(table: Table) -> Schema:
-    """Return the columns of rows that were read from files, until they are in shards."""
-    return row_rules(table.schema, table.properties).stored_schema(table.schema)
+    tagged: bool = False
 
 
 def read_sources(
@@ -92,18 +98,21 @@ def read_sources(
     samples: int,
     task: int,
     sources: Iterable[Source],
-    order: Mapping[str, int],
+    order: FileOrder,
 ) -> ReadResult:
-    """Write the rows of the valid files among `sources`, sorted, to a file of this executor;
-    `order` is that of the keys of all files.
-    """
+    """Write the rows of the valid files among `sources`, sorted, to a file of this executor."""
     accepted: list[Source] = []
     refused: list[tuple[Source, RefusedSourceError]] = []
     sampler = KeySampler(table.schema, samples, samples * SAMPLE_BYTES)
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
         memory_bytes = access.memory_bytes
         loader = loader_of(
-            table, access.storage, Path(folder), memory_bytes=memory_bytes, order=order
+            table,
+            access.storage,
+            Path(folder),
+            memory_bytes=memory_bytes,
+            order=order.places,
+            tagged=order.tagged,
         )
         with closing(load_sources(access.sources, loader, sources, Path(folder))) as loaded:
             for source, refusal in loaded:
@@ -113,7 +122,7 @@ def read_sources(
                     refused.append((source, refusal))
         rows = _sampled(loader.sorted_rows(), sampler, memory_bytes // BLOCKS_IN_MEMORY)
         path = new_file(access, task)
-        store_rows(path, rows, loaded_schema(table))
+        store_rows(path, rows, loaded_schema(table, tagged=order.tagged))
     return ReadResult(
         tuple(accepted),
         tuple(refused),
@@ -141,7 +150,7 @@ def route_reads(
     task: int,
     reads: Iterable[ReadResult],
     cuts: Sequence[Key],
-    order: Mapping[str, int],
+    order: FileOrder,
 ) -> Iterator[tuple[int, RowBlock]]:
     """Yield the rows that a reading task stored, with the numbers of their key ranges.
 
@@ -151,7 +160,8 @@ def route_reads(
         path = read.path
         if not path.exists():
             path = read_sources(access, table, 1, task, read.accepted, order).path
-        yield from route_rows(task, stored_rows(path), cuts, loaded_schema(table))
+        columns = loaded_schema(table, tagged=order.tagged)
+        yield from route_rows(task, stored_rows(path), cuts, columns)
 
 
 def write_range(access: Access, plan: Plan, part: int, found: Iterable[RowBlock]) -> WriteResult:
@@ -168,14 +178,21 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[RowBlock]
         folder = Path(name)
         for block in found:
             spool.add(block)
-        schema = loaded_schema(table)
+        schema = loaded_schema(table, tagged=plan.tagged)
         sorter = Sorter(schema, folder, memory_bytes=access.memory_bytes)
         for stream in spool.streams(schema):
             sorter.add_sorted(stream)
         context = replace(plan.context, part=part)
         shards = write_shards(
             access.storage,
-            ruled_rows(sorter.sorted_rows(), table, context.written_ms, plan.emptied),
+            ruled_rows(
+                sorter.sorted_rows(),
+                table,
+                context.written_ms,
+                schema,
+                context.schema,
+                plan.emptied,
+            ),
             context,
             plan.tasks[part].leaves,
             lambda n: make_shard_id(plan.run, n),

@@ -54,6 +54,8 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "versions": ("t", "add shards"),
     "tag": ("t {now} kept", "is kept as 'kept'"),
     "tags": ("t", "kept"),
+    "why": ("t --key n=3", "a.csv"),
+    "row-tags": ("t", "40"),
     "changes": ("t --since 1", "note 3"),
     "table alter": ("t --add-field more:long --rename-field note=text", ""),
     "splits estimate": ("a.csv --schema schema.json --partitions 2", ""),

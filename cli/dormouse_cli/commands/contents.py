@@ -82,6 +82,25 @@ def shards(
     print_listing(_SHARD, rows, form)
 
 
+def row_tags(
+    ctx: typer.Context,
+    name: TableName,
+    as_of: AsOfOption = None,
+    form: ListFormatOption = ListFormat.table,
+) -> None:
+    """List which row tags rows of a table have, and how many rows have just these.
+
+    Rows get them when they are ingested; `tags` lists those of versions.
+    """
+    rows = [
+        {"tags": " ".join(f"{k}={v}" for k, v in each.tags.items()), "rows": each.rows}
+        if form is ListFormat.table
+        else {"tags": dict(each.tags), "rows": each.rows}
+        for each in table_of(ctx, name).row_tags(as_of=_version(as_of))
+    ]
+    print_listing(("tags", "rows"), rows, form)
+
+
 def files(
     ctx: typer.Context,
     name: TableName,

@@ -20,6 +20,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.schema.row_tags import parse_tags
 from dormouse.state.sources import format_of
 from dormouse.tables.properties import SparkOptions, property_named
 from dormouse_cli.session import instance_of, table_of
@@ -97,6 +98,15 @@ OnErrorOption = Annotated[
         show_default=False,
     ),
 ]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag",
+        metavar="KEY=VALUE",
+        help="A row tag that all these rows get, such as day=2026-01-31: conditions ask for it by "
+        "tag('day'). Repeatable.",
+    ),
+]
 CreateOption = Annotated[
     bool,
     typer.Option(
@@ -125,6 +135,7 @@ def ingest(
     properties: PropertiesOption = None,
     again: AgainOption = False,
     on_error: OnErrorOption = None,
+    tag: TagOption = None,
     create: CreateOption = False,
     row_keys: RowKeysOption = None,
     sort_keys: SortKeysOption = None,
@@ -143,6 +154,7 @@ def ingest(
         raise InvalidRequestError(
             "keys and types are those of a table that is created", hint="add --create"
         )
+    tags = parse_tags(tag or [])
     instance = instance_of(ctx, makes=create)
     wait = instance.polling.works_here if wait is None else wait
     began_ms = instance.services.clock.now_ms()
@@ -152,10 +164,11 @@ def ingest(
             _create(instance, name, local, (row_keys, sort_keys, types), settings, on_error)
         if prefixes:
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
-            chosen, done = instance.ingest_files(name, keys, spark=asked, again=again), "on the way"
+            chosen = instance.ingest_files(name, keys, spark=asked, again=again, tags=tags)
+            done = "on the way"
         else:
             handle = table_of(ctx, name)
-            chosen, done = _drop(progress, handle, local, again, on_error), "dropped"
+            chosen, done = _drop(progress, handle, local, again, on_error, tags), "dropped"
         if wait:
             try:
                 _watch(progress, chosen, timeout)
@@ -308,12 +321,14 @@ def _drop(
     files: Sequence[str | Path],
     again: bool,
     on_error: OnError | None,
+    tags: Mapping[str, str],
 ) -> Ingested:
     task = progress.add_task("uploaded", total=len(files_to_drop(handle.name, files)))
     return handle.ingest(
         files,
         again=again,
         on_error=on_error.value if on_error else None,
+        tags=tags,
         wait=False,
         watch=lambda source: progress.advance(task),
     )

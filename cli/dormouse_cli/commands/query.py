@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -210,6 +211,42 @@ def _keys(
     ranges = [codec.range_from_assignments(text) for text in key_ranges or ()]
     exact: list[KeyLike] = [codec.from_assignments(text) for text in keys or ()]
     return ranges or None, exact or None
+
+
+def why(
+    ctx: typer.Context,
+    name: TableName,
+    key: Annotated[
+        str, typer.Option("--key", metavar="KEY=VALUE,…", help="The key of the rows, or a prefix.")
+    ],
+    as_of: AsOfOption = None,
+    form: Annotated[Format, typer.Option("--format", help="How the rows are told.")] = Format.table,
+) -> None:
+    """Tell where the rows of a key come from: file, line, commit, and each shard since.
+
+    File and commit are known of rows that were ingested with the property row_origin=on; of others,
+    the files that may have them. The exit code is 3 if there is no such row.
+    """
+    handle = table_of(ctx, name)
+    version = None if as_of is None else parse_as_of(as_of)
+    found = handle.why(KeyCodec(handle.schema).from_assignments(key), as_of=version)
+    if not found:
+        raise NotFoundError(f"table {name!r} has no row of that key")
+    for number, each in enumerate(found):
+        facts = asdict(each)
+        if form is Format.json:
+            print_facts(facts, form)
+            continue
+        keys, steps, shards = facts.pop("key"), facts.pop("steps"), facts.pop("shards")
+        files = facts.pop("files")
+        facts = {**keys, **facts, "shard": " ".join(shards)}
+        facts |= {"possible files": ", ".join(files)} if files else {}
+        for n, step in enumerate(steps, start=1):
+            of = f"merged from {' '.join(step['made_of'])}" if step["made_of"] else "from files"
+            facts[f"step {n}"] = f"{step['shard']}: job {step['job']}, {step['written']}, {of}"
+        if number:
+            typer.echo()
+        print_facts(facts, form)
 
 
 def _explain(result: QueryResult, form: RowFormat) -> None:

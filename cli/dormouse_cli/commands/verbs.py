@@ -208,6 +208,8 @@ VERBS: dict[str, Verb | Verbs] = {
     "partitions": Verb("commands.contents:partitions"),
     "shards": Verb("commands.contents:shards"),
     "files": Verb("commands.contents:files"),
+    "why": Verb("commands.query:why"),
+    "row-tags": Verb("commands.contents:row_tags"),
     "jobs": Verb("commands.jobs:jobs"),
     "metrics": Verb("commands.contents:metrics"),
     "report": Verb("report.contents:report"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError, UnavailableError
-from dormouse.schema.schema import SEQUENCE, Field, Schema
+from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import (
     TIMESTAMPS,
     UUID_BYTES,
@@ -142,13 +142,16 @@ def nulls(rows: int, kind: FieldType) -> Array:
     return column
 
 
-def of_shard(batch: pa.RecordBatch, wanted: pa.Schema, sequence: int) -> pa.RecordBatch:
-    """Return the columns of `wanted` from a batch of a shard (`conform`), with its `sequence`
-    unless they were merged with it.
+def of_shard(
+    batch: pa.RecordBatch, wanted: pa.Schema, constants: Mapping[str, int | str | None]
+) -> pa.RecordBatch:
+    """Return the columns of `wanted` from a batch of a shard (`conform`); one that the shard does
+    not have is one of its `constants`, if that is known.
     """
-    if SEQUENCE.name in wanted.names and SEQUENCE.name not in batch.schema.names:
-        numbers = pa.repeat(pa.scalar(sequence, pa.int64()), batch.num_rows)
-        batch = batch.append_column(SEQUENCE.name, numbers)
+    for name, value in constants.items():
+        if name in wanted.names and name not in batch.schema.names:
+            same = pa.scalar(value, wanted.field(name).type)
+            batch = batch.append_column(name, pa.repeat(same, batch.num_rows))
     return conform(batch, wanted)
 
 

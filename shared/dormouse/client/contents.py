@@ -6,7 +6,7 @@ Each list is made from the table's state alone; no shard is read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +67,14 @@ class TableShard:
     last: str
     partitions: tuple[str, ...]
     jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowTags:
+    """Some row tags, and how many rows of a table have just these."""
+
+    tags: Mapping[str, str]
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)

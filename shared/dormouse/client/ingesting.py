@@ -47,6 +47,7 @@ from dormouse.files.loader import LocalRows
 from dormouse.log.sources import ingested_of
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
+from dormouse.schema.row_tags import NO_TAGS, row_tags, tags_of_key, with_tags
 from dormouse.schema.schema import Schema
 from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import (
@@ -219,6 +220,18 @@ def ingest_key(table_name: str, name: str) -> str:
     return key
 
 
+def tagged_key(key: str, tags: Mapping[str, str]) -> str:
+    """Return the key of a file in a table's folder whose rows are to have tags.
+
+    Raises:
+        InvalidRequestError: they cannot be tags of rows.
+        RefusedSourceError: a folder of the file says others.
+    """
+    tagged = with_tags(key, tags)
+    tags_of_key(tagged)
+    return tagged
+
+
 def check_on_error(on_error: str | None, keys: Sequence[str]) -> None:
     """Check that rows of these files, or of a frame if there are none, can be skipped if asked.
 
@@ -244,12 +257,17 @@ def drop_files(
     *,
     once: bool = False,
     on_error: str | None = None,
+    tags: Mapping[str, str] = NO_TAGS,
 ) -> Ingested:
     """Upload files under their keys; `again`, in a folder of their own below that of the table.
 
     With `once`, an object that has such a key already is kept, and taken for the file. `on_error`
-    says what becomes of rows that cannot be read, if not the table does.
+    says what becomes of rows that cannot be read, if not the table does. All rows get the `tags`.
+
+    Raises:
+        RefusedSourceError: a folder of a file says other tags.
     """
+    files = [(tagged_key(key, tags), local) for key, local in files]
     before = handle.state()  # before the upload: a file may be ingested at once
     own = f"{handle.name}/"
     beside = f"{own}again-{handle.services.ids.new()}/" if again else own
@@ -362,6 +380,7 @@ def ingest_frame(
     idempotency_key: str | None,
     at_once: bool,
     watch: Callable[[Source], None] | None,
+    tags: Mapping[str, str] = NO_TAGS,
 ) -> Ingested:
     """Drop the rows of a frame as one file; see `TableHandle.ingest`. With `at_once`, this process
     ingests it without a file in the inbox, if that goes well.
@@ -384,6 +403,8 @@ def ingest_frame(
             f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
             hint="end the name in .parquet",
         )
+    tagged = partial(tagged_key, tags=tags)
+    tagged(key)  # before rows are read: these tags can be
     schema, batches = frame_rows(frame, handle.current())
     at_once = at_once and not again
     is_named = name is not None or idempotency_key is not None
@@ -391,15 +412,17 @@ def ingest_frame(
     if is_all and any(batch.num_rows for batch in few):
         # A file of the rows has another tag; so that it is the same source, its key alone says so.
         unique = handle.services.ids.new()
-        if ingested := _ingested_at_once(handle, idempotent_key(handle.table, unique), few):
+        own = tagged(idempotent_key(handle.table, unique))
+        if ingested := _ingested_at_once(handle, own, few):
             return _watched(ingested, watch)
         key = idempotent_key(handle.current(), unique)
     with scratch_file(handle) as local:
         if not _write_batches(chain(few, batches), schema, local):
             return Ingested(handle, ())
-        if at_once and not is_all and (ingested := _ingested_at_once(handle, key, local)):
+        if at_once and not is_all and (ingested := _ingested_at_once(handle, tagged(key), local)):
             return _watched(ingested, watch)
-        return drop_files(handle, [(key, local)], again, watch, once=idempotency_key is not None)
+        once = idempotency_key is not None
+        return drop_files(handle, [(key, local)], again, watch, once=once, tags=tags)
 
 
 def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBatch]]:
@@ -516,8 +539,11 @@ class TableWriter:
         *,
         file_bytes: int,
         idempotency_key: str | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
     ) -> None:
-        """Begin with no rows; each file has about `file_bytes` of them."""
+        """Begin with no rows; each file has about `file_bytes` of them, and all have `tags`."""
+        row_tags(tags)
+        self._tags = tags
         if idempotency_key is not None:
             idempotent_key(handle.table, idempotency_key)
         self._handle, self._changes = handle, changes_in_files(handle.current())
@@ -649,7 +675,9 @@ class TableWriter:
         self._parquet, self._pending_bytes = None, 0
         once = self._idempotency_key is not None
         self._handle = self._handle.latest()  # it may be renamed while rows are written
-        dropped = drop_files(self._handle, [(self._key(), self._local)], False, None, once=once)
+        dropped = drop_files(
+            self._handle, [(self._key(), self._local)], False, None, once=once, tags=self._tags
+        )
         self._sources += dropped.sources
         self._known |= dropped.known
 

@@ -67,6 +67,7 @@ from dormouse.messages.stages import (
     PartitionSplits,
 )
 from dormouse.ports import NO_TABLE, Services
+from dormouse.schema.row_tags import NO_TAGS, row_tags
 from dormouse.schema.schema import Schema
 from dormouse.settings import Settings, folder_hint
 from dormouse.showing import HtmlText, Listing, Shown
@@ -569,20 +570,24 @@ class Instance(Shown):
         *,
         spark: SparkOptions | None = None,
         again: bool = False,
+        tags: Mapping[str, str] = NO_TAGS,
     ) -> Ingested:
         """Ingest objects and folders that are in the ingest bucket already.
 
         Return the files that the table has not ingested before; with `again`, all of them. With
-        `spark` they are one bulk import, or a few if there are very many files.
+        `spark` they are one bulk import, or a few if there are very many files. All rows get the
+        row `tags`, beside those that folders of the objects say.
 
         Raises:
             NotFoundError: there is nothing under a key, or no table has that name.
-            InvalidRequestError: no key is given, or there are too many files at once.
+            InvalidRequestError: no key is given, there are too many files at once, or no row tags
+                are like this.
         """
         from dormouse.client.ingesting import Ingested
 
         handle = self.table(name)
-        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again)
+        row_tags(tags)
+        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again, dict(tags))
         messages = [m.message for m in self._administer(request)]
         sources = (source for m in messages if isinstance(m, IngestJob) for source in m.sources)
         return Ingested(handle, tuple(sources))

@@ -39,6 +39,7 @@ from dormouse.messages.requests import (
     UntagVersion,
 )
 from dormouse.ports import Services
+from dormouse.schema.row_tags import NO_TAGS
 from dormouse.schema.schema import CHANGE, Field, Schema
 from dormouse.schema.types import FieldType
 from dormouse.showing import HtmlText, Listing, Shown, show_table
@@ -48,10 +49,11 @@ from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
-    from dormouse.client.contents import TableFile, TablePartition, TableShard
+    from dormouse.client.contents import RowTags, TableFile, TablePartition, TableShard
     from dormouse.client.exporting import Export
     from dormouse.client.iceberg import IcebergTable
     from dormouse.client.ingesting import Ingested, Ingestible, TableWriter
+    from dormouse.client.origins import RowOrigin
     from dormouse.client.purging import Purge
     from dormouse.client.waiting import IngestBucket, Polling, Queues
     from dormouse.features.checking import CheckReport, Progress
@@ -260,7 +262,7 @@ class TableHandle(Shown):
             columns=columns,
             condition=None
             if where is None
-            else parse_condition(where, table.schema, now_ms=now_ms),
+            else parse_condition(where, table.schema, now_ms=now_ms, of_rows=True),
             limit=limit,
         )
 
@@ -308,6 +310,7 @@ class TableHandle(Shown):
         again: bool = False,
         idempotency_key: str | None = None,
         on_error: Literal["refuse", "skip"] | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
         wait: bool | None = None,
         watch: Callable[[Source], None] | None = None,
     ) -> Ingested:
@@ -332,6 +335,9 @@ class TableHandle(Shown):
         ingested without these, which are then in a file that `jobs` names; by default the property
         `ingest_on_error` of the table decides. It is the same file either way.
 
+        All rows get the row `tags`, up to 16 keys with values, which stay with them: conditions ask
+        for them by ``tag('key')``. The same file with other tags is another one.
+
         Raises:
             NotFoundError: there is no such file; then nothing was uploaded.
             InvalidRequestError: a name or an argument does not do; nothing was uploaded.
@@ -340,7 +346,7 @@ class TableHandle(Shown):
         """
         waits = self.polling.works_here if wait is None else wait
         at_once = waits and self.polling.works_here
-        dropped = self._drop(what, name, again, idempotency_key, on_error, at_once, watch)
+        dropped = self._drop(what, name, again, idempotency_key, on_error, tags, at_once, watch)
         if waits:
             dropped.wait(timeout_seconds=inf)
         return dropped
@@ -352,6 +358,7 @@ class TableHandle(Shown):
         again: bool,
         idempotency_key: str | None,
         on_error: str | None,
+        tags: Mapping[str, str],
         at_once: bool,
         watch: Callable[[Source], None] | None,
     ) -> Ingested:
@@ -377,6 +384,7 @@ class TableHandle(Shown):
                 idempotency_key=idempotency_key,
                 at_once=at_once,
                 watch=watch,
+                tags=tags,
             )
         places = paths_of(what)
         if idempotency_key is not None:
@@ -390,22 +398,27 @@ class TableHandle(Shown):
                     raise InvalidRequestError("a name can be given to a single file only")
                 files = [(ingest_key(handle.name, name), files[0][1])]
             check_on_error(on_error, [key for key, _ in files])
-            return drop_files(handle, files, again, watch, on_error=on_error)
+            return drop_files(handle, files, again, watch, on_error=on_error, tags=tags)
 
     def writer(
-        self, *, file_bytes: int = FILE_BYTES, idempotency_key: str | None = None
+        self,
+        *,
+        file_bytes: int = FILE_BYTES,
+        idempotency_key: str | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
     ) -> TableWriter:
         """Return a writer of single rows: ``with table.writer() as w: w.write({"id": 42})``.
 
         It drops a file whenever the rows that were written take `file_bytes` of memory. With an
-        `idempotency_key`, a writer that is given the same rows again adds nothing.
+        `idempotency_key`, a writer that is given the same rows again adds nothing. All rows get the
+        row `tags`, as those of `ingest`.
 
         Raises:
-            InvalidRequestError: no idempotency key is like this.
+            InvalidRequestError: no idempotency key is like this, or no row tags are.
         """
         from dormouse.client.ingesting import TableWriter
 
-        return TableWriter(self, file_bytes=file_bytes, idempotency_key=idempotency_key)
+        return TableWriter(self, file_bytes=file_bytes, idempotency_key=idempotency_key, tags=tags)
 
     def alter(
         self,
@@ -494,6 +507,31 @@ class TableHandle(Shown):
 
         table, state = read_as_of(self.services, self.current(), as_of)
         return shards_of(table.schema, state)
+
+    def why(self, key: KeyLike, *, as_of: AsOf | None = None) -> list[RowOrigin]:
+        """Return where each row of a key comes from: its file and line, its commit, the shard that
+        holds it, and those that this was merged from.
+
+        The file and the commit are known of rows that were ingested with the property
+        `row_origin=on`; of others, the files that may have them. Raises as `query`.
+        """
+        from dormouse.client.origins import why
+
+        return why(self, key, as_of)
+
+    def row_tags(self, *, as_of: AsOf | None = None) -> list[RowTags]:
+        """Return which row tags rows of the table have, and how many rows have just these. Raises
+        as `query`.
+
+        Rows are read of shards whose rows differ in them, or do not all count.
+        """
+        from dormouse.client.contents import RowTags
+        from dormouse.query.rows import count_by_tags
+        from dormouse.schema.row_tags import tags_of
+
+        table, state = read_as_of(self.services, self.current(), as_of)
+        counts = count_by_tags(self.services, table, state, self.services.clock.now_ms())
+        return [RowTags(tags_of(text), rows) for text, rows in sorted(counts.items())]
 
     def files(self, *, as_of: AsOf | None = None) -> Listing[TableFile]:
         """Return the table's Parquet files, by their first key, as URIs. Raises as `query`.

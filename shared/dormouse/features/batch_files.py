@@ -31,6 +31,7 @@ from dormouse.jobs import ALREADY_INGESTED, is_isolated, record
 from dormouse.messages.requests import Counts, IngestFiles
 from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.ports import NO_TABLE, Services
+from dormouse.schema.row_tags import row_tags
 from dormouse.state.jobs import JobRecord, Refused, TrackedJob, ingest_queue
 from dormouse.state.sources import (
     NO_FILES,
@@ -118,7 +119,7 @@ def seconds_to_wait(since_ms: int, now_ms: int, max_age_seconds: int) -> int:
 
 
 def _message_bytes(source: Source) -> int:
-    return 300 + 2 * len(source.key.encode())
+    return 300 + 2 * len(source.key.encode()) + 2 * len(source.tags.encode())
 
 
 def balanced_batches(
@@ -490,7 +491,8 @@ def ingest_files(services: Services, table: Table, request: IngestFiles) -> Requ
     """
     files = _found(services, request.keys)
     repeat_request = request.request_id if request.again else ""
-    sources = [replace(source, repeat_request=repeat_request) for source in files.values()]
+    tags = row_tags(request.tags)
+    sources = [replace(s, repeat_request=repeat_request, tags=tags) for s in files.values()]
     fresh = look_up_sources(services, table, sources).fresh(sources)
     spark = request.spark or None
     jobs = largest_batches(fresh) if spark else batches(fresh, table.properties)

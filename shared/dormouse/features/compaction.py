@@ -74,7 +74,8 @@ from dormouse.rows.deletions import check_columns, deletions_for
 from dormouse.rows.latest import without_tombstones
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import Predicate, apply_row_rules
-from dormouse.schema.schema import Schema
+from dormouse.schema.row_tags import merged_texts, only_text
+from dormouse.schema.schema import TAGS, Schema
 from dormouse.shards.reading import Slice, read_own_footers
 from dormouse.shards.run_markers import (
     RunMarker,
@@ -111,7 +112,7 @@ from dormouse.stored.paths import (
     steps_prefix,
 )
 from dormouse.tables.properties import bloom_columns
-from dormouse.tables.row_rules import RowRules, row_rules
+from dormouse.tables.row_rules import RowRules, origin_fields, row_rules
 from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
 
@@ -197,18 +198,19 @@ def merge_inputs(
     table, job = compaction.table, compaction.job
     wanted = compaction.partition.range.intersection(span)
     schema, rules = _read_by(compaction)
+    slices, unread_rows = _slices(compaction, wanted, rules)
     read = RowCounter(
         merge_slices(
             storage,
             table.id,
-            [Slice(shard, wanted) for shard in compaction.inputs],
+            slices,
             schema,
             scratch=scratch,
             memory_bytes=memory_bytes,
             cache=compaction.read,
         )
     )
-    removed = Tally()
+    removed = Tally(unread_rows)
     applied = _ruled(compaction, _left(compaction, read, schema, removed), schema, rules, removed)
     columns = arrow_schema(compaction.context.schema)
     kept = RowCounter(conform(batch, columns) for batch in applied)
@@ -223,10 +225,23 @@ def merge_inputs(
         target_bytes=table.properties.shard_target_bytes,
         at_the_end=lambda: check_no_run_marker(storage, table.id, job.id),
     )
-    last_is_marked = part is None and bool(outputs)
+    marked = part is None and bool(outputs)
     if len(compaction.leaves) > 1:
         outputs = list(_placed(outputs, compaction.leaves, rows))
-    return Merged(tuple(outputs), read.rows, kept.rows, removed.rows, last_is_marked)
+    counts = read.rows + unread_rows, kept.rows, removed.rows
+    return Merged(tuple(outputs), *counts, marked)
+
+
+def _slices(compaction: Compaction, wanted: KeyRange, rules: RowRules) -> tuple[list[Slice], int]:
+    """Return what is read of the inputs, and how many rows are not, as deletions hide them all."""
+    slices, unread_rows = [], 0
+    for shard in compaction.inputs:
+        each = Slice(shard, wanted, compaction.deletions)
+        if each.is_whole and each.is_hidden and not rules.aggregates:
+            unread_rows += shard.rows
+        else:
+            slices.append(each)
+    return slices, unread_rows
 
 
 def _left(
@@ -354,7 +369,9 @@ def compact(
     table, state, job = found
     try:
         removed = _purge_matcher(services, table, job)
-        check_columns(table.schema, state.deletions, job.sequence)
+        rules = row_rules(table.schema, table.properties)
+        written = table.schema.with_values(*origin_fields(rules, table.properties))
+        check_columns(written, state.deletions, job.sequence)
     except InvalidRequestError as error:
         _release(services, table, job, state.generation, error.explanation)
         return [changed]
@@ -453,9 +470,16 @@ def _load_compaction(
     partition = state.partitions.get(job.partition)
     read = Cache(services.memory_bytes // SHARE_OF_INDEXES)
     footers = read_own_footers(services.storage, table.id, inputs, table.schema, read)
+    rules = row_rules(table.schema, table.properties)
+    schema, tags = rules.stored_schema(table.schema), ""
+    if rules.keeps_tags:
+        tags = merged_texts(shard.tags for shard in inputs)
+    schema = schema.with_values(*origin_fields(rules, table.properties))
+    if only_text(tags) is None:
+        schema = schema.with_values(TAGS)
     context = ShardContext(
         table_id=table.id,
-        schema=row_rules(table.schema, table.properties).stored_schema(table.schema),
+        schema=schema,
         job=job.id,
         written_ms=job.assigned_ms,  # a rebuild compares it with the time of deletions
         generation=state.generation,
@@ -464,6 +488,7 @@ def _load_compaction(
         lineage=merge_lineages(
             dict(zip(job.inputs, (f.provenance for f in footers), strict=True)), state
         ),
+        tags=only_text(tags) or "",
     )
     return Compaction(
         table=table,

@@ -32,7 +32,7 @@ from dormouse.messages.stages import OutboundMessage, SelectionMessage, TableCha
 from dormouse.ports import Services
 from dormouse.query.selection import decode_selection
 from dormouse.rows.deletions import any_of, named_fields
-from dormouse.schema.schema import MAX_KEY_BYTES, Schema
+from dormouse.schema.schema import MAX_KEY_BYTES, SHARD, Schema
 from dormouse.schema.types import DecimalType, from_decimal_count
 from dormouse.sql.conditions import (
     MAX_CONDITION_CHARACTERS,
@@ -42,11 +42,12 @@ from dormouse.sql.conditions import (
     Literal,
     truth,
 )
+from dormouse.sql.key_bounds import wanted_tags
 from dormouse.state.rules import MAX_DELETIONS, Rule, needed_deletions
 from dormouse.state.state import Deletion, ForgetDeletions, HideRows, TableState
 from dormouse.state.store import Rejected, accepted
 from dormouse.stored.paths import deletion_path, deletions_prefix
-from dormouse.tables.row_rules import check_groups
+from dormouse.tables.row_rules import asked_fields, check_groups, row_rules
 from dormouse.tables.table import Table
 
 MOST_RANGES = 64
@@ -195,6 +196,9 @@ def build_deletion(
         condition = any_of(list(_of_keys(keys, schema)))
     if table.properties.keep == "all":  # what hides the latest row of a key hides the key
         check_groups(table.name, schema, table.properties, condition.columns, "deletion")
+    asked_fields(row_rules(schema, table.properties), table.properties, condition.columns)
+    if SHARD.name in condition.columns:
+        raise InvalidRequestError("a deletion cannot select rows by _shard: compactions change it")
     columns = named_fields(condition, schema)
     sizes = (len(condition.sql), "in its normal form"), (sum(map(len, columns)), "of types")
     for size, what in sizes:
@@ -209,11 +213,14 @@ def build_deletion(
     spans = union_ranges(rows)
     if not spans:
         return None
+    tags, takes_tagged = wanted_tags(condition.expression)
     return Deletion(
         id,
         condition.sql,
         columns,
         tuple((span.low, span.high) for span in _few(spans)),
+        tags=tags,
+        takes_tagged=takes_tagged and selection.ranges == (KeyRange(),),
     )
 
 

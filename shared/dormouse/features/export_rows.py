@@ -59,7 +59,7 @@ from dormouse.ports import Objects, Services, Storage, Upload
 from dormouse.query.result import QueryResult
 from dormouse.query.rows import QueryResources, query_slices
 from dormouse.query.selection import slices_from
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import ASKED, Schema
 from dormouse.shards.footer import check_identity, read_metadata
 from dormouse.shards.reading import Slice, audit_shard
 from dormouse.state.jobs import Failed, Finished, Started
@@ -135,7 +135,7 @@ def write_file(
     Raises:
         UnsortedRowsError: the rows are not sorted.
     """
-    whole = arrow_schema(schema)
+    whole = arrow_schema(schema.with_values(*(f for f in ASKED if f.name in columns)))
     written_schema = pa.schema([whole.field(name) for name in columns])
     file = _File(local, written_schema, _leading_keys(schema, columns))
     check = OrderCheck(schema)

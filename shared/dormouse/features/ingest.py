@@ -64,7 +64,7 @@ from dormouse.state.jobs import (
 )
 from dormouse.state.partitions import NewShard, Partition
 from dormouse.state.rules import Rule, Violation
-from dormouse.state.sources import Source, job_id_of
+from dormouse.state.sources import Source, have_row_tags, job_id_of
 from dormouse.state.state import AddShards, Deletion, TableState
 from dormouse.state.store import Outcome, Rejected
 from dormouse.state.versions import Lineage
@@ -191,7 +191,11 @@ def _write_in_scratch(
 ) -> Written:
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         loader = loader_of(
-            table, services.storage, Path(folder), memory_bytes=services.memory_bytes
+            table,
+            services.storage,
+            Path(folder),
+            memory_bytes=services.memory_bytes,
+            tagged=have_row_tags(sources),
         )
         if local is None:
             loaded = load_sources(services.sources, loader, sources, Path(folder), begins)
@@ -473,15 +477,17 @@ def _write(
     folder: Path,
 ) -> list[NewShard]:
     attempt = new_run(services, table)
+    schema, tags = ingested_schema(table, sources)
     context = ShardContext(
         table_id=table.id,
-        schema=ingested_schema(table),
+        schema=schema,
         job=job_id_of(tuple(sources)),
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
         paths=shredded_paths(table.schema, table.properties),
         lineage=Lineage(sources=tuple(s.remembered_id for s in sources)),
+        tags=tags,
     )
     leaves = list(state.partitions.leaves())
     holding = len(leaves)  # as little as this shares shards, in however few leaves it lies
@@ -490,7 +496,9 @@ def _write(
     strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage,
-        ruled_rows(loader.sorted_rows(), table, context.written_ms, loader.emptied),
+        ruled_rows(
+            loader.sorted_rows(), table, context.written_ms, loader.columns, schema, loader.emptied
+        ),
         context,
         leaves,
         lambda n: make_shard_id(attempt, n),

@@ -75,19 +75,20 @@ class ReadTable(SelectedRows, frozen=True, forbid_unknown_fields=True):
     aggregations: str = ""
     keep: str = "all"
     latest_by: str = ""
+    row_origin: str = "off"
 
     @staticmethod
     def of(table: Table, selection: Selection) -> ReadTable:
         """Return what is to be read of a table as it is now."""
         of = table.properties
-        rules = of.filters, of.aggregations, of.keep, of.latest_by
+        rules = of.filters, of.aggregations, of.keep, of.latest_by, of.row_origin
         rows = store_selection(selection, table.schema)
         return ReadTable(rows, table.id, table.name, *rules)
 
     @property
     def table(self) -> Table:
         """The table when the job began, with the properties that reading its rows needs."""
-        names = ("filters", "aggregations", "keep", "latest_by")
+        names = ("filters", "aggregations", "keep", "latest_by", "row_origin")
         rules = {name: getattr(self, name) for name in names}
         return Table(self.id, self.name, self.schema, properties_of({}, rules))
 

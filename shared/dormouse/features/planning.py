@@ -243,16 +243,20 @@ def plan_deletions(
     among: Iterable[str] | None = None,
 ) -> list[CompactionPlan]:
     """Propose to rewrite the shards of which deletions hide rows that are as old as the table's
-    properties allow.
+    properties allow, and to drop those that are hidden as a whole, for which no row is read.
 
     With `among`, only these partitions are looked at.
     """
     age_ms = properties.deletion_age_seconds * 1000
     old = [each for each in state.deletions if age_ms and each.time_ms <= now_ms - age_ms]
-    if not old:
+    leaves_no_row = properties.keep == "all" and not properties.aggregations
+    whole = [each for each in state.deletions if age_ms and leaves_no_row and each.takes_tagged]
+    if not old and not whole:
         return []
     looked_at = [*(state.references if among is None else among)]
     due = may_be_hidden(state, old, looked_at)
+    shards = {r.shard for p in looked_at if whole for r in state.references_in(p)}
+    due |= {s for s in shards if any(each.hides_all(state.shards[s]) for each in whole)}
     return plan_rewrites(state, properties, due, planned, looked_at)
 
 

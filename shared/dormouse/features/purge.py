@@ -457,7 +457,9 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
     """
     asked, schema = request.selection, table.schema
     check_only_rows(asked, "purge")
-    selection = decode_selection(asked, schema, permission=EVERYTHING, version=0, time_ms=0)
+    selection = decode_selection(
+        asked, schema, permission=EVERYTHING, version=0, time_ms=0, of_rows=False
+    )
     named = selection.tested_columns
     named |= {field.name for field in schema.keys[: max(map(len, asked.keys), default=0)]}
     if table.properties.keep == "all" or asked.keys:

@@ -288,7 +288,8 @@ def _with_deletions(
         known, wrote = held.get(item.shard.id), provenances[item.shard.id]
         own = numbers.get(id_of_job(wrote.job, wrote.generation), 0)
         number = known.sequence if known else max(own, wrote.written_ms - 1)
-        return replace(item, shard=structs.replace(item.shard, sequence=number))
+        version = known.version if known else item.shard.version
+        return replace(item, shard=structs.replace(item.shard, sequence=number, version=version))
 
     sources = {*plan.sources, *(source for each in deletions for source in each.sources)}
     return replace(
@@ -330,5 +331,6 @@ def _read_shard(services: Services, table: Table, item: StoredObject) -> FoundSh
         return error.explanation
     if (footer.table_id, footer.shard_id) != (table.id, shard_id_of(item.path)):
         return f"{item.path} is shard {footer.shard_id} of table {footer.table_id}"
-    shard = Shard.of(footer.shard_id, footer.rows, item.size_bytes, footer.min_key, footer.max_key)
+    of_files = not footer.provenance.lineage.inputs
+    shard = structs.replace(footer.shard(item.size_bytes), version=-1 if of_files else 0)
     return FoundShard(shard, footer.provenance)

@@ -54,7 +54,7 @@ from dormouse.files.parquet_files import (
     read_parquet,
     remarks_on,
 )
-from dormouse.files.rejects import Finish, Rejects
+from dormouse.files.rejects import NOT_ASKED, Finish, Rejects, RowNumbers
 from dormouse.files.text_files import read_csv, read_csv_texts, read_json_lines, read_json_objects
 from dormouse.ports import Arrivals
 from dormouse.schema.schema import FoundColumn, Schema
@@ -181,6 +181,7 @@ def read_source(
     arrivals: Arrivals | None = None,
     rejects: Rejects | None = None,
     changes: FileChanges | None = None,
+    numbers: RowNumbers = NOT_ASKED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as ``arrow_schema(schema)``, or with `changes`, if its table keeps
     the latest rows, as `FileChanges.stored`; its format is chosen by the suffix of `key`, whose
@@ -188,7 +189,8 @@ def read_source(
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. With
     `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,
-    records of CSV and JSON that cannot be read or do not fit are left out.
+    records of CSV and JSON that cannot be read or do not fit are left out. Readers of these tell
+    `numbers` the lines of rows.
 
     Raises:
         RefusedSourceError: the format is unknown, the file is damaged, a column is missing, unknown
@@ -213,9 +215,9 @@ def read_source(
 
     if rejects is not None and format_of(key)[0] not in _BINARY:
         finish: Finish = lambda batch: next(finished(iter([batch])))  # noqa: E731
-        yield from _read(file, key, read, dialect, rejects, finish)
+        yield from _read(file, key, read, dialect, rejects, finish, numbers=numbers)
     else:
-        yield from finished(_read(file, key, read, dialect, changes=messages))
+        yield from finished(_read(file, key, read, dialect, changes=messages, numbers=numbers))
 
 
 def _read(
@@ -226,6 +228,7 @@ def _read(
     rejects: Rejects | None = None,
     finish: Finish = lambda rows: rows,
     changes: ChangeData | None = None,
+    numbers: RowNumbers = NOT_ASKED,
 ) -> Iterator[pa.RecordBatch]:
     suffix, compression = format_of(key)
     check_content(local, suffix, compression)
@@ -239,9 +242,9 @@ def _read(
     with opened(local, compression) as file:
         if suffix in CSV_ENDINGS:
             own = (dialect or CsvDialect()).of_ending(suffix)
-            yield from read_csv(file, schema, own, rejects, finish)
+            yield from read_csv(file, schema, own, rejects, finish, numbers)
         else:
-            yield from read_json_lines(file, schema, rejects, finish, changes)
+            yield from read_json_lines(file, schema, rejects, finish, changes, numbers)
 
 
 def check_content(local: LocalParquet, suffix: str, compression: str) -> None:

@@ -26,6 +26,7 @@ from dormouse.errors import InvalidRequestError, InvariantError, RefusedSourceEr
 from dormouse.files.casting import describe_without_values, exact_number, text_parser
 from dormouse.files.rejects import refuse_each
 from dormouse.keys import INT64_MAX, INT64_MIN
+from dormouse.schema.row_tags import without_tags
 from dormouse.schema.schema import Field, FoundColumn, Schema
 from dormouse.schema.types import (
     MAX_TYPE_DEPTH,
@@ -156,7 +157,10 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def named_folders(key: str) -> list[tuple[str, str]]:
-    """Return the names and values of the folders of a path that are written ``name=value``."""
+    """Return the names and values of the folders of a path that are written ``name=value``, but for
+    those that are row tags.
+    """
+    key = without_tags(f"/{key}")
     pairs = (folder.partition("=") for folder in key.split("/")[:-1])
     return [(unquote(name), unquote(text)) for name, equals, text in pairs if name and equals]
 

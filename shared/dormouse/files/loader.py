@@ -24,17 +24,27 @@ from dormouse.errors import RefusedSourceError
 from dormouse.files.change_data import Emptied
 from dormouse.files.changes import FileChanges, changes_in_files
 from dormouse.files.formats import read_source
-from dormouse.files.rejects import RejectedRows, Rejects
+from dormouse.files.rejects import RejectedRows, Rejects, RowNumbers
 from dormouse.keys import Key
 from dormouse.ports import Arrivals, Sources, Storage
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.rows.sorting import Sorter
-from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Schema
-from dormouse.state.sources import Source, on_error_of
+from dormouse.schema.schema import (
+    ETAG,
+    FILE,
+    FROM_FILES,
+    ROW_NUMBER,
+    SEQUENCE,
+    TAGS,
+    TOMBSTONE,
+    Field,
+    Schema,
+)
+from dormouse.state.sources import Source, on_error_of, row_tags_of
 from dormouse.storage import read_ahead
 from dormouse.stored.paths import rejected_prefix
 from dormouse.tables.properties import CsvDialect, csv_dialect
-from dormouse.tables.row_rules import row_rules
+from dormouse.tables.row_rules import origin_fields, row_rules
 from dormouse.tables.table import Table
 
 DOWNLOADS_AT_ONCE = 16
@@ -71,6 +81,8 @@ class SourceLoader:
         store: Callable[[str, Path], str] | None = None,
         changes: FileChanges | None = None,
         order: Mapping[str, int] | None = None,
+        added: Sequence[Field] = (),
+        keeps_tags: bool = True,
     ) -> None:
         """Start empty; the loader as a whole uses about `memory_bytes` of memory.
 
@@ -78,12 +90,15 @@ class SourceLoader:
         says by its key whether rows of a file are skipped; `store` puts such rows, in a local file,
         into the data root under a name, and returns the path there. Without it, none are skipped.
         With `changes`, rows get the columns that such a table stores; `SEQUENCE` orders those that
-        are loaded here, by the `order` of their keys if it is given, else as they come.
+        are loaded here, by the `order` of their keys if it is given, else as they come. Rows get
+        what is `added`, of `TAGS` and `FROM_FILES`, as columns. Unless the table `keeps_tags`,
+        files with row tags are refused.
         """
         self.rejected: list[RejectedRows] = []
         self.emptied: Emptied | None = None
         self._on_error, self._store = on_error, store
         self._changes, self._order, self._added = changes, order or {}, 0
+        self._added_fields, self._keeps_tags = added, keeps_tags
         self._schema = schema
         self._dialect = dialect
         self._scratch = scratch
@@ -96,13 +111,24 @@ class SourceLoader:
         return self._loaded.rows
 
     @property
+    def columns(self) -> Schema:
+        """The columns of the loaded rows."""
+        return self._schema.with_values(*self._added_fields)
+
+    @property
     def size_bytes(self) -> int:
         """The uncompressed size of the rows in memory, in bytes."""
         return self._loaded.size_bytes
 
-    def add(self, local: Path, key: str, arrivals: Arrivals | None = None) -> None:
-        """Load a whole file; `key` is the object key under which it was dropped. On an
-        error, none of its rows is loaded.
+    def add(
+        self,
+        local: Path,
+        key: str,
+        arrivals: Arrivals | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """Load a whole file; `key` is the object key under which it was dropped, and `source` says
+        the rest about it. On an error, none of its rows is loaded.
 
         With `arrivals`, rows are read while the file arrives, and loaded when all of it has.
 
@@ -111,6 +137,7 @@ class SourceLoader:
             Exception: what the download of the file raised.
             OSError: the scratch space may be full.
         """
+        origin = self._origin(source)
         missing = arrivals if arrivals is not None and arrivals.is_incomplete() else None
         staged = self._sorter()
         left_out = self._scratch / f"{local.name}.rejected"
@@ -118,10 +145,13 @@ class SourceLoader:
         rejects = Rejects(key, left_out) if skips else None
         file, emptied = self._order.get(key, self._added), list[Emptied]()
         changes = self._changes and replace(self._changes, emptied=emptied.append)
-        rows = read_source(local, key, self._schema, self._dialect, missing, rejects, changes)
+        numbers = RowNumbers(is_asked=ROW_NUMBER in self._added_fields)
+        rows = read_source(
+            local, key, self._schema, self._dialect, missing, rejects, changes, numbers
+        )
         try:
             with closing(read_ahead(rows)) as batches:
-                for batch in self._in_order(batches, file):
+                for batch in self._in_order(batches, file, origin, numbers):
                     staged.add(batch)
                     self._make_room(staged)
             if missing is not None:
@@ -141,21 +171,54 @@ class SourceLoader:
         found = (replace(each, row=first + each.row) for each in emptied)
         self.emptied = last_emptied([self.emptied, *found])
 
-    def add_rows(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Load rows in the types of the table, or of its files if it has `changes`."""
+    def add_rows(self, batches: Iterable[pa.RecordBatch], source: Source | None = None) -> None:
+        """Load rows in the types of the table, or of its files if it has `changes`, as if they were
+        in the file `source`.
+
+        Raises:
+            RefusedSourceError: rows of the table have no row tags.
+        """
+        origin = self._origin(source)
         rows = batches if self._changes is None else self._changes.stored(batches)
-        for batch in self._in_order(rows, self._added):
+        for batch in self._in_order(rows, self._added, origin, RowNumbers()):
             self._loaded.add(batch)
         self._added += 1
 
-    def _in_order(self, batches: Iterable[pa.RecordBatch], file: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file; in a table that keeps the latest, with their places."""
+    def _origin(self, source: Source | None) -> dict[str, str]:
+        """Return what all rows of a file have in the columns that are added."""
+        if source is None:
+            return {}
+        if (tags := row_tags_of(source)) and not self._keeps_tags:
+            raise RefusedSourceError(
+                "it has row tags, and rows of a table with aggregations have none: one may come of "
+                "several files",
+                hint="drop it without row tags",
+            )
+        return {TAGS.name: tags, FILE.name: source.key, ETAG.name: source.etag}
+
+    def _in_order(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        file: int,
+        origin: Mapping[str, str],
+        numbers: RowNumbers,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file with the columns that are added; in a table that keeps the
+        latest, with their places.
+        """
         first = file * ROWS_OF_A_FILE
         for batch in batches:
             if self._changes is not None:
                 places = pa.arange(first, first + batch.num_rows)  # type: ignore[attr-defined]  # stubs lag
                 batch = batch.append_column(SEQUENCE.name, places)  # noqa: PLW2901
                 first += batch.num_rows
+            for field in self._added_fields:
+                cells = (
+                    numbers.take(batch.num_rows)
+                    if field == ROW_NUMBER
+                    else pa.repeat(pa.scalar(origin.get(field.name), pa.string()), batch.num_rows)
+                )
+                batch = batch.append_column(field.name, cells)  # noqa: PLW2901
             yield batch
 
     def sampled_keys(self) -> Iterator[Key]:
@@ -167,7 +230,7 @@ class SourceLoader:
         return self._loaded.sorted_rows()
 
     def _sorter(self) -> Sorter:
-        return Sorter(self._schema, self._scratch, memory_bytes=self._memory_bytes)
+        return Sorter(self.columns, self._scratch, memory_bytes=self._memory_bytes)
 
     def _make_room(self, staged: Sorter) -> None:
         if self._loaded.held_bytes + staged.held_bytes > self._memory_bytes // SHARE_HELD:
@@ -181,8 +244,11 @@ def loader_of(
     *,
     memory_bytes: int,
     order: Mapping[str, int] | None = None,
+    tagged: bool = False,
 ) -> SourceLoader:
-    """Return a loader of files of a table, as its properties say; `order` is that of their keys."""
+    """Return a loader of files of a table, as its properties say; `order` is that of their keys.
+    Rows get their row tags as a column if they are `tagged`.
+    """
 
     def store(source: str, left_out: Path) -> str:
         with left_out.open("rb") as file:
@@ -201,28 +267,49 @@ def loader_of(
         store=store,
         changes=changes_in_files(table),
         order=order,
+        added=_added_fields(table, tagged=tagged),
+        keeps_tags=rules.keeps_tags,
     )
 
 
-def ingested_schema(table: Table) -> Schema:
-    """Return the columns of the shards that are ingested into a table: in one that keeps the latest
-    rows, their commit says of all what `SEQUENCE` says of each.
+def loaded_schema(table: Table, *, tagged: bool) -> Schema:
+    """Return the columns of rows that were read from files, until they are in shards."""
+    stored = row_rules(table.schema, table.properties).stored_schema(table.schema)
+    return stored.with_values(*_added_fields(table, tagged=tagged))
+
+
+def _added_fields(table: Table, *, tagged: bool) -> tuple[Field, ...]:
+    kept = origin_fields(row_rules(table.schema, table.properties), table.properties)
+    return (*(f for f in FROM_FILES if f in kept), *([TAGS] if tagged else []))
+
+
+def ingested_schema(table: Table, sources: Iterable[Source]) -> tuple[Schema, str]:
+    """Return the columns of the shards that are ingested into a table from `sources`, and the row
+    tags of all rows if these are no column. In a table that keeps the latest rows, their commit
+    says of all what `SEQUENCE` says of each.
     """
-    return table.schema.with_values(TOMBSTONE) if changes_in_files(table) else table.schema
+    schema = table.schema.with_values(TOMBSTONE) if changes_in_files(table) else table.schema
+    schema = schema.with_values(*_added_fields(table, tagged=False))
+    tags = {*map(row_tags_of, sources)}
+    return (schema, tags.pop()) if len(tags) == 1 else (schema.with_values(TAGS), "")
 
 
 def ruled_rows(
-    batches: Iterable[pa.RecordBatch], table: Table, now_ms: int, emptied: Emptied | None = None
+    batches: Iterable[pa.RecordBatch],
+    table: Table,
+    now_ms: int,
+    loaded: Schema,
+    columns: Schema,
+    emptied: Emptied | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the rules of a table leave of sorted rows that were loaded, and were not there
-    when their source `emptied` its table.
+    when their source `emptied` its table; with some columns.
     """
-    rules, columns = row_rules(table.schema, table.properties), arrow_schema(ingested_schema(table))
+    rules, wanted = row_rules(table.schema, table.properties), arrow_schema(columns)
     if emptied is not None and not emptied.position:
         first = pa.scalar(emptied.row, pa.int64())
         batches = (rows.filter(pc.greater_equal(rows[SEQUENCE.name], first)) for rows in batches)
-    rows = apply_row_rules(batches, rules.stored_schema(table.schema), rules, now_ms)
-    return (conform(batch, columns) for batch in rows)
+    return (conform(b, wanted) for b in apply_row_rules(batches, loaded, rules, now_ms))
 
 
 def last_emptied(found: Iterable[Emptied | None]) -> Emptied | None:
@@ -242,9 +329,9 @@ def load_local(loader: SourceLoader, source: Source, local: LocalRows) -> Loaded
     """Load one source that is a local file or rows, and yield it; the file stays."""
     try:
         if isinstance(local, Path):
-            loader.add(local, source.key)
+            loader.add(local, source.key, source=source)
         else:
-            loader.add_rows(local)
+            loader.add_rows(local, source)
     except RefusedSourceError as error:
         yield source, error
     else:
@@ -310,7 +397,7 @@ class _LocalSource:
         What a file whose download failed looks like is no reason.
         """
         try:
-            loader.add(self.path, self.source.key, self.arrivals)
+            loader.add(self.path, self.source.key, self.arrivals, self.source)
         except RefusedSourceError as error:
             return self._refused_download() or error
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +18,7 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
+from dormouse.arrow.types import Array
 from dormouse.errors import InvariantError, RefusedSourceError
 
 MOST_REJECTED = 10_000
@@ -67,6 +69,48 @@ class RejectedRows:
     key: str
     rows: int
     path: str = ""
+
+
+class RowNumbers:
+    """Where the rows of a file are in it: in their order, the lines at which readers of text say
+    that they begin, or else their numbers from 1. Readers may run ahead in another thread. Nothing
+    is kept unless it `is_asked`.
+    """
+
+    def __init__(self, *, is_asked: bool = True) -> None:
+        """Start before the first row."""
+        self._is_asked = is_asked
+        self._lines: deque[Array] = deque()
+        self._taken = 0
+
+    def add(self, lines: Iterable[int] | Callable[[], Iterable[int]]) -> None:
+        """Say where the next rows are, before they are yielded."""
+        if self._is_asked:
+            self._lines.append(_numbers(lines() if callable(lines) else lines))
+
+    def take(self, rows: int) -> Array:
+        """Return where the next rows are, which were yielded."""
+        first = self._taken + 1
+        self._taken += rows
+        if not self._lines:
+            return _numbers(range(first, first + rows))
+        parts: list[Array] = []
+        while rows and self._lines:
+            lines = self._lines.popleft()
+            parts.append(lines.slice(0, rows))
+            if len(lines) > rows:
+                self._lines.appendleft(lines.slice(rows))
+            rows -= min(rows, len(lines))
+        return pa.concat_arrays(parts)
+
+
+NOT_ASKED = RowNumbers(is_asked=False)
+
+
+def _numbers(numbers: Iterable[int]) -> Array:
+    if isinstance(numbers, range):
+        return pa.arange(numbers.start, numbers.stop)  # type: ignore[attr-defined,no-any-return]  # stubs lag
+    return pa.array(list(numbers), pa.int64())
 
 
 class Rejects:
@@ -123,13 +167,14 @@ def without_rejected(
     convert: Callable[[Sequence[int]], pa.RecordBatch],
     rejects: Rejects,
     misfits: Sequence[tuple[int, bytes, RefusedSourceError]] = (),
+    numbers: RowNumbers = NOT_ASKED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of records, except those of records that alone cannot be converted.
 
     `records` are not blank, each with its line; ``convert(rows)`` returns the rows of those with
     these indexes. If it names bad ones, they are left out, and the others are tried again: so all
     that are bad for one reason, such as the cells of a column, take one more conversion. `misfits`
-    were found to be bad before.
+    were found to be bad before. `numbers` are told the lines of the rows that are yielded.
 
     Raises:
         RefusedSourceError: it is not about single records, or too many are bad.
@@ -148,6 +193,7 @@ def without_rejected(
         else:
             if found.num_rows != len(rows):
                 raise InvariantError(f"{len(rows)} records became {found.num_rows} rows")
+            numbers.add(records[row][0] for row in rows)
             yield found
             break
     for line, record, refusal in sorted(bad, key=lambda each: each[0]):

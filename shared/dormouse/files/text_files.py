@@ -7,7 +7,6 @@ header. `csv_structure` validates the syntax, `text_cells` parses values. An emp
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,15 @@ from dormouse.files.casting import (
 )
 from dormouse.files.cells import check_names, json_column
 from dormouse.files.change_data import ChangeData
-from dormouse.files.rejects import Finish, Rejects, refuse_each, without_rejected
+from dormouse.files.encodings import ENCODING_HINT, UTF8_BOM, in_utf8, strip_bom
+from dormouse.files.rejects import (
+    NOT_ASKED,
+    Finish,
+    Rejects,
+    RowNumbers,
+    refuse_each,
+    without_rejected,
+)
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import TIMESTAMPS, Primitive
 from dormouse.tables.properties import CsvDialect
@@ -55,8 +62,6 @@ FIELD_LINES = 1000
 """How many line ends a quoted field may contain: two stray quotes turn
 everything between them into one field.
 """
-UTF8_BOM = b"\xef\xbb\xbf"
-"""The byte order mark that some programs write at the start of a UTF-8 file."""
 _HINT = (
     "a field is enclosed in quotes as a whole, and quotes within are doubled; the properties "
     "csv_quote and csv_separator say which characters these are"
@@ -96,6 +101,7 @@ class CsvStructure:
     def __init__(self, dialect: CsvDialect) -> None:
         """Compile the grammar."""
         self.names: tuple[str, ...] = ()
+        self.numbers: RowNumbers = NOT_ASKED
         self._quote, self._separator = dialect.quote.encode(), dialect.separator.encode()
         quote, separator = re.escape(self._quote), re.escape(self._separator)
         never = b"(?!)"
@@ -310,24 +316,10 @@ class CsvBlocks:
         )
 
 
-def strip_bom(start: bytes) -> bytes:
-    """Return the first bytes of a text file without a UTF-8 byte order mark.
-
-    Raises:
-        RefusedSourceError: the byte order mark is that of UTF-16.
-    """
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise RefusedSourceError(
-            "the file is in UTF-16", hint="write it in UTF-8, or set csv_encoding"
-        )
-    return start.removeprefix(UTF8_BOM)
-
-
 _SEPARATORS = ";\t|,"
 """What separates fields in most files."""
 _Parse = Callable[[TextBlock], list[pa.RecordBatch]]
 _Convert = Callable[[pa.RecordBatch, Place], pa.RecordBatch]
-_ENCODING_HINT = "the table's property csv_encoding says how its files are encoded"
 
 
 def read_csv(
@@ -336,22 +328,24 @@ def read_csv(
     dialect: CsvDialect | None = None,
     rejects: Rejects | None = None,
     finish: Finish = lambda rows: rows,
+    numbers: RowNumbers = NOT_ASKED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a CSV file. With `rejects`, records that cannot be read, or that `finish`
-    refuses, are left out.
+    refuses, are left out. `numbers` are told the lines of rows.
 
     Raises:
         RefusedSourceError: it is damaged, or its columns or values are not the table's.
     """
     dialect = dialect or CsvDialect()
     structure = CsvStructure(dialect)
-    blocks = CsvBlocks(_in_utf8(file, dialect), structure)
+    blocks = CsvBlocks(in_utf8(file, dialect), structure)
     structure.names = tuple(_names(blocks, schema, dialect))
     parse = _parser(dialect, structure)
 
     def convert(texts: pa.RecordBatch, place: Place) -> pa.RecordBatch:
         return finish(convert_batch(texts, schema, place, partial(_cells, dialect)))
 
+    structure.numbers = numbers
     yield from _rows_of(blocks, structure, parse, convert, rejects)
 
 
@@ -364,12 +358,16 @@ def _rows_of(
 ) -> Iterator[pa.RecordBatch]:
     for block in blocks:
         try:
-            found = [convert(texts, _Lines(structure, block)) for texts in parse(block)]
+            found = [convert(texts, partial(_place, structure, block)) for texts in parse(block)]
         except RefusedSourceError:
             if rejects is None:
                 raise
             yield from _without_rejected(block, structure, parse, convert, rejects)
         else:
+            rows = sum(batch.num_rows for batch in found)
+            of_one_line = block.line_ends == rows - (not block.data.endswith(b"\n"))
+            first, lines = block.line, partial(_lines_of_rows, structure, block)
+            structure.numbers.add(range(first, first + rows) if of_one_line else lines)
             yield from found
 
 
@@ -397,7 +395,7 @@ def _without_rejected(
         cells = texts[0].take(pa.array(some, pa.int64()))
         return convert(cells, lambda row: f"line {whole[some[row]][0]}")
 
-    yield from without_rejected(whole, rows, rejects, misfits)
+    yield from without_rejected(whole, rows, rejects, misfits, structure.numbers)
 
 
 def read_csv_texts(
@@ -415,7 +413,7 @@ def read_csv_texts(
             hint="write the schema, or infer it from a file with a header",
         )
     structure = CsvStructure(dialect)
-    blocks = CsvBlocks(_in_utf8(file, dialect), structure)
+    blocks = CsvBlocks(in_utf8(file, dialect), structure)
     structure.names = tuple(_header(blocks))
     yield pa.RecordBatch.from_arrays(
         [pa.array([], pa.string()) for _ in structure.names], names=list(structure.names)
@@ -427,32 +425,6 @@ def read_csv_texts(
         return pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
 
     yield from _rows_of(blocks, structure, parse, convert, rejects)
-
-
-def _in_utf8(file: BinaryIO, dialect: CsvDialect) -> BinaryIO:
-    is_utf8 = dialect.encoding == "utf-8"
-    return file if is_utf8 else cast(BinaryIO, _Recoded(file, dialect.encoding))
-
-
-class _Recoded:
-    """A file of another encoding as UTF-8."""
-
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
-        self._file, self._encoding = file, encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-
-    def read(self, size: int) -> bytes:
-        """Return about as many bytes, and none at the end."""
-        while True:
-            data = self._file.read(size)
-            try:
-                text = self._decoder.decode(data, final=not data)
-            except UnicodeError as error:
-                raise RefusedSourceError(
-                    f"the CSV file is not {self._encoding}", hint=_ENCODING_HINT
-                ) from error
-            if text or not data:
-                return text.encode()
 
 
 def _in_iso_order(cells: Array, dialect: CsvDialect) -> Array:
@@ -498,7 +470,7 @@ def _header(blocks: CsvBlocks) -> list[str]:
         return [name.decode() for name in blocks.header()]
     except UnicodeDecodeError as error:
         raise RefusedSourceError(
-            "the column names in the CSV header are not UTF-8", hint=_ENCODING_HINT
+            "the column names in the CSV header are not UTF-8", hint=ENCODING_HINT
         ) from error
 
 
@@ -546,17 +518,14 @@ def _parser(dialect: CsvDialect, structure: CsvStructure) -> _Parse:
     return parse
 
 
-class _Lines:
-    """Finds the line of the file in which a row of a block begins."""
+def _lines_of_rows(structure: CsvStructure, block: TextBlock) -> Iterator[int]:
+    """Return the lines of the file in which the rows of a block begin."""
+    keep_blank = len(structure.names) == 1
+    return (r.line for r in structure.records(block) if keep_blank or not r.is_blank)
 
-    def __init__(self, structure: CsvStructure, block: TextBlock) -> None:
-        self._structure, self._block = structure, block
 
-    def __call__(self, row: int) -> str:
-        keep_blank = len(self._structure.names) == 1
-        records = self._structure.records(self._block)
-        rows = (record for record in records if keep_blank or not record.is_blank)
-        return f"line {next(islice(rows, row, None)).line}"
+def _place(structure: CsvStructure, block: TextBlock, row: int) -> str:
+    return f"line {next(islice(_lines_of_rows(structure, block), row, None))}"
 
 
 def _refusal(structure: CsvStructure, block: TextBlock) -> RefusedSourceError:
@@ -582,7 +551,7 @@ def _misfit(structure: CsvStructure, record: Record) -> RefusedSourceError | Non
         try:
             field.decode()
         except UnicodeDecodeError:
-            return structure.refused(record.line, at, "the text is not UTF-8", _ENCODING_HINT)
+            return structure.refused(record.line, at, "the text is not UTF-8", ENCODING_HINT)
     return None
 
 
@@ -644,9 +613,11 @@ def read_json_lines(
     rejects: Rejects | None = None,
     finish: Finish = lambda rows: rows,
     changes: ChangeData | None = None,
+    numbers: RowNumbers = NOT_ASKED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of JSON lines, or of messages with `changes`; blank lines are skipped. With
-    `rejects`, lines that cannot be read, or that `finish` refuses, are left out.
+    `rejects`, lines that cannot be read, or that `finish` refuses, are left out. `numbers` are told
+    the lines of rows.
 
     Raises:
         RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
@@ -657,10 +628,12 @@ def read_json_lines(
         return finish(_batch(_rows([lines[row] for row in some]), schema))
 
     for lines in _pieces(changes.lines(_lines(file)) if changes else _lines(file)):
-        if rejects is None:
-            yield convert(lines, range(len(lines)))
+        if rejects is not None:
+            yield from without_rejected(lines, partial(convert, lines), rejects, numbers=numbers)
         else:
-            yield from without_rejected(lines, partial(convert, lines), rejects)
+            found = convert(lines, range(len(lines)))
+            numbers.add(number for number, _ in lines)
+            yield found
 
 
 def _pieces(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:

@@ -433,11 +433,13 @@ def shard_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Shard]:
     """Return the shards whose columns are `rows`."""
     counts, sizes = integers(column(rows, "rows")), integers(column(rows, "size_bytes"))
     low, high = column(rows, "min_key"), column(rows, "max_key")
-    sequence = integers(column(rows, "sequence"))
+    sequence, tags = integers(column(rows, "sequence")), column(rows, "tags")
+    versions = integers(column(rows, "version"))
 
     def shard(place: int) -> Shard:
-        span = low[place].as_py(), high[place].as_py()
-        return Shard(ids[place], counts[place], sizes[place], *span, sequence[place])
+        span, own = (low[place].as_py(), high[place].as_py()), tags[place].as_py()
+        facts = counts[place], sizes[place], *span, sequence[place]
+        return Shard(ids[place], *facts, tags=own, version=versions[place])
 
     return StoredMap(ids, shard, rows)
 

@@ -75,6 +75,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "exact": pa.bool_(),
     "size_bytes": pa.int64(),
     "sequence": pa.int64(),
+    "tags": pa.string(),
     "takes_all": pa.bool_(),
     "min_key": pa.binary(),
     "max_key": pa.binary(),
@@ -96,7 +97,7 @@ COLUMNS: dict[str, pa.DataType] = {
 # without references, lost the last; a source has the version it came with. What was remembered
 # has a digest instead of an id where all ids are 32 hex digits.
 _PARTITION = ("id", "min_key", "max_key", "parent", "children", "height")
-_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key", "sequence")
+_SHARD = ("id", "rows", "size_bytes", "min_key", "max_key", "sequence", "tags", "version")
 REFERENCE = ("partition_row", "shard_row", "rows", "exact", "job")
 _JOB = ("id", "partition", "inputs", "time_ms", "purge_id", "request_key", "sequence", "takes_all")
 _TIMED = ("id", "time_ms")
@@ -164,7 +165,9 @@ def partition_row(partition_id: str, partition: Partition) -> tuple[object, ...]
 
 def shard_row(shard_id: str, shard: Shard) -> tuple[object, ...]:
     """Return a shard as a row."""
-    return shard_id, shard.rows, shard.size_bytes, shard.low, shard.high, shard.sequence
+    span = shard.low, shard.high
+    facts = shard.sequence, shard.tags, shard.version
+    return shard_id, shard.rows, shard.size_bytes, *span, *facts
 
 
 def job_row(job_id: str, job: Job) -> tuple[object, ...]:

@@ -92,11 +92,14 @@ COLUMNS: dict[str, pa.DataType] = {
     "shard_rows": pa.int64(),
     "size_bytes": pa.int64(),
     "sequence": pa.int64(),
+    "tags": pa.string(),
+    "version": pa.int64(),
     "min_key": pa.binary(),
     "max_key": pa.binary(),
 }
 SCHEMA = pa.schema(list(COLUMNS.items()))
-_OF_A_REFERENCE = ("rows", "shard_rows", "size_bytes", "sequence", "min_key", "max_key")
+_FACTS = ("size_bytes", "sequence", "tags", "version", "min_key", "max_key")
+_OF_A_REFERENCE = ("rows", "shard_rows", *_FACTS)
 BLOCK_ROWS = 1024
 """About how many rows a block of a snapshot has: some 18 KB. Of a million references the index of
 all blocks takes 21 KB: with fewer rows a reader would fetch more of it than it saves."""
@@ -145,8 +148,7 @@ def blocks_of_snapshot(
         own = links.slice(start, ends[end - 1] - start)
         of = tree.take(own["rank"])
         at = shards.take(own["shard"])
-        facts = {name: at[name] for name in ("size_bytes", "sequence", "min_key", "max_key")}
-        there = {"low": of["min_key"], "high": of["max_key"], **facts}
+        there = {"low": of["min_key"], "high": of["max_key"], **{n: at[n] for n in _FACTS}}
         rows = {"shard": at["id"], "rows": own["rows"], "shard_rows": at["rows"]}
         return pa.concat_tables([_partitions(tree.slice(first, end - first)), _table(there | rows)])
 
@@ -235,7 +237,8 @@ def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row
 
 def _facts(state: TableState, reference: Reference) -> _Row:
     shard = state.shards[reference.shard]
-    return reference.rows, shard.rows, shard.size_bytes, shard.sequence, shard.low, shard.high
+    facts = shard.size_bytes, shard.sequence, shard.tags, shard.version
+    return reference.rows, shard.rows, *facts, shard.low, shard.high
 
 
 def _ends_of(span: KeyRange) -> tuple[bytes, bytes | None]:
@@ -609,7 +612,7 @@ def _digest(body: bytes, size: int) -> bytes:
 
 # Rows of a snapshot, and of the increments after it, as the part of a state that they are.
 
-_OF_A_SHARD = ("shard", "shard_rows", "size_bytes", "min_key", "max_key", "sequence")
+_OF_A_SHARD = ("shard", "shard_rows", "size_bytes", "min_key", "max_key", *_FACTS[1:4])
 
 
 @dataclass(frozen=True, slots=True)

@@ -330,7 +330,8 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
     `keys` is that of an object or a folder. Objects that the table has ingested before are skipped,
     unless `again` is set: then this request adds them once more, and a repetition of the request
     adds nothing. With `spark`, it is one bulk import, or several if there are very many files;
-    otherwise the table's properties decide.
+    otherwise the table's properties decide. All rows get the row `tags`, beside those that folders
+    of the objects say.
     """
 
     path: ClassVar[str] = "batch_files:ingest_files"
@@ -339,6 +340,7 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
     keys: tuple[str, ...]
     spark: SparkOptions | UnsetType | None = UNSET
     again: bool = False
+    tags: dict[str, str] = {}
     v: Literal[1] = 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,9 +10,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
 from dormouse.arrow.types import arrow_schema, conform
@@ -23,7 +25,8 @@ from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.predicates import Predicate, ValueBounds, aggregated
 from dormouse.rows.shredded import on_shredded
-from dormouse.schema.schema import RESERVED, SEQUENCE, Field, Schema
+from dormouse.schema.row_tags import may_have, only_text
+from dormouse.schema.schema import RESERVED, SEQUENCE, TAGS, Field, Schema
 from dormouse.schema.types import Primitive, is_key_type
 from dormouse.shards.decoding import read_blocks
 from dormouse.shards.reading import (
@@ -44,10 +47,10 @@ from dormouse.shards.reading import (
     without_excluded,
 )
 from dormouse.sql.conditions import Condition
-from dormouse.sql.key_bounds import column_values
+from dormouse.sql.key_bounds import column_values, wanted_tags
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion, TableState
-from dormouse.tables.row_rules import RowRules, row_rules
+from dormouse.tables.row_rules import RowRules, asked_fields, row_rules
 from dormouse.tables.table import Table
 
 LIMITED_SCAN_BYTES = 32 * 1024 * 1024
@@ -131,10 +134,12 @@ def query_slices(
     reads = ReadCounters() if reads is None else reads
     rules = row_rules(table.schema, table.properties).for_readers()
     stored = rules.stored_schema(table.schema)
-    shown = table.schema
+    named = {*selection.columns, *selection.tested_columns}
+    asked = asked_fields(rules, table.properties, named)
     if SEQUENCE.name in selection.columns:
-        stored, shown = stored.with_values(SEQUENCE), shown.with_values(SEQUENCE)
-    parts = iter(parts)
+        asked = (*asked, SEQUENCE)
+    stored, shown = stored.with_values(*asked), table.schema.with_values(*asked)
+    parts = iter(parts) if rules.aggregates else tagged_slices(parts, selection.condition)
     first = next(parts, None)
     earlier = first[0].deletions if first else ()
     if earlier or lost_by:
@@ -148,6 +153,21 @@ def query_slices(
     schema = pa.schema([arrow_schema(shown).field(name) for name in selection.columns])
     batches = PeekableBatches(query.result(parts, schema))
     return QueryResult(schema, batches, reads, selection.version)
+
+
+def tagged_slices(
+    parts: Iterable[list[Slice]], condition: Condition | None
+) -> Iterator[list[Slice]]:
+    """Yield the slices that may have rows to return, as far as the row tags of their shards say."""
+    wanted = None if condition is None else wanted_tags(condition.expression)[0]
+    for part in parts:
+        left = [
+            each
+            for each in part
+            if not each.is_hidden and (wanted is None or may_have(each.shard.tags, wanted))
+        ]
+        if left:
+            yield left
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +469,9 @@ def count_rows(
     if selection.condition is not None or not row_rules(schema, table.properties).is_empty:
         return _counted(query_rows(resources, table, state, keys))
     if state.deletions:
-        spans = [span for each in state.deletions for span in each.spans]
+        spans = [
+            span for each in state.deletions if _hides_some(state, each) for span in each.spans
+        ]
         if inside := intersect_ranges(ranges, union_ranges(spans)):
             keys = replace(keys, ranges=tuple(inside))
             count = _counted(query_rows(resources, table, state, keys))
@@ -459,6 +481,12 @@ def count_rows(
     for part in _by_footer(resources.storage, table, rest, resources.cache):
         count += part
     return count
+
+
+def _hides_some(state: TableState, deletion: Deletion) -> bool:
+    """Return whether a deletion may hide some rows of a shard, and leave others."""
+    shards = state.shards.values()
+    return any(deletion.may_hide(each) and not deletion.hides_all(each) for each in shards)
 
 
 def _counted(result: QueryResult) -> int:
@@ -514,17 +542,66 @@ def _by_state(state: TableState, ranges: Sequence[KeyRange]) -> tuple[int, list[
     keys on both sides of the range's end becomes a slice.
     """
     count, rest = 0, []
+    for slice, rows in _slices_by_state(state, ranges):
+        if rows is None:
+            rest.append(slice)
+        else:
+            count += rows
+    return count, rest
+
+
+def _slices_by_state(
+    state: TableState, ranges: Sequence[KeyRange]
+) -> Iterator[tuple[Slice, int | None]]:
+    """Yield the slices that hold rows which are not hidden as a whole, and the number of their
+    stored rows; None if the state does not know it.
+    """
+    deletions = state.deletions_in(ranges)
     for item in ranges:
         for span, references in state.partitions_to_read(item):
             for reference in references:
-                slice = Slice(state.shards[reference.shard], span)
+                slice = Slice(state.shards[reference.shard], span, deletions)
+                rows = reference.rows if reference.exact else None
+                if slice.is_hidden:
+                    continue
                 if slice.is_whole:
-                    count += slice.shard.rows
-                elif reference.exact and state.partitions.get(reference.partition).range == span:
-                    count += reference.rows
-                else:
-                    rest.append(slice)
-    return count, rest
+                    rows = slice.shard.rows
+                elif rows is None or state.partitions.get(reference.partition).range != span:
+                    rows = None
+                yield slice, rows
+
+
+def count_by_tags(
+    resources: QueryResources, table: Table, state: TableState, time_ms: int
+) -> dict[str, int]:
+    """Return how many rows have which row tags (`row_tags.tags_of`), of a version.
+
+    Rows are read of shards whose rows differ in them, or do not all count.
+
+    Raises:
+        NotFoundError: the version cannot be read any more.
+    """
+    counts: Counter[str] = Counter()
+    selection = Selection(state.version, (TAGS.name,), time_ms=time_ms)
+    if not row_rules(table.schema, table.properties).is_empty:
+        return dict(_counted_tags(query_rows(resources, table, state, selection)))
+    to_read = []
+    for slice, rows in _slices_by_state(state, [KeyRange()]):
+        text = only_text(slice.shard.tags)
+        if text is None or rows is None or any(d.may_hide(slice.shard) for d in slice.deletions):
+            to_read.append([slice])
+        else:
+            counts[text] += rows
+    return dict(counts + _counted_tags(query_slices(resources, table, to_read, selection)))
+
+
+def _counted_tags(found: QueryResult) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for batch in found:
+        pairs: Any = pc.value_counts(batch.column(TAGS.name))
+        for pair in pairs.to_pylist():
+            counts[pair["values"] or ""] += pair["counts"]
+    return counts
 
 
 def _by_footer(
@@ -578,6 +655,9 @@ def hidden_rows(
         NotFoundError: the shard is gone.
         CorruptDataError: it is damaged.
     """
+    if any(each.hides_all(shard) for each in deletions):
+        yield from range(shard.rows)
+        return
     hiding = deletions_for(table.schema, deletions)
     columns = [field.name for field in hiding.schema.fields if field.name in hiding.hidden.columns]
     objects, slices = CountedObjects(storage, ReadCounters()), [Slice(shard, KeyRange())]

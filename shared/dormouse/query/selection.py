@@ -14,7 +14,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, KeyRange
 from dormouse.messages.stages import SelectionMessage
-from dormouse.schema.schema import Schema, check_name_list
+from dormouse.schema.schema import ASKED, Schema, check_name_list
 from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.state.partitions import Shard
@@ -81,7 +81,7 @@ def select(
     visible = visible_schema(schema, permission)
     return Selection(
         version,
-        tuple(_checked_columns(visible, columns, limit)),
+        tuple(_checked_columns(visible, permission, columns, limit)),
         tuple(requested_ranges(schema, ranges)) or (KeyRange((), ()),),
         condition,
         limit,
@@ -121,7 +121,9 @@ def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
     return [part for part in parts if part]
 
 
-def _checked_columns(schema: Schema, columns: Sequence[str] | None, limit: int | None) -> list[str]:
+def _checked_columns(
+    schema: Schema, permission: Permission, columns: Sequence[str] | None, limit: int | None
+) -> list[str]:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidRequestError(f"a limit is a number of rows, which {limit!r} is not")
     check_name_list("columns", columns)
@@ -129,7 +131,13 @@ def _checked_columns(schema: Schema, columns: Sequence[str] | None, limit: int |
         columns = [f.name for f in schema.fields]
     if not columns:
         raise InvalidRequestError("no columns are asked for", hint="leave them out to get all")
-    return [schema.field_named(name).name for name in dict.fromkeys(columns)]
+    known = askable(schema, permission)
+    return [known.field_named(name).name for name in dict.fromkeys(columns)]
+
+
+def askable(schema: Schema, permission: Permission) -> Schema:
+    """Return visible columns, and what else can be asked for by name."""
+    return schema.with_values(*(field for field in ASKED if field.name not in permission.hidden))
 
 
 # Selections in messages and stored objects: the one codec between `Selection` and JSON.
@@ -157,9 +165,10 @@ def decode_selection(
     permission: Permission,
     version: int,
     time_ms: int,
+    of_rows: bool = True,
 ) -> Selection:
     """Return the rows that a message asks for, of a version that its caller has found. `now()` in
-    its condition is `time_ms`.
+    its condition is `time_ms`; `of_rows` says that it may ask for row tags.
 
     `schema` is whole; what the message names must be among what `permission` shows of it.
 
@@ -175,7 +184,7 @@ def decode_selection(
         list(_ranges(message, visible)),
         permission=permission,
         columns=message.columns or None,
-        condition=_condition(message.where, visible, time_ms),
+        condition=_condition(message.where, visible, time_ms, of_rows),
         limit=message.limit,
     )
 
@@ -220,9 +229,11 @@ def load_selection(stored: StoredSelection) -> tuple[Schema, Selection]:
     return schema, selection
 
 
-def _condition(where: str, schema: Schema, time_ms: int) -> Condition | None:
+def _condition(where: str, schema: Schema, time_ms: int, of_rows: bool) -> Condition | None:
+    if not where.strip():
+        return None
     # what has no time, such as a purge, has no present either
-    return parse_condition(where, schema, now_ms=time_ms or None) if where.strip() else None
+    return parse_condition(where, schema, now_ms=time_ms or None, of_rows=of_rows)
 
 
 def _ranges(message: SelectionMessage, schema: Schema) -> Iterator[KeyRange]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from dormouse.arrow.order import fit_range, range_predicate
 from dormouse.arrow.types import arrow_schema, arrow_type
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.keys import KeyRange
-from dormouse.schema.schema import SEQUENCE, Field, Schema
+from dormouse.schema.schema import Field, Schema
 from dormouse.shards.thrift import read_varint, varint
 
 _OPTIONS = {
@@ -111,20 +112,20 @@ def sorted_file(
     stored: Mapping[str, Field],
     schema: Schema,
     span: KeyRange,
-    sequence: int = 0,
+    constants: Mapping[str, int | str | None] = MappingProxyType({}),
 ) -> DataFrame:
     """Return the rows in `span` of a Parquet file sorted by the
-    keys, with the columns of `schema`; of a shard with this `sequence`.
+    keys, with the columns of `schema`.
 
     `stored` has how fields are stored in the file, by their names in the schema. A column that the
-    file lacks is null. Requires: nested ones are stored as they are now.
+    file lacks is one of its `constants`, or null. Requires: nested ones are stored as they are now.
     """
     wanted_columns, keys = arrow_schema(schema), {field.name for field in schema.keys}
     columns = [(column, stored.get(column.name)) for column in wanted_columns]
     in_file = pa.schema([_in_file(c, then, keys) for c, then in columns if then is not None])
     frame = sorted_columns(context, local, in_file, schema)
     if not in_file.equals(wanted_columns):
-        frame = frame.select(*(_evolved(*each, in_file, sequence) for each in columns))
+        frame = frame.select(*(_evolved(*each, in_file, constants) for each in columns))
     term = range_predicate(fit_range(span, schema), schema.keys, column, literal)
     return frame if term is None else frame.filter(term)
 
@@ -152,14 +153,16 @@ def _in_file(wanted: pa.Field[Any], stored: Field, keys: Container[str]) -> pa.F
 
 
 def _evolved(
-    wanted: pa.Field[Any], stored: Field | None, in_file: pa.Schema, sequence: int
+    wanted: pa.Field[Any],
+    stored: Field | None,
+    in_file: pa.Schema,
+    constants: Mapping[str, int | str | None],
 ) -> Expr:
     """Return a column as it is now. A function stands around a cast, since DataFusion would cast
     what it is compared with to the type in the file, also where that loses nanoseconds.
     """
     if stored is None:
-        absent = sequence if wanted.name == SEQUENCE.name else None
-        return lit(absent).cast(wanted.type).alias(wanted.name)
+        return lit(constants.get(wanted.name)).cast(wanted.type).alias(wanted.name)
     found = column(stored.name)
     if in_file.field(stored.name).type != wanted.type:
         found = functions.greatest(found.cast(wanted.type))

@@ -15,7 +15,16 @@ from functools import lru_cache
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange
 from dormouse.schema.evolution import parts_of, with_parts
-from dormouse.schema.schema import RESERVED, SEQUENCE, Field, Schema, parse_field
+from dormouse.schema.schema import (
+    OF_ROWS,
+    ORIGIN,
+    RESERVED,
+    SEQUENCE,
+    TAGS,
+    Field,
+    Schema,
+    parse_field,
+)
 from dormouse.schema.types import Primitive, widest
 from dormouse.sql.conditions import (
     Call,
@@ -56,7 +65,8 @@ def deletions_for(schema: Schema, deletions: tuple[Deletion, ...]) -> Deletions:
             is_before = truth("<", before, Literal(deletion.number, Primitive.LONG))
             condition = truth("AND", is_before, condition)
         hidden.append(condition)
-    added = tuple(field for field in fields.values() if field.name.startswith(RESERVED))
+    known = {field.id for field in schema.fields}
+    added = tuple(field for field in fields.values() if field.id not in known)
     present = replace(schema, values=tuple(fields[field.id] for field in schema.values))
     return Deletions(present.with_values(*added, SEQUENCE), any_of(hidden))
 
@@ -74,7 +84,9 @@ def _condition(deletion: Deletion, fields: dict[int, Field]) -> Expression:
             f"deletion {deletion.id} cannot be read", hint="a later release made it: upgrade"
         ) from None
     for field in named:
-        fields[field.id] = _with_dropped(fields.get(field.id), field)
+        is_of_rows = field.name in OF_ROWS
+        now = field if is_of_rows else _with_dropped(fields.get(field.id), field)
+        fields[field.id] = now
     return _as_now(found, {field.name: (field, fields[field.id]) for field in named})[0]
 
 
@@ -91,7 +103,8 @@ def _with_dropped(now: Field | None, then: Field) -> Field:
 
 @lru_cache(maxsize=2 * MAX_DELETIONS)
 def _parsed(where: str, fields: tuple[Field, ...]) -> Expression:
-    return parse_condition(where, Schema((), (), fields, is_part=True)).expression
+    schema = Schema((), (), fields, is_part=True)
+    return parse_condition(where, schema, of_rows=True).expression
 
 
 _Fields = tuple[Field, Field]
@@ -139,7 +152,7 @@ def check_columns(schema: Schema, deletions: Iterable[Deletion], left_out: int) 
     Raises:
         InvalidRequestError: the table has dropped one.
     """
-    present = {i for field in schema.fields for i in (field.id, *field.nested_ids)}
+    present = {i for field in schema.fields for i in (field.id, *field.nested_ids)} | {TAGS.id}
     for deletion in deletions:
         named = [json.loads(text) for text in deletion.columns]
         ids = {i for field in named for i in (field["id"], *field.get("nestedIds", ()))}
@@ -169,7 +182,8 @@ def deletion_of_all(id: str, schema: Schema, by: str, below: str) -> Deletion:
 def named_fields(condition: Condition, schema: Schema) -> tuple[str, ...]:
     """Return the columns of a condition as a deletion stores them."""
     named: Iterable[str] = sorted(condition.columns)
-    return tuple(json.dumps(schema.field_named(name).to_json()) for name in named)
+    known = schema.with_values(TAGS, *ORIGIN)
+    return tuple(json.dumps(known.field_named(name).to_json()) for name in named)
 
 
 def any_of(conditions: Sequence[Expression]) -> Condition:

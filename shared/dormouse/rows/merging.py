@@ -401,8 +401,8 @@ class _MergePlan:
         is_whole = self.is_cut or blocks.slice.is_whole
         wanted = KeyRange() if is_whole else blocks.slice.range
         stored = blocks.index.stored_fields(self.schema.fields)
-        sequence = blocks.slice.shard.sequence
-        frame = engine.sorted_file(context, local, stored, self.schema, wanted, sequence)
+        constants = blocks.slice.shard.constants
+        frame = engine.sorted_file(context, local, stored, self.schema, wanted, constants)
         if self.where is None:
             return frame
         frame = self.bounds.applied(frame).filter(self.where.expr(context))

@@ -277,6 +277,8 @@ def _call(call: Call, parts: list[str]) -> str:
         sql = f"get_field({parts[0]}, {parts[1]})"
     elif call.op == "ELEMENT":
         sql = f"array_element({parts[0]}, {parts[1]})"
+    elif call.op == "tag":
+        sql = _tag(call, parts[0])
     elif call.op in ("SHIFT", "date_trunc"):
         sql = _calculated_time(call, parts)
     else:
@@ -343,6 +345,15 @@ def _cast(call: Call, part: str) -> str:
     if is_time(inner.type):
         sql = _within(part, inner, time_limits(inner.type), sql)
     return f"greatest({sql})"
+
+
+def _tag(call: Call, tags: str) -> str:
+    """Return what follows the key in the text of row tags, up to the next one (`row_tags`)."""
+    key = call.arguments[1]
+    assert isinstance(key, Literal) and isinstance(key.value, str)
+    begin = text_literal(f"\n{key.value}=")
+    rest = f"split_part({tags}, {begin}, 2)"
+    return f"nullif(split_part({rest}, '\n', 1), '')"
 
 
 def _calculated_time(call: Call, parts: list[str]) -> str:

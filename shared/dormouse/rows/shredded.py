@@ -34,8 +34,7 @@ def on_shredded(where: Predicate | None, found: Sequence[Blocks] | None = None) 
 
     def is_usable(wanted: Field) -> bool:
         return all(
-            wanted.id in columns and columns[wanted.id][0].name == wanted.name
-            for columns in stored
+            wanted.id in columns and columns[wanted.id][0].name == wanted.name for columns in stored
         )
 
     replacing = _Replacing(where.schema, is_usable)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -196,7 +196,7 @@ class WideRows:
     span: KeyRange = KeyRange()
     groups: Mapping[int, float] | None = None
     leaves: list[int] | None = None
-    sequence: int = 0
+    constants: Mapping[str, int | str | None] = field(default_factory=dict)
 
     @classmethod
     def of_shard(
@@ -220,9 +220,9 @@ class WideRows:
             rows = {place: sizes[number].row_bytes for place, number in enumerate(groups)}
         else:
             rows = {number: sizes[number].row_bytes for number in blocks.row_groups}
-        sequence = blocks.slice.shard.sequence
+        constants = blocks.slice.shard.constants
         part = None if local.is_part else leaves
-        return cls(local.path, path, wanted, fields, stored, span, rows, part, sequence)
+        return cls(local.path, path, wanted, fields, stored, span, rows, part, constants)
 
     @classmethod
     def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
@@ -254,7 +254,7 @@ class WideRows:
                         if stored is not None:
                             here = {names[n]: stored[names[n]] for n in batch.schema.names}
                             batch = evolved_rows(batch, here, self.fields)  # noqa: PLW2901
-                        yield of_shard(batch, self.wanted, self.sequence)
+                        yield of_shard(batch, self.wanted, self.constants)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the system: Arrow's own have no number

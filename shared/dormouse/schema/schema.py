@@ -211,9 +211,24 @@ TOMBSTONE = Field("_tombstone", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS 
 keeps the latest rows: 0 is since its commit, null if it is a row. It is no column of a table."""
 CHANGE = Field("_change", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 2)
 """What a row of a file or frame does to such a table: insert, update or delete; null inserts."""
-VERSION = Field("_version", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS + 3)
-"""In changes: the version with which one came."""
-OF_ROWS = frozenset(field.name for field in (SEQUENCE, TOMBSTONE, CHANGE, VERSION))
+TAGS = Field("_tags", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 3)
+"""The row tags of a row (`schema.row_tags`): those of all rows of its shard, or the shard has it.
+It is no column of a table."""
+FILE = Field("_file", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 4)
+ETAG = Field("_etag", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 5)
+ROW_NUMBER = Field("_row", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS + 6)
+VERSION = Field("_version", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS + 7)
+INGESTED_AT = Field("_ingested_at", Primitive.TIMESTAMP, nullable=True, id=ROW_FIELD_IDS + 8)
+FROM_FILES = (FILE, ETAG, ROW_NUMBER)
+ORIGIN = (*FROM_FILES, VERSION, INGESTED_AT)
+"""Where a row comes from: the key and ETag of an object, the line or row there, and the version
+and the time of the commit that added it. They are no columns of a table; shards have them if its
+property `row_origin` says so."""
+SHARD = Field("_shard", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 9)
+"""The shard that holds a row. No shard has that."""
+ASKED = (*ORIGIN, SHARD)
+"""What can be asked for by name as a column, and is in no ``*``."""
+OF_ROWS = frozenset(field.name for field in (SEQUENCE, TOMBSTONE, CHANGE, TAGS, *ASKED))
 """The names that no column of a table has."""
 
 

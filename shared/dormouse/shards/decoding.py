@@ -292,8 +292,8 @@ class FetchedRows:
             found = self._sparse() if self._wants_few_rows else self._dense()
             wanted = arrow_schema(self.schema)
             result_schema = pa.schema([wanted.field(name) for name in self.columns])
-            sequence = self.blocks[0].slice.shard.sequence
-            return [of_shard(batch, result_schema, sequence) for batch in found]
+            constants = self.blocks[0].slice.shard.constants
+            return [of_shard(batch, result_schema, constants) for batch in found]
         except (pa.ArrowException, OSError) as error:
             raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
 

@@ -136,7 +136,7 @@ class ShardFooter:
     """What a shard says about itself.
 
     `samples` are row keys in strictly ascending order, each with its rank: the number of rows with
-    a lesser key.
+    a lesser key. `tags` are those of `state.Shard`.
     """
 
     table_id: str
@@ -147,6 +147,11 @@ class ShardFooter:
     min_key: Key
     max_key: Key
     samples: tuple[tuple[Key, int], ...]
+    tags: str = ""
+
+    def shard(self, size_bytes: int) -> Shard:
+        """Return the shard, of so many bytes, as a state has it."""
+        return Shard.of(self.shard_id, self.rows, size_bytes, self.min_key, self.max_key, self.tags)
 
     @property
     def keys(self) -> KeyHistogram:
@@ -189,6 +194,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_key: str
     max_key: str
     samples: tuple[tuple[str, int], ...]
+    tags: str = ""
 
 
 @lru_cache(maxsize=64)
@@ -226,6 +232,7 @@ def encode_footer(footer: ShardFooter) -> bytes:
             min_key=key_to_hex(footer.min_key),
             max_key=key_to_hex(footer.max_key),
             samples=tuple((key_to_hex(key), rank) for key, rank in footer.samples),
+            tags=footer.tags,
         )
     )
 
@@ -249,6 +256,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
             min_key=key_from_hex(body.min_key),
             max_key=key_from_hex(body.max_key),
             samples=tuple((key_from_hex(key), rank) for key, rank in body.samples),
+            tags=body.tags,
         )
 
 

@@ -214,6 +214,11 @@ class Slice:
         """Return whether the slice contains all rows of the shard."""
         return self.range.contains_span(self.shard.low, self.shard.high)
 
+    @property
+    def is_hidden(self) -> bool:
+        """Return whether a deletion hides all rows of the shard, as far as their tags say."""
+        return any(each.hides_all(self.shard) for each in self.deletions)
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:

@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import OrderCheck, row_key, row_span, rows_below
 from dormouse.errors import AlreadyExistsError, DamagedShardError, InvariantError, UnavailableError
 from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.ports import Storage, Upload
-from dormouse.schema.schema import Schema
+from dormouse.schema.row_tags import MOST_TEXTS_BYTES, joined_texts
+from dormouse.schema.schema import TAGS, Schema
 from dormouse.shards.crcs import TRAILER_BYTES, all_sections, index_of
 from dormouse.shards.footer import (
     METADATA_KEY,
@@ -63,7 +65,8 @@ class ShardContext:
     `written_ms` is when the run began, `generation` the table's. If several writers write one run
     in parallel, `part` is the number of this one; the shards of such a run do not say which is the
     last (see `run_markers`). `bloom_columns` get Bloom filters; the values at `paths` get columns,
-    at those that the data shows if these are None.
+    at those that the data shows if these are None. `tags` is the text of the row tags of all rows,
+    unless they have a column of these.
     """
 
     table_id: str
@@ -75,6 +78,7 @@ class ShardContext:
     part: int | None = None
     bloom_columns: tuple[str, ...] = ()
     paths: tuple[ShreddedPath, ...] | None = ()
+    tags: str = ""
 
     def provenance(self, span: KeyRange, *, number: int = 0, last: bool = True) -> Provenance:
         """Return the provenance of the job's shard with this number and range."""
@@ -116,8 +120,7 @@ class WrittenShard:
                 size_bytes = _adopt(storage, path, footer)
         finally:
             self.local.unlink(missing_ok=True)
-        shard = Shard.of(footer.shard_id, footer.rows, size_bytes, footer.min_key, footer.max_key)
-        return NewShard(shard, self.rows_by_partition)
+        return NewShard(footer.shard(size_bytes), self.rows_by_partition)
 
     def discard(self) -> None:
         """Abort the upload, and remove the local file."""
@@ -150,6 +153,8 @@ class ShardWriter:
         self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
         self._sampler = KeySampler(context.schema)
         self._rows_by_leaf: dict[str, int] = {}
+        self._has_tags = TAGS in context.schema.values
+        self._tags = set[str]() if self._has_tags else {context.tags}
         self._range = KeyRange()
 
     @property
@@ -187,6 +192,8 @@ class ShardWriter:
         first = self._range if self._rows_by_leaf else leaf.range
         self._range = KeyRange(first.min, leaf.range.max)
         self._rows_by_leaf[leaf.id] = rows + batch.num_rows
+        if self._has_tags and len(self._tags) <= MOST_TEXTS_BYTES:  # more are not listed
+            self._tags.update(text or "" for text in pc.unique(batch.column(TAGS.name)).to_pylist())
         self._sampler.see(batch)
         self._file.write(self._shredder.added(batch))
         self._upload.advance(self._file.size_bytes)
@@ -205,6 +212,7 @@ class ShardWriter:
             min_key=self._sampler.min_key,
             max_key=self._sampler.max_key,
             samples=self._sampler.samples(),
+            tags=joined_texts(self._tags),
         )
         self._file.close(
             {METADATA_KEY: encode_footer(footer).decode()},

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import INT64_MAX, INT64_MIN
+from dormouse.schema.row_tags import tag_in
+from dormouse.schema.schema import TAGS
 from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, show_type
 from dormouse.sql.conditions import (
     DATE_PARTS,
     MAX_LIST,
     TRUNCATED,
     Call,
+    Column,
     Expression,
     Interval,
     Literal,
@@ -377,6 +380,20 @@ def now(kind: Primitive, now_ms: int | None) -> Expression:
             hint="a table's rows age by the filter ageOff; elsewhere write the time itself",
         )
     return Literal(now_ms // 86_400_000 if kind is Primitive.DATE else now_ms * 1000, kind)
+
+
+def tag(arguments: Sequence[Expression], of_rows: bool) -> Expression:
+    """Return the value of a row tag, which is null where a row has none of that key."""
+    if not of_rows:
+        raise InvalidRequestError(
+            "row tags are not known here",
+            hint="queries, exports, deletions and SQL can ask for them",
+        )
+    key = arguments[0] if len(arguments) == 1 else None
+    is_text = isinstance(key, Literal) and isinstance(key.value, str)
+    if not isinstance(key, Literal) or not is_text or tag_in(str(key.value), "-") is None:
+        raise InvalidRequestError("it takes the key of a row tag", hint="write tag('day')")
+    return Call("tag", (Column(TAGS.name, TAGS.type), key), Primitive.STRING)
 
 
 def arithmetic(op: str, operands: Sequence[Expression]) -> Expression:

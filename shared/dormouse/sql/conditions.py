@@ -82,7 +82,8 @@ class Call:
     document; the arguments after the first are the names and places that lead to it. ``SHIFT`` adds
     an interval,
     which is a text, to a time. ``CASE`` alternates conditions and values, and may end with one
-    value more, for all other rows. ``CAST`` converts to the type that it has.
+    value more, for all other rows. ``CAST`` converts to the type that it has. ``tag`` takes the
+    value of a key from the row tags of a row.
     """
 
     op: str
@@ -138,6 +139,8 @@ def call_sql(call: Call, parts: list[str]) -> str:
         return f"({parts[0]} + INTERVAL {parts[1]})"
     if op == "CASE":
         return case_sql(parts)
+    if op == "tag":
+        return f"tag({parts[1]})"
     if op.islower():
         return f"{op}({', '.join(parts)})"
     return f"({f' {op} '.join(parts)})"
@@ -268,8 +271,11 @@ class Condition:
         return Condition(truth("AND", self.expression, other.expression))
 
 
-def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> Condition:
-    """Parse an SQL condition on the columns of `schema`.
+def parse_condition(
+    text: str, schema: Schema, *, now_ms: int | None = None, of_rows: bool = False
+) -> Condition:
+    """Parse an SQL condition on the columns of `schema`; `of_rows`, also on row tags and on where
+    rows come from.
 
     `now()` is `now_ms` for good: the normal form has that time. Without `now_ms` it is refused.
 
@@ -279,7 +285,7 @@ def parse_condition(text: str, schema: Schema, *, now_ms: int | None = None) -> 
     """
     from dormouse.sql import parser  # most processes never see a condition
 
-    return Condition(parser.parse(text, schema, now_ms))
+    return Condition(parser.parse(text, schema, now_ms, of_rows=of_rows))
 
 
 def greater_than(column: Column, value: int) -> Condition:

@@ -27,6 +27,7 @@ from dormouse.keys import (
     prefix_successor,
     union_ranges,
 )
+from dormouse.schema.row_tags import tag_in
 from dormouse.schema.schema import Field, Schema, whole_numbers
 from dormouse.schema.types import (
     NANOSECONDS,
@@ -129,6 +130,30 @@ def column_values(condition: Condition, field: Field) -> tuple[KeyPart, ...] | N
         if len(found) > MAX_LIST:
             return None
     return tuple(found) or None
+
+
+def wanted_tags(expression: Expression) -> tuple[tuple[str, ...] | None, bool]:
+    """Return row tags (`row_tags.tag_in`) of which each matching row has one, None if others can
+    match; and whether all rows that have one match.
+    """
+    match expression:
+        case Call("OR", terms):
+            found = [wanted_tags(term) for term in terms]
+            tags = [tag for wanted, _ in found for tag in wanted or ()]
+            is_bound = all(wanted is not None for wanted, _ in found)
+            return (tuple(tags), all(exact for _, exact in found)) if is_bound else (None, False)
+        case Call("AND", terms):
+            known = [wanted for wanted, _ in map(wanted_tags, terms) if wanted is not None]
+            return min(known, key=len, default=None), False
+        case Call("=" | "IN", (head, *rest)):
+            if isinstance(head, Literal) and rest:
+                head, rest = rest[0], [head]
+            values = [each.value for each in rest if isinstance(each, Literal)]
+            match head:
+                case Call("tag", (_, Literal(value=key))) if len(values) == len(rest):
+                    wanted_by = (tag_in(str(key), str(value)) for value in values)
+                    return tuple(tag for tag in wanted_by if tag is not None), True
+    return None, False
 
 
 def _bounds(expression: Expression, fields: Sequence[Field]) -> list[KeyRange]:

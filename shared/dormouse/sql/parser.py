@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dormouse.errors import InvalidRequestError, did_you_mean
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import ASKED, Schema
 from dormouse.schema.types import ListType, MapType, Primitive, StructType, show_type
 from dormouse.sql import calls
 from dormouse.sql.conditions import (
@@ -127,14 +127,15 @@ class _PlacedError(InvalidRequestError):
     """An error that says where in the text it is."""
 
 
-def parse(text: str, schema: Schema, now_ms: int | None) -> Expression:
-    """Return the checked tree of a condition; `now_ms` is the present time, if it may have one.
+def parse(text: str, schema: Schema, now_ms: int | None, *, of_rows: bool = False) -> Expression:
+    """Return the checked tree of a condition; `now_ms` is the present time, if it may have one;
+    `of_rows` says that it may use row tags.
 
     Raises:
         InvalidRequestError: it is not a condition; the message says where and why.
     """
     check_characters(text, "condition", MAX_CONDITION_CHARACTERS)
-    checked = _Parser(text, schema, now_ms).whole()
+    checked = _Parser(text, schema, now_ms, of_rows=of_rows).whole()
     # requests store the normal form, so it must be accepted as well
     check_characters(render(checked, leaf_sql), "condition", MAX_CONDITION_CHARACTERS)
     return checked
@@ -162,8 +163,9 @@ def _negated(test: Expression, negate: bool) -> Expression:
 class _Parser:
     """A text that is read from its first token to its last."""
 
-    def __init__(self, text: str, schema: Schema, now_ms: int | None) -> None:
+    def __init__(self, text: str, schema: Schema, now_ms: int | None, *, of_rows: bool) -> None:
         self._text, self._schema, self._now_ms = text, schema, now_ms
+        self._of_rows = of_rows
         self._tokens = _tokens(text)
         self._at = self._nested = 0
 
@@ -474,11 +476,12 @@ class _Parser:
 
     def _column(self) -> Expression:
         start, names = self._at, [self._name()]
-        columns = {field.name for field in self._schema.fields}
+        schema = self._schema.with_values(*ASKED) if self._of_rows else self._schema
+        columns = {field.name for field in schema.fields}
         if names[0] not in columns and self._is(".") and self._tokens[self._at + 1].said:
             self._at += 1
             names.append(self._name())
-        return self._made(start, named_column, names, self._schema)
+        return self._made(start, named_column, names, schema)
 
     def _function(self, start: int, name: str) -> Expression:
         if name in ("cast", "try_cast"):
@@ -495,6 +498,8 @@ class _Parser:
             return self._made(start, calls.extract, part, time)
         side = next((s for s in _TRIMS if name == "trim" and self._take(s, "FROM")), "")
         arguments = self._list(")")
+        if name == "tag":
+            return self._made(start, calls.tag, arguments, self._of_rows)
         called = _TRIMS.get(side) or _ALIASES.get(name, name)
         return self._made(start, calls.call, called, arguments)
 

@@ -125,7 +125,7 @@ def _changed(  # noqa: C901  # a case a kind
             number = next_number(state) if shards and deletion is None else state.last_number
             # of a copy, the clock of the source may have been ahead of this one
             last = max([number, *(new.shard.sequence for new in shards)])
-            added = [_numbered(new, new.shard.sequence or number) for new in shards]
+            added = [_added(new, number, state.version + 1) for new in shards]
             return _add(state, added, sources=sources_after, last_number=last)
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
@@ -193,6 +193,16 @@ def _numbered(new: NewShard, number: int) -> NewShard:
     """Return a new shard with the number that its rows have."""
     change = msgspec.structs.replace
     return change(new, shard=change(new.shard, sequence=number))
+
+
+def _added(new: NewShard, number: int, version: int) -> NewShard:
+    """Return a new shard as the commit with this number and version adds it; one of a copy or a
+    rebuild stays as it was.
+    """
+    if new.shard.sequence:
+        return new
+    change = msgspec.structs.replace
+    return change(new, shard=change(new.shard, sequence=number, version=version))
 
 
 def next_number(state: TableState) -> int:

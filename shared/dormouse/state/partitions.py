@@ -20,6 +20,8 @@ from rpds import HashTrieMap
 
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
 from dormouse.keys import Key, KeyRange, decode_key, encode_key, show_key
+from dormouse.schema import row_tags
+from dormouse.schema.schema import INGESTED_AT, SEQUENCE, SHARD, TAGS, VERSION
 
 # An immutable map in two layers: a base, and the changes made since over it.
 #
@@ -505,6 +507,9 @@ class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     `sequence` is the number of the commit that added its rows; of the output of a job, that of the
     last commit before the job was assigned. Deletions with a number up to it hide none of its rows.
+    `tags` are the row tags of its rows (`row_tags.texts_of`): if they differ, it has a column.
+    `version` is that of the commit that added them if they come straight from files, -1 if it is
+    not known any more; of the output of a job it is 0.
     """
 
     id: str
@@ -513,11 +518,32 @@ class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     low: bytes
     high: bytes
     sequence: int = 0
+    tags: str = ""
+    version: int = 0
 
     @staticmethod
-    def of(id: str, rows: int, size_bytes: int, min_key: Key, max_key: Key) -> Shard:  # noqa: A002
+    def of(
+        id: str,  # noqa: A002
+        rows: int,
+        size_bytes: int,
+        min_key: Key,
+        max_key: Key,
+        tags: str = "",
+    ) -> Shard:
         """Return a shard with rows from one key to another."""
-        return Shard(id, rows, size_bytes, encode_key(min_key), encode_key(max_key))
+        low, high = encode_key(min_key), encode_key(max_key)
+        return Shard(id, rows, size_bytes, low, high, tags=tags)
+
+    @property
+    def constants(self) -> dict[str, int | str | None]:
+        """What all its rows have, in columns that it need not have."""
+        return {
+            SEQUENCE.name: self.sequence,
+            TAGS.name: row_tags.only_text(self.tags),
+            VERSION.name: self.version if self.version > 0 else None,
+            INGESTED_AT.name: self.sequence * 1000 if self.version else None,
+            SHARD.name: self.id,
+        }
 
     @property
     def min_key(self) -> Key:

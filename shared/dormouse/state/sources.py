@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
 
-from dormouse.errors import RefusedSourceError
+from dormouse.errors import InvalidRequestError, RefusedSourceError
+from dormouse.schema.row_tags import row_tags, tags_of, tags_of_key, without_tags
 from dormouse.tables.table import Table
 
 TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
@@ -48,7 +49,9 @@ class Source:
     source, and is ingested once. `version` is the version id if known, else empty. It is used to
     download the object and is not part of the identity, since a notification from a versioned
     bucket has it and a listing does not. `repeat_request` is the id of a request to ingest the
-    object once more; with it, the source is a different one for each such request.
+    object once more; with it, the source is a different one for each such request. `tags` are the
+    row tags that a request gives its rows, beside those that its key says; as text
+    (`schema.row_tags`).
     """
 
     bucket: str
@@ -58,6 +61,7 @@ class Source:
     version: ObjectTag = ""
     repeat_request: ObjectTag = ""
     dropped_ms: WholeNumber = 0
+    tags: ObjectTag = ""
 
     @property
     def id(self) -> str:
@@ -75,7 +79,7 @@ class Source:
         or not its rows that cannot be read are skipped.
         """
         key = _CHOICE.sub("", self.key)
-        keyed = None if self.repeat_request else _KEYED.fullmatch(key)
+        keyed = None if self.repeat_request else _KEYED.fullmatch(without_tags(key))
         if keyed is None:
             return self.id if key == self.key else replace(self, key=key).id
         return blake2b(f"once {keyed[1]}".encode(), digest_size=16).hexdigest()
@@ -91,6 +95,30 @@ def with_on_error(key: str, on_error: str) -> str:
     """Return the key under which a file is dropped in a table's folder to say that."""
     name, _, rest = key.partition("/")
     return f"{name}/on-error={on_error}/{rest}"
+
+
+def row_tags_of(source: Source) -> str:
+    """Return the row tags of the rows of a source, as text: those that its key says, and those that
+    the request gave which named it.
+
+    Raises:
+        RefusedSourceError: its key says none that can be, or others than the request.
+    """
+    tags = tags_of_key(source.key)
+    for key, value in tags_of(source.tags).items():
+        if tags.setdefault(key, value) != value:
+            raise RefusedSourceError(
+                f"a folder of the file gives row tag {key!r} another value than the request"
+            )
+    try:
+        return row_tags(tags)
+    except InvalidRequestError as error:
+        raise RefusedSourceError(str(error), hint=error.hint) from error
+
+
+def have_row_tags(sources: Iterable[Source]) -> bool:
+    """Return whether rows of some sources may have row tags."""
+    return any(source.tags or without_tags(source.key) != source.key for source in sources)
 
 
 def digest_of_key(idempotency_key: str) -> str:
@@ -112,7 +140,7 @@ def is_from_before(source: Source, table: Table) -> bool:
     """Return whether the rows of a source have an idempotency key, and were meant for a table as it
     was before it was reset, restored or renamed, or for another of its name.
     """
-    keyed = _KEYED.fullmatch(source.key)
+    keyed = _KEYED.fullmatch(without_tags(source.key))
     return keyed is not None and keyed[2] != _beginning_of(table)
 
 

@@ -17,6 +17,7 @@ from rpds import HashTrieMap
 
 from dormouse.errors import InvariantError
 from dormouse.keys import KeyRange
+from dormouse.schema.row_tags import all_have, may_have
 from dormouse.schema.schema import KeyTypes
 from dormouse.state.partitions import (
     Job,
@@ -91,8 +92,9 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     its normal form.
 
     `columns` are the fields that it names, as JSON: one can be renamed or dropped later. `ranges`
-    contain the row keys of all these rows, each from a key up to another or to the end. It is
-    numbered as it is committed (`next_number`).
+    contain the row keys of all these rows, each from a key up to another or to the end. If there
+    are `tags` (`row_tags.tag_in`), each of these rows has one of them; if it `takes_tagged`, all
+    rows with one are deleted. It is numbered as it is committed (`next_number`).
 
     With `below`, a text, it lasts: it also hides rows that come later, and `where` is true of those
     with less in the column `latest_by`. The purge with the id `purge_id` ends it. It stays until
@@ -108,15 +110,24 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     below: str = ""
     purge_id: str = ""
     sources: tuple[str, ...] = ()
+    tags: tuple[str, ...] | None = None
+    takes_tagged: bool = False
 
     def may_hide(self, shard: Shard) -> bool:
         """Return whether it may hide rows of a shard that was there before it."""
         if shard.sequence >= self.number:
             return False
+        if self.tags is not None and not may_have(shard.tags, self.tags):
+            return False
         for low, high in self.ranges:  # without `spans`: plans ask for all shards and deletions
             if low <= shard.high and (high is None or shard.low < high):
                 return True
         return False
+
+    def hides_all(self, shard: Shard) -> bool:
+        """Return whether it hides all rows of a shard, as far as the tags of these say."""
+        is_before = self.takes_tagged and shard.sequence < self.number
+        return is_before and all_have(shard.tags, self.tags or ())
 
     @property
     def spans(self) -> list[KeyRange]:

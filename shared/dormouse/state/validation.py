@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys import INT64_MAX, KeyRange, decode_key
+from dormouse.schema.row_tags import MOST_TEXTS_BYTES
 from dormouse.schema.schema import KeyTypes, key_part_problem, key_problem
 from dormouse.schema.types import is_key_type
 from dormouse.state.partitions import (
@@ -229,7 +230,10 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
     shard, name = new.shard, new.shard.id
     if not 0 <= shard.size_bytes <= MAX_SHARD_BYTES:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
-    if not 0 <= shard.rows <= MAX_SHARD_ROWS or shard.sequence < 0:
+    is_tagged_too_long = len(shard.tags) > MOST_TEXTS_BYTES
+    if not 0 <= shard.rows <= MAX_SHARD_ROWS or shard.sequence < 0 or shard.version < -1:
+        yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
+    if is_tagged_too_long:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
     low = _key_fault(shard.low, types, len(types))
     high = low if shard.high == shard.low else _key_fault(shard.high, types, len(types))

@@ -26,7 +26,7 @@ from dormouse.errors import LimitExceededError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange
 from dormouse.query.result import QueryResult
-from dormouse.query.rows import needed_blocks, reading_version
+from dormouse.query.rows import needed_blocks, reading_version, tagged_slices
 from dormouse.query.selection import selected_ranges, slices_to_read
 from dormouse.schema.evolution import is_same
 from dormouse.schema.schema import Field, Schema
@@ -58,6 +58,7 @@ from dormouse.statements.source import TableSource
 from dormouse.statements.statement import Node, ParsedStatement, checked_parameters, parse_statement
 from dormouse.statements.tables import First, SqlTables, TableScan, has_rules, known_ends
 from dormouse.system import SystemClock
+from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
 # What the state of a table answers by itself, and which first rows are enough.
@@ -447,6 +448,8 @@ def reading(tables: SqlTables, name: str, scan: TableScan) -> dict[str, object]:
     if not tables.shows_all_rows(name):
         return row
     parts = list(slices_to_read(state, ranges))
+    if not row_rules(table.schema, table.properties).aggregates:
+        parts = list(tagged_slices(parts, selection.condition))
     slices = [slice for part in parts for slice in part]
     storage = CountedObjects(tables.resources.storage, ReadCounters())
     cache, condition = tables.resources.cache, selection.condition
@@ -498,10 +501,10 @@ def run_statement(
     with database.connection.cursor() as parser:
         statement = parse_statement(text, parser)
     values = checked_parameters(statement, parameters)
-    schemas = {each.name: tables.find(each) for each in statement.references}
+    schemas = {each.name: tables.find(each, statement.asked) for each in statement.references}
     with database.connection.cursor() as parser:
         statement = with_paths(statement, schemas, parameters, parser)
-    plain = plain_select(statement, schemas, parameters)
+    plain = None if statement.asked else plain_select(statement, schemas, parameters)
     if plain and not statement.explains and (batch := answer_from_state(tables, plain)):
         return tables.result(batch.schema, [batch])
     tables = replace(tables, first=first_rows(plain) if plain else None)
@@ -631,7 +634,7 @@ class _Running:
         earlier = sum(each for other, each in self._estimates.items() if other != name)
         most = self._limits.read_bytes
         self._estimates[name] = self._tables.check_reads(name, scan, most, earlier)
-        if self._has_begun:
+        if self._has_begun or self._statement.asked:
             return
         query = self._verified.query(self._tables, name, scan, least_bytes)
         if query is not None:

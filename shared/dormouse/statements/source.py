@@ -24,7 +24,7 @@ from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, Unary, Untranslatable
 from duckdb._sources.to_arrow import to_arrow
 
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import TAGS, Schema
 from dormouse.schema.types import (
     DecimalType,
     FieldType,
@@ -36,6 +36,7 @@ from dormouse.schema.types import (
 from dormouse.sql.conditions import (
     MAX_CONDITION_DEPTH,
     MAX_LIST,
+    Call,
     Column,
     Condition,
     Expression,
@@ -43,7 +44,7 @@ from dormouse.sql.conditions import (
     depth,
     truth,
 )
-from dormouse.statements.tables import TableScan
+from dormouse.statements.tables import TableScan, tag_key
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -186,10 +187,12 @@ def _chain(op: str, left: Node, right: Node) -> list[Node]:
     return terms
 
 
-def _column(column: Col, schema: Schema) -> Column:
+def _column(column: Col, schema: Schema) -> Column | Call:
     if len(column.parts) != 1:  # a member of a struct
         raise _HasNoFormError
     field = schema.field_named(column.parts[0])
+    if key := tag_key(field.name):
+        return Call("tag", (Column(TAGS.name, TAGS.type), Literal(key, TAGS.type)), field.type)
     return Column(field.name, field.type)
 
 

@@ -22,6 +22,8 @@ import duckdb
 import pyarrow as pa
 
 from dormouse.errors import InvalidRequestError, did_you_mean
+from dormouse.schema.row_tags import tag_in
+from dormouse.schema.schema import ASKED
 from dormouse.sql.conditions import MAX_PATTERN, Condition, check_statement, quoted
 from dormouse.stored.decoding import decode_json
 
@@ -62,6 +64,8 @@ _PATTERN_FUNCTIONS = frozenset({"~", "!~", "~*", "!~*", "string_split_regex", "s
 Node: TypeAlias = Mapping[str, Any]
 """A node of DuckDB's own tree of a statement, as ``json_serialize_sql`` returns it."""
 _EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
+_TAG = "tag"
+"""The function of row tags; DuckDB has none of that name."""
 _OWN = "#"
 """What the names that references get begin with."""
 _SYSTEM = (b"duckdb_", b"pg_", b"pragma_", b"sqlite_")
@@ -94,7 +98,8 @@ class TableReference:
 class ParsedStatement:
     """A query. `sql` is what DuckDB gets; `parameters` are named in it; `explains` says that not
     its rows are wanted, but what would be read for them. `tree` is what was parsed. `bound` is true
-    of all rows that count of its only reference.
+    of all rows that count of its only reference. `asked` are the columns in `sql` that are no
+    columns of a table: row tags, as `tag_column` calls them, and those of `ASKED`.
     """
 
     sql: str
@@ -103,11 +108,12 @@ class ParsedStatement:
     explains: bool
     tree: Node = field(compare=False, repr=False)
     bound: Condition | None = None
+    asked: tuple[str, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
         """The names of columns that are in it, whatever they are of; with ``*`` for all."""
-        names, rest = set(), [self.tree]
+        names, rest = {*self.asked}, [self.tree]
         while rest:
             node = rest.pop()
             names.update(node.get("column_names", ()))
@@ -160,6 +166,7 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedState
     after = {a.start: b.start for a, b in pairwise(tokens)}
     names = {token.start: token for token in tokens}
     references: list[TableReference] = []
+    called: dict[int, str] = {}
     edits = []
     own_names = _own_names(text)
     for node in _tables(whole["node"], frozenset()):
@@ -176,18 +183,12 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedState
         _check_table(node, at)
         name = next(own_names)
         references.append(TableReference(name, table, as_of, *at))
+        called[node["query_location"]] = node["alias"] or table
         alias = "" if node["alias"] else f" AS {quoted(table)}"
         edits.append((token.start, token.end, f"{quoted(name)}{alias}".encode()))
-    for version in versions.values():
-        raise InvalidRequestError(
-            f"{_at(plain, version.start)}: the version does not follow the name of a table",
-            hint="write FROM table FOR VERSION AS OF 33, and an alias after it",
-        )
-    if len(references) > MAX_REFERENCES:
-        raise InvalidRequestError(
-            f"the statement refers to tables {len(references):,} times; "
-            f"at most {MAX_REFERENCES} are allowed"
-        )
+    asked, more = _asked(whole["node"], tokens, called, plain)
+    edits += more
+    _check_references(references, versions.values(), plain)
     end = max((token.end for token in tokens if token.text.strip("; ")), default=0)
     return ParsedStatement(
         _edited(plain[:end], edits).decode(),
@@ -195,7 +196,165 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedState
         tuple(each["key"] for each in whole["named_param_map"]),
         explains is not None,
         whole["node"],
+        asked=asked,
     )
+
+
+def _check_references(
+    references: Sequence[TableReference], unused: Iterable[_Version], text: bytes
+) -> None:
+    """Refuse too many references, and versions that are of no table."""
+    for version in unused:
+        raise InvalidRequestError(
+            f"{_at(text, version.start)}: the version does not follow the name of a table",
+            hint="write FROM table FOR VERSION AS OF 33, and an alias after it",
+        )
+    if len(references) > MAX_REFERENCES:
+        raise InvalidRequestError(
+            f"the statement refers to tables {len(references):,} times; "
+            f"at most {MAX_REFERENCES} are allowed"
+        )
+
+
+# What can be asked for and is no column: ``tag('day')``, or ``f.tag('day')`` of one of several
+# tables, and names such as ``_file``.
+#
+# Each becomes a column, which every table of the statement has then; so that a star does not mean
+# it, the star leaves it out.
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """A call of ``tag`` in a text."""
+
+    start: int
+    end: int
+    key: str
+
+
+def tag_column(key: str) -> str:
+    """Return what the column of a row tag is called in a statement."""
+    return f"tag('{key}')"
+
+
+def _asked(
+    node: Node, tokens: Sequence[_Token], tables: Mapping[int, str], text: bytes
+) -> tuple[tuple[str, ...], list[tuple[int, int, bytes]]]:
+    """Return what a statement asks for that is no column of a table, and the edits for it; `tables`
+    are what references are called where they stand, by their places.
+    """
+    tags = list(_tags(node, tokens, text))
+    named = (name for each in _all_nodes(node) for name in each.get("column_names", ()))
+    used = {name.lower() for name in named}
+    asked = tuple(dict.fromkeys(tag_column(tag.key) for tag in tags))
+    asked += tuple(field.name for field in ASKED if field.name in used)
+    edits = [(tag.start, tag.end, quoted(tag_column(tag.key)).encode()) for tag in tags]
+    return asked, [*edits, *(_without_asked(node, tokens, tables, asked) if asked else ())]
+
+
+def _tags(node: Node, tokens: Sequence[_Token], text: bytes) -> Iterator[_Tag]:
+    """Yield the calls of ``tag`` in a statement.
+
+    Raises:
+        InvalidRequestError: it is not called with the key of a row tag, in quotes; or two keys
+            differ only by the case of letters, which columns do not.
+    """
+    places = {token.start: place for place, token in enumerate(tokens)}
+    seen: dict[str, str] = {}
+    for each in _all_nodes(node):
+        if str(each.get("function_name", "")).lower() != _TAG:
+            continue
+        at = each["query_location"]
+        first = places.get(at)
+        if first is not None and tokens[first + 1].text == ".":  # of a table
+            first += 2
+        called = tokens[first : first + 4] if first is not None else []
+        words = [token.text for token in called]
+        key = words[2][1:-1] if len(words) == 4 else ""
+        if words[1::2] != ["(", ")"] or words[2] != f"'{key}'" or tag_in(key, "-") is None:
+            raise InvalidRequestError(
+                f"{_at(text, at)}: tag takes the key of a row tag", hint="write tag('day')"
+            )
+        if seen.setdefault(key.lower(), key) != key:
+            raise InvalidRequestError(f"the row tags {key} and {seen[key.lower()]} differ by case")
+        yield _Tag(called[0].start, called[3].end, key)
+
+
+def _without_asked(
+    node: Node, tokens: Sequence[_Token], tables: Mapping[int, str], asked: Sequence[str]
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the edits by which no star of a statement means the columns `asked`.
+
+    Raises:
+        InvalidRequestError: another part of it would mean them.
+    """
+    places = {token.start: place for place, token in enumerate(tokens)}
+    for select in _all_nodes(node):
+        if select.get("type") != "SELECT_NODE":
+            continue
+        own = list(_own_tables(select["from_table"], tables))
+        parts = {name: value for name, value in select.items() if name != "from_table"}
+        for star in _within(parts) if own else ():
+            if star.get("class") != "STAR":
+                continue
+            named = [n for n in own if not star["relation_name"] or star["relation_name"] == n]
+            names = [f"{quoted(n)}.{quoted(name)}" for n in named for name in asked]
+            if names:
+                yield _excluded(star, tokens, places.get(star["query_location"]), names)
+
+
+def _excluded(
+    star: Node, tokens: Sequence[_Token], place: int | None, names: Sequence[str]
+) -> tuple[int, int, bytes]:
+    """Return the edit by which a star leaves out some columns."""
+    following = tokens[place:] if place is not None else []
+    at = next((n for n, token in enumerate(following[:3]) if token.text == "*"), -1)
+    columns = ", ".join(names)
+    if at >= 0 and not star["exclude_list"] and not star.get("qualified_exclude_list"):
+        return following[at].end, following[at].end, f" EXCLUDE ({columns})".encode()
+    exclude, first = [*following[at + 1 : at + 3], None, None][:2] if at >= 0 else (None, None)
+    if exclude and first and exclude.text.upper() == "EXCLUDE":
+        if first.text == "(":
+            return first.end, first.end, f"{columns}, ".encode()
+        return first.start, first.end, f"({columns}, {first.text})".encode()
+    raise InvalidRequestError(
+        "a statement with tag() or origins of rows selects columns by their names, or by * with "
+        "EXCLUDE (…)",
+        hint="write SELECT and the columns",
+    )
+
+
+def _own_tables(source: Node, tables: Mapping[int, str]) -> Iterator[str]:
+    """Yield what the tables are called that a FROM names itself, not in a query in it."""
+    kind = source.get("type")
+    if kind == "BASE_TABLE" and source["query_location"] in tables:
+        yield tables[source["query_location"]]
+    found = [] if kind == "SUBQUERY" else [*_children(source)]
+    names = [name for child in found for name in _own_tables(child, tables)]
+    if names and (kind == "PIVOT" or source.get("ref_type") == "NATURAL"):
+        raise InvalidRequestError(
+            "a statement with tag() or origins of rows has no PIVOT or NATURAL JOIN of tables: "
+            "they take all columns",
+            hint="use them on a query in brackets that selects the columns",
+        )
+    yield from names
+
+
+def _within(parts: Mapping[str, Any]) -> Iterator[Node]:
+    """Yield the nodes of parts of a query, but not those of queries in it."""
+    rest = list(_children(parts))
+    while rest:
+        current = rest.pop()
+        yield current
+        rest += (e for e in _children(current) if not str(e.get("type")).endswith("_NODE"))
+
+
+def _all_nodes(node: Node) -> Iterator[Node]:
+    rest = [node]
+    while rest:
+        current = rest.pop()
+        yield current
+        rest += _children(current)
 
 
 def _tokens(text: bytes) -> Iterator[_Token]:
@@ -350,7 +509,7 @@ def _check(node: Node) -> None:
             )
         if name in _BY_NAME:
             name = _aggregate(current["arguments"]) or name
-        if name and name not in FUNCTIONS and name not in ROW_FUNCTIONS:
+        if name and name != _TAG and name not in FUNCTIONS and name not in ROW_FUNCTIONS:
             raise InvalidRequestError(
                 f"the function {name} is not allowed in a statement, or there is none",
                 hint=did_you_mean(name, FUNCTIONS),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -24,8 +25,9 @@ from dormouse.query.selection import (
     selected_ranges,
     slices_to_read,
 )
-from dormouse.schema.schema import Schema
-from dormouse.schema.types import FieldType, StructType, nested_parts
+from dormouse.schema.row_tags import tags_of
+from dormouse.schema.schema import ASKED, TAGS, Field, Schema
+from dormouse.schema.types import FieldType, Primitive, StructType, nested_parts
 from dormouse.shards.reading import ReadCounters, Slice
 from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import exact_ranges
@@ -88,8 +90,9 @@ class SqlTables:
     reads: ReadCounters = field(default_factory=ReadCounters)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def find(self, reference: TableReference) -> Schema:
-        """Open the table of a reference, and return what the caller may see of its schema.
+    def find(self, reference: TableReference, asked: Sequence[str] = ()) -> Schema:
+        """Open the table of a reference, and return what the caller may see of its schema, and what
+        else is `asked` for, as columns.
 
         Raises:
             DormouseError: there is none, or not that version; the message says where it is named.
@@ -105,8 +108,13 @@ class SqlTables:
             visible = self.opened[key][0]
             _check_names(visible.schema, reference.table)
             self.columns.setdefault(visible.table.id, set())
+        visible = self.opened[key][0]
         self.references[reference.name] = self.opened[key]
-        return self.opened[key][0].schema
+        hidden = visible.permission.hidden
+        for name in asked:
+            if (TAGS.name if tag_key(name) else name) in hidden:
+                raise InvalidRequestError(f"{name} of {reference.table!r} is hidden from you")
+        return with_asked(visible.schema, asked)
 
     @property
     def versions(self) -> Mapping[str, tuple[int, ...]]:
@@ -126,7 +134,7 @@ class SqlTables:
     def rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan, and their schema; they are read while they are taken."""
         visible, _ = self.references[name]
-        schema = arrow_schema(visible.table.schema)
+        schema = arrow_schema(with_asked(visible.table.schema, scan.columns))
         columns = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
         return columns, self._rows(name, scan, columns)
 
@@ -144,17 +152,21 @@ class SqlTables:
         """Return the selection of a scan, and note the columns that it reads."""
         visible, state = self.references[name]
         schema = visible.table.schema
+        stored = [name for name in scan.columns if not tag_key(name)]
+        columns = stored or [schema.fields[0].name] if scan.columns else None
         selection = select(
             schema,
             state.version,
             self.time_ms,
             permission=visible.permission,
-            columns=scan.columns or None,
+            columns=columns,
             condition=scan.condition,
             limit=None if self.first is None else self.first.rows,
         )
         with self.lock:
-            self.columns[visible.table.id].update(scan.columns)
+            self.columns[visible.table.id].update(stored)
+        if len(stored) < len(scan.columns):
+            selection = replace(selection, columns=(*stored, TAGS.name))
         return _by_ranges(selection, schema)
 
     def check_reads(self, name: str, scan: TableScan, most: int | None, earlier: int) -> int:
@@ -200,13 +212,37 @@ class SqlTables:
         ).for_programs()
         with closing(result):
             rows, test = 0, None
-            for batch in result.batches:
+            for batch in map(_with_tags, result.batches, repeat(columns.names)):
                 rows += batch.num_rows
                 if scan.test is not None and rows > UNTESTED_ROWS:
                     test, scan = scan.test(), replace(scan, test=None)
                 passed = batch if test is None else batch.filter(test)
                 if passed.num_rows:
                     yield passed.select(columns.names)
+
+
+def with_asked(schema: Schema, names: Collection[str]) -> Schema:
+    """Return a schema with those of some columns that are no columns of a table."""
+    tags = (Field(n, Primitive.STRING, nullable=True) for n in names if tag_key(n))
+    return schema.with_values(*(field for field in ASKED if field.name in names), *tags)
+
+
+def tag_key(column: str) -> str:
+    """Return the key of the row tag that a column of a statement is; empty if it is another one."""
+    return column[5:-2] if column.startswith("tag('") and column.endswith("')") else ""
+
+
+def _with_tags(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return rows with the columns of the row tags that are among `names`."""
+    if TAGS.name not in batch.schema.names:
+        return batch
+    texts = batch.column(TAGS.name).dictionary_encode()
+    known = [tags_of(text or "") for text in texts.dictionary.to_pylist()]
+    for name in names:
+        if key := tag_key(name):
+            values = pa.array([tags.get(key) for tags in known], pa.string())
+            batch = batch.append_column(name, values.take(texts.indices))
+    return batch
 
 
 def has_rules(table: Table, state: TableState) -> bool:

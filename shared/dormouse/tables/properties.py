@@ -150,6 +150,13 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "refused, or they are left out (skip) and written to a file; see ingest.md."
         ),
     ] = "refuse"
+    row_origin: Annotated[
+        Literal["off", "on"],
+        Meta(
+            description="Whether shards keep where each row comes from (_file, _etag, _row, "
+            "_version, _ingested_at), for rows that are ingested from then on; see origin.md."
+        ),
+    ] = "off"
     csv_separator: Annotated[
         str,
         Meta(

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import INT64_MAX, INT64_MIN
-from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Field, Schema
+from dormouse.schema.schema import ASKED, ORIGIN, SEQUENCE, TAGS, TOMBSTONE, Field, Schema
 from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, MapType, Primitive, show_type
 from dormouse.sql.conditions import Column, Condition, greater_than, parse_condition, truth
 from dormouse.tables.properties import Properties
@@ -113,6 +113,11 @@ class RowRules:
         return self.aggregation is not None and self.aggregation.kept == "latest"
 
     @property
+    def keeps_tags(self) -> bool:
+        """Return whether rows have row tags: each is one of a file, not made of several."""
+        return self.keeps_latest or not self.aggregates
+
+    @property
     def filter_columns(self) -> frozenset[str]:
         """The names of the columns that the filters read."""
         aged = {self.age_off.column.name} if self.age_off else set()
@@ -188,6 +193,36 @@ def row_rules(schema: Schema, properties: Properties) -> RowRules:
                 hint="fields for filters: " + ", ".join(shared),
             )
     return rules
+
+
+def origin_fields(rules: RowRules, properties: Properties) -> tuple[Field, ...]:
+    """Return what shards of a table keep of where rows come from."""
+    return ORIGIN if properties.row_origin == "on" and rules.keeps_tags else ()
+
+
+def asked_fields(
+    rules: RowRules, properties: Properties, names: Collection[str]
+) -> tuple[Field, ...]:
+    """Return what is no column of a table and is asked for by these names.
+
+    Raises:
+        InvalidRequestError: the table does not keep it.
+    """
+    asked = tuple(field for field in (TAGS, *ASKED) if field.name in names)
+    if asked and not rules.keeps_tags:
+        raise InvalidRequestError(
+            "rows of a table with aggregations have no row tags and no origin: one may come of "
+            "several files",
+            hint="leave them out, or make the table without aggregations",
+        )
+    unknown = [f.name for f in asked if f in ORIGIN and not origin_fields(rules, properties)]
+    if unknown:
+        raise InvalidRequestError(
+            f"the table does not keep {', '.join(unknown)}: where its rows come from",
+            hint="set its property row_origin=on: rows that are ingested from then on have it; "
+            "`dormouse why NAME --key KEY` says what is known of others",
+        )
+    return asked
 
 
 def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:

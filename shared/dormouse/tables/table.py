@@ -433,7 +433,7 @@ def _check_free(names: Iterable[str]) -> None:
     if taken := sorted(OF_ROWS.intersection(names)):
         raise InvalidRequestError(
             f"no column of a table can be named {taken[0]!r}",
-            hint=f"{', '.join(sorted(OF_ROWS))} tell what becomes of a row",
+            hint=f"{', '.join(sorted(OF_ROWS))} are what is known of each row",
         )
 
 

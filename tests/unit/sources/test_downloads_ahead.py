@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dormouse.errors import RefusedSourceError, UnavailableError
 from dormouse.files import loader as loader_module
 from dormouse.files.loader import DOWNLOADS_AT_ONCE, SourceLoader, load_sources
-from dormouse.ports import Arrivals, Arrived
+from dormouse.ports import Arrived
 from dormouse.schema.schema import Schema
 from dormouse.state.sources import Source
 
@@ -78,9 +79,9 @@ def test_the_next_file_is_downloaded_while_one_is_loaded(
     second = threading.Event()
     add = SourceLoader.add
 
-    def patient(loader: SourceLoader, local: Path, key: str, arrivals: Arrivals) -> None:
+    def patient(loader: SourceLoader, local: Path, key: str, *rest: Any) -> None:
         assert key != "t/0.csv" or second.wait(PATIENCE_SECONDS), "it waits for its turn"
-        add(loader, local, key, arrivals)
+        add(loader, local, key, *rest)
 
     monkeypatch.setattr(SourceLoader, "add", patient)
     bucket = Bucket(lambda number: second.set() if number else None)

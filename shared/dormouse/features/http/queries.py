@@ -54,6 +54,7 @@ from dormouse.ports import Clock
 from dormouse.query.rows import query_rows
 from dormouse.query.selection import (
     Selection,
+    askable,
     bytes_to_read,
     decode_selection,
     select,
@@ -508,14 +509,15 @@ def _as_of(body: Question) -> Any:
 def _columns(paging: Pagination, body: Question) -> list[str]:
     schema = paging.seen.schema
     names = [field.name for field in schema.fields] if body.columns is None else body.columns
-    return list(dict.fromkeys(schema.field_named(name).name for name in names))
+    known = askable(schema, paging.seen.permission)
+    return list(dict.fromkeys(known.field_named(name).name for name in names))
 
 
 def _selection(paging: Pagination, body: Question, columns: Sequence[str], most: int) -> Selection:
     """Return the rows to read: those of the page, the keys by which it goes on, and one more."""
     schema = paging.seen.schema
     keys = [field.name for field in schema.keys if field.name not in columns]
-    condition = parse_condition(body.where, schema) if body.where else None
+    condition = parse_condition(body.where, schema, of_rows=True) if body.where else None
     return select(
         paging.seen.table.schema,
         paging.version,

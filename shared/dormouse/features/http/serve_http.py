@@ -52,6 +52,7 @@ ROUTES = (
     Route("GET", "/tables/{table}/metrics", "read", tables.show_metrics),
     Route("GET", "/tables/{table}/partitions", "read", tables.list_partitions),
     Route("GET", "/tables/{table}/shards", "read", tables.list_shards),
+    Route("GET", "/tables/{table}/row-tags", "read", tables.list_row_tags),
     Route("GET", "/tables/{table}/versions", "read", tables.list_versions),
     Route("GET", "/tables/{table}/jobs", "read", upkeep.list_jobs),
     Route("GET", "/tables/{table}/refused-files", "read", upkeep.list_refused_files),

@@ -14,7 +14,7 @@ from dormouse.access import VisibleTable
 from dormouse.client.instance import Instance
 from dormouse.client.versions import Version
 from dormouse.client.waiting import Status
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import ForbiddenError, InvalidRequestError
 from dormouse.features.access import check_instance, check_new_name, damaged_entries, visible_tables
 from dormouse.features.delete_rows import build_deletion
 from dormouse.features.http.calls import Answer, Form, HttpCall, PageQuery, ProblemError
@@ -36,7 +36,8 @@ from dormouse.messages.requests import (
 )
 from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.ports import NO_TABLE
-from dormouse.schema.schema import Schema, parse_field, parse_schema, parse_written_type
+from dormouse.schema.row_tags import row_tags
+from dormouse.schema.schema import TAGS, Schema, parse_field, parse_schema, parse_written_type
 from dormouse.state.sources import READ_ENDINGS, digest_of_key
 from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import parse_settings
@@ -123,6 +124,20 @@ class ShardPage(Answer, frozen=True, kw_only=True):
     next: str = ""
 
 
+class TaggedRows(Answer, frozen=True, kw_only=True):
+    """Some row tags, and how many rows have just these."""
+
+    tags: dict[str, str]
+    rows: int
+
+
+class RowTagsPage(Answer, frozen=True, kw_only=True):
+    """Row tags with their rows. With `next`, there are more: ask for those `after` it."""
+
+    row_tags: list[TaggedRows]
+    next: str = ""
+
+
 class VersionPage(Answer, frozen=True, kw_only=True):
     """Versions, the newest first. With `next`, there are more: ask for those `after` it."""
 
@@ -204,6 +219,17 @@ def list_shards(call: HttpCall, table: str, query: PartsPage) -> ShardPage:
     shards = opened.handle.shards(as_of=_as_of(query))
     some, more = page_of(shards, query, lambda each: each.id)
     return ShardPage(shards=[picked(ShardShown, each) for each in some], next=more)
+
+
+def list_row_tags(call: HttpCall, table: str, query: PartsPage) -> RowTagsPage:
+    """List which row tags rows of a table have, and how many rows have just these."""
+    opened = call.table(table)
+    if TAGS.name in opened.seen.permission.hidden:
+        raise ForbiddenError("row tags of this table are hidden from you")
+    found = opened.handle.row_tags(as_of=_as_of(query))
+    some, more = page_of(found, query, lambda each: row_tags(each.tags))
+    shown = [TaggedRows(tags=dict(each.tags), rows=each.rows) for each in some]
+    return RowTagsPage(row_tags=shown, next=more)
 
 
 def list_versions(call: HttpCall, table: str, query: PageQuery) -> VersionPage:

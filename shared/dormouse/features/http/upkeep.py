@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
 from shutil import copyfileobj
 from typing import Literal
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
 from dormouse.access import permission
 from dormouse.client.computing import RowsRead
-from dormouse.client.ingesting import ingest_key
+from dormouse.client.ingesting import ingest_key, tagged_key
 from dormouse.client.instance import Instance
 from dormouse.client.jobs import jobs_of
 from dormouse.client.operations import Queue
@@ -42,6 +42,7 @@ from dormouse.features.http.tables import idempotency_key, page_of, picked
 from dormouse.features.tables import made_table_id
 from dormouse.http.messages import Readable
 from dormouse.ports import NO_TABLE
+from dormouse.schema.row_tags import parse_tags, without_tags
 from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import Source, keyed_name
 from dormouse.storage import FREE_SPACE, FULL
@@ -253,9 +254,18 @@ UPLOAD_SECONDS = 3600
 
 
 class NewFile(Form, frozen=True, kw_only=True):
-    """A file to upload: its name, which says the format, such as may.csv or 1.jsonl.gz."""
+    """A file to upload: its name, which says the format, such as may.csv or 1.jsonl.gz. All its
+    rows get the row `tags`.
+    """
 
     name: str
+    tags: dict[str, str] = {}
+
+
+class Tagged(Form, frozen=True, kw_only=True):
+    """A row tag of all rows of the file, as ``day=2026-01-31``; repeated for several."""
+
+    tag: str = ""
 
 
 class UploadTarget(Answer, frozen=True, kw_only=True):
@@ -296,27 +306,27 @@ class RowsReceipt(Answer, frozen=True, kw_only=True):
 def begin_upload(call: HttpCall, table: str, body: NewFile) -> UploadTarget:
     """Return where to PUT the content of a file, which then becomes rows of the table."""
     handle = call.table(table, "write").handle
-    key = _key(handle, body.name)
-    location = _location(handle, body.name)
+    key = _key(handle, body.name, body.tags)
+    location = _location(handle, body.name, body.tags)
     url = call.instance.bucket.upload_url(key, UPLOAD_SECONDS) or location
     return UploadTarget(url=url, method="PUT", expires_seconds=UPLOAD_SECONDS, location=location)
 
 
-def put_file(call: HttpCall, table: str, file: str) -> FileShown:
+def put_file(call: HttpCall, table: str, file: str, query: Tagged) -> FileShown:
     """Drop a file, which becomes rows of the table: on AWS a small one; POST /tables/{table}/files
     names where a large one goes.
     """
     opened = call.table(table, "write")
-    handle, key = opened.handle, _key(opened.handle, file)
+    handle, key = opened.handle, _key(opened.handle, file, _tags(call))
     check_body(call.request, (call.header("content-type").partition(";")[0].strip().lower(),))
     body = io.BytesIO(call.request.body) if call.request.stream is None else call.request.stream
     return _shown(opened, _drop(handle, key, body, once=False))
 
 
-def show_file(call: HttpCall, table: str, file: str) -> FileShown:
+def show_file(call: HttpCall, table: str, file: str, query: Tagged) -> FileShown:
     """Show whether a file that was dropped for a table is rows of it, or was refused, and why."""
     opened = _opened(call, table)
-    handle, key = opened.handle, _key(opened.handle, file)
+    handle, key = opened.handle, _key(opened.handle, file, _tags(call))
     found = next((s for s in handle.services.sources.list(key, since_ms=0) if s.key == key), None)
     if found is None:
         raise ProblemError(
@@ -325,7 +335,7 @@ def show_file(call: HttpCall, table: str, file: str) -> FileShown:
     return _shown(opened, found)
 
 
-def add_rows(call: HttpCall, table: str) -> RowsReceipt:
+def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
     """Add rows, as a JSON array of objects or as JSON lines. They are durable before the answer.
 
     Sent again with one Idempotency-Key, the same body adds nothing; another body is refused, or,
@@ -335,7 +345,7 @@ def add_rows(call: HttpCall, table: str) -> RowsReceipt:
     handle = opened.handle
     is_array = check_body(call.request, ROWS_TYPES) == JSON
     body = _lines_of(call.request.body) if is_array else call.request.body
-    key = idempotency_key(call)
+    key, tags = idempotency_key(call), _tags(call)
     name = f"rows-{handle.services.ids.new()}.jsonl"
     if key:
         name = keyed_name(key, "", handle.table, "jsonl")
@@ -344,7 +354,7 @@ def add_rows(call: HttpCall, table: str) -> RowsReceipt:
             read = count_rows(handle.table, body)
         else:
             read = call.instance.computing.count_rows(handle.table.id, body)
-    dropped = _drop(handle, ingest_key(handle.name, name), io.BytesIO(body), once=bool(key))
+    dropped = _drop(handle, _key(handle, name, tags), io.BytesIO(body), once=bool(key))
     if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
         raise ProblemError(
             422,
@@ -356,7 +366,7 @@ def add_rows(call: HttpCall, table: str) -> RowsReceipt:
     )
     return RowsReceipt(
         rows=read.rows,
-        location=_location(handle, name),
+        location=_location(handle, name, tags),
         known=is_known,
         rejected=read.rejected,
         reasons=read.reasons if opened.seen.is_whole else (),
@@ -446,7 +456,7 @@ def _shown(opened: OpenTable, source: Source) -> FileShown:
     is_known = source.id in look_up_sources(services, table, [source]).ids
     refusal = None if is_known else refusal_of(services, source, table.id, NO_TABLE)
     return FileShown(
-        name=source.key.partition("/")[2],
+        name=without_tags(source.key).partition("/")[2],
         state="ingested" if is_known else "refused" if refusal else "waiting",
         size_bytes=source.size_bytes,
         dropped_ms=source.dropped_ms,
@@ -458,11 +468,18 @@ def _reason(opened: OpenTable, reason: str) -> str:
     return reason if opened.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
 
 
-def _key(handle: TableHandle, name: str) -> str:
+def _tags(call: HttpCall) -> dict[str, str]:
+    """Return the row tags of a query: what is repeated in it counts each time."""
+    named = parse_qsl(call.request.query_string, keep_blank_values=True)
+    return parse_tags(value for name, value in named if name == "tag")
+
+
+def _key(handle: TableHandle, name: str, tags: Mapping[str, str]) -> str:
     if "/" in name:
         raise InvalidRequestError("a file has a name without slashes")
-    return ingest_key(handle.name, name)
+    return tagged_key(ingest_key(handle.name, name), tags)
 
 
-def _location(handle: TableHandle, name: str) -> str:
-    return f"/tables/{handle.name}/files/{quote(name, safe='')}"
+def _location(handle: TableHandle, name: str, tags: Mapping[str, str]) -> str:
+    query = urlencode([("tag", f"{key}={value}") for key, value in tags.items()])
+    return f"/tables/{handle.name}/files/{quote(name, safe='')}" + (f"?{query}" if query else "")

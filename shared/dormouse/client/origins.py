@@ -1,0 +1,158 @@
+"""Where rows come from: the file of each, the commit, and the shards that held it since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from dormouse.access import EVERYTHING
+from dormouse.client.table import TableHandle
+from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.features.versions import read_as_of
+from dormouse.key_codec import KeyCodec, KeyLike
+from dormouse.query.rows import query_rows, query_slices
+from dormouse.query.selection import Selection, select, selected_ranges, slices_to_read
+from dormouse.schema.schema import ETAG, FILE, INGESTED_AT, ROW_NUMBER, SHARD, VERSION
+from dormouse.shards.footer import read_footers
+from dormouse.state.state import TableState
+from dormouse.state.versions import AsOf, iso_time
+from dormouse.tables.row_rules import origin_fields, row_rules
+from dormouse.tables.table import Table
+
+MOST_ROWS = 1000
+"""The most rows of a key whose origin is told."""
+MOST_STEPS = 100
+MOST_NAMES = 100_000
+"""So many objects of the table's folder are looked at for the names of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStep:
+    """A shard, the job that wrote it, and when; it was merged from the shards `made_of`, or written
+    from files if there are none.
+    """
+
+    shard: str
+    job: str
+    written: str
+    made_of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrigin:
+    """Where a row comes from; None is not known.
+
+    `file` and `etag` name the object, `row` is its line there if it is text, else the number of the
+    row, from 1. `version` is that of the commit that added it, `ingested_at` its time. `shards`
+    hold it, several only if it is made of several rows. `steps` are these shards and those that
+    they were merged from, as far as they are not deleted yet. `files` may have it, by their names,
+    if `file` is not known.
+    """
+
+    key: Mapping[str, Any]
+    file: str | None
+    etag: str | None
+    row: int | None
+    version: int | None
+    ingested_at: str | None
+    shards: tuple[str, ...]
+    steps: tuple[ShardStep, ...]
+    files: tuple[str, ...]
+
+
+def why(handle: TableHandle, key: KeyLike, as_of: AsOf | None) -> list[RowOrigin]:
+    """Return where the rows of a key come from, in key order; see `TableHandle.why`."""
+    services = handle.services
+    table, state = read_as_of(services, handle.current(), as_of)
+    rules = row_rules(table.schema, table.properties)
+    names = [field.name for field in table.schema.keys]
+    kept = [field.name for field in origin_fields(rules, table.properties)]
+    kept += [SHARD.name] if rules.keeps_tags else []
+    selection = select(
+        table.schema,
+        state.version,
+        services.clock.now_ms(),
+        KeyCodec(table.schema).ranges_from_python(None, key),
+        permission=EVERYTHING,  # AWS decides about what this process reads
+        columns=[*names, *kept],
+        limit=MOST_ROWS + 1,
+    )
+    rows = query_rows(services, table, state, selection).to_arrow()
+    if rows.num_rows > MOST_ROWS:
+        raise InvalidRequestError(
+            f"more than {MOST_ROWS:,} rows have this key", hint="give more columns of the key"
+        )
+    found = []
+    for row in rows.to_pylist():
+        own = {name: row[name] for name in names}
+        shard = row.get(SHARD.name)
+        shards = (str(shard),) if shard else tuple(_holding(handle, table, state, selection))
+        steps, sources = _steps(handle, table, state, shards)
+        at = row.get(INGESTED_AT.name)
+        origin = RowOrigin(
+            key=own,
+            file=row.get(FILE.name),
+            etag=row.get(ETAG.name),
+            row=row.get(ROW_NUMBER.name),
+            version=row.get(VERSION.name),
+            ingested_at=None if at is None else iso_time(round(at.timestamp() * 1000)),
+            shards=shards,
+            steps=steps,
+            files=() if row.get(FILE.name) else tuple(_names(handle, sources)),
+        )
+        found.append(origin)
+    return found
+
+
+def _holding(
+    handle: TableHandle, table: Table, state: TableState, selection: Selection
+) -> Iterator[str]:
+    """Yield the shards that have stored rows of a selection, of a table that combines rows."""
+    seen = set()
+    for part in slices_to_read(state, selected_ranges(table, selection)):
+        for each in part:
+            if each.shard.id in seen:
+                continue
+            found = query_slices(handle.services, table, [[each]], selection)
+            if any(batch.num_rows for batch in found):
+                seen.add(each.shard.id)
+                yield each.shard.id
+
+
+def _steps(
+    handle: TableHandle, table: Table, state: TableState, shards: Sequence[str]
+) -> tuple[tuple[ShardStep, ...], set[str]]:
+    """Return shards and those that they were merged from, newest first, and the ids of the sources
+    that went into them.
+    """
+    steps: list[ShardStep] = []
+    sources: set[str] = set()
+    left, seen = list(shards), set(shards)
+    while left and len(steps) < MOST_STEPS:
+        known = [state.shards[each] for each in left if each in state.shards]
+        left = []
+        for each in known:
+            try:
+                ((_, footer),) = read_footers(handle.services.storage, table.id, [each])
+            except NotFoundError:
+                continue  # deleted since
+            written = footer.provenance
+            steps.append(
+                ShardStep(
+                    each.id, written.job, iso_time(written.written_ms), written.lineage.inputs
+                )
+            )
+            sources.update(written.lineage.sources)
+            left += [shard for shard in written.lineage.inputs if shard not in seen]
+            seen.update(written.lineage.inputs)
+    return tuple(steps), sources
+
+
+def _names(handle: TableHandle, sources: set[str]) -> Iterator[str]:
+    """Yield the keys of the objects in the table's folder that are among some sources."""
+    listed = handle.services.sources.list(f"{handle.name}/", since_ms=0) if sources else iter(())
+    for source in islice(listed, MOST_NAMES):
+        if source.remembered_id in sources:
+            yield source.key
