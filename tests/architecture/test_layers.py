@@ -48,6 +48,7 @@ LAYERS = [
     {"features.batch_files"},
     {"features.ingest", "features.seal_sources"},
     {"features.versions"},
+    {"features.finer_times"},
     {"features.deletion", "features.delete_rows", "features.tables"},
     {"features.export"},
     {"features.export_rows"},

@@ -25,7 +25,7 @@ from dormouse.arrow.order import requested_ranges, row_keys
 from dormouse.arrow.types import Array
 from dormouse.arrow.values import sort_columns
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
-from dormouse.features.versions import Ingested, ingested_since, read_as_of, tags_of
+from dormouse.features.versions import CommittedSince, ingested_since, read_as_of, tags_of
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult, with_changes
@@ -273,7 +273,7 @@ class _Comparison:
 
     def _written(
         self, earlier: TableState | None
-    ) -> tuple[Ingested, list[tuple[TableState, tuple[Deletion, ...]]]]:
+    ) -> tuple[CommittedSince, list[tuple[TableState, tuple[Deletion, ...]]]]:
         """Return what was ingested in between, and with a version the deletions that hide rows of
         it in the other; if that is not known any more, the shards and deletions that only one of
         both versions has.
@@ -294,7 +294,7 @@ class _Comparison:
         made = tuple(after[each] for each in after.keys() - before.keys())
         undone = tuple(before[each] for each in before.keys() - after.keys())
         pairs = zip(both, (made, undone), strict=True)
-        newest = Ingested(differing, (), self.state.version, {})
+        newest = CommittedSince(differing, (), self.state.version, {})
         return newest, [pair for pair in pairs if pair[1]]
 
 

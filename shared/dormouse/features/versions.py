@@ -374,7 +374,7 @@ _HINT = "read the table as it is now, and the changes since the version of that 
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class CommittedSince:
     """The shards that ingests added after a version, in order, the deletions after it, and the
     newest version. `versions` are those of commits, by the numbers that shards and deletions have.
     """
@@ -385,7 +385,7 @@ class Ingested:
     versions: Mapping[int, int]
 
 
-def ingested_since(services: Services, table: Table, version: int) -> Ingested:
+def ingested_since(services: Services, table: Table, version: int) -> CommittedSince:
     """Return what was ingested and deleted after a version.
 
     Raises:
@@ -413,7 +413,7 @@ def ingested_since(services: Services, table: Table, version: int) -> Ingested:
     deletions = tuple(each for record in since for each in record.deleted)
     versions = {each.sequence: record.version for record in since for each in record.added}
     versions |= {each.number: record.version for record in since for each in record.deleted}
-    return Ingested(shards, deletions, newest, versions)
+    return CommittedSince(shards, deletions, newest, versions)
 
 
 def _check_kept(table: Table, history: Sequence[VersionRecord], version: int) -> None:

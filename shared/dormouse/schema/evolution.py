@@ -173,7 +173,7 @@ def _entered(fields: Sequence[Field], path: str) -> Iterator[tuple[Field, str]]:
 
 
 @dataclass(slots=True)
-class Changes:
+class SchemaChanges:
     """What becomes of columns and of what is nested in them, by their ids: those to `drop`, new
     names and types, and the members to add to structs.
     """
@@ -243,13 +243,13 @@ def changes_of(
     drop: Sequence[str],
     rename: Mapping[str, str],
     types: Mapping[str, FieldType],
-) -> tuple[Changes, list[Field]]:
+) -> tuple[SchemaChanges, list[Field]]:
     """Return what paths ask for as changes by ids, and the columns to add to the table.
 
     Raises:
         InvalidRequestError: a path names nothing, or a change contradicts another one.
     """
-    changes, columns, fields = Changes(), [], schema.fields
+    changes, columns, fields = SchemaChanges(), [], schema.fields
     dropped = [_named(schema, path, "dropped") for path in drop]
     gone = {i for part in dropped for i in (part.id, *part.nested_ids)}
     changes.drop.update(part.id for part in dropped)

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Literal
 
 from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
-from dormouse.schema.evolution import Changes, changes_of, keeps_names
+from dormouse.schema.evolution import SchemaChanges, changes_of, keeps_names
 from dormouse.schema.iceberg import check_publishable
 from dormouse.schema.schema import OF_ROWS, Field, FormerName, Schema
 from dormouse.schema.types import NANOSECONDS, FieldType, Primitive
@@ -437,7 +437,7 @@ def _check_free(names: Iterable[str]) -> None:
         )
 
 
-def _check_names(schema: Schema, alteration: Alteration, changes: Changes) -> None:
+def _check_names(schema: Schema, alteration: Alteration, changes: SchemaChanges) -> None:
     for name in alteration.units:
         schema.field_named(name)
         if name in alteration.drop:
