@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dormouse.arrow.documents import kind_of, typed, typed_columns, values_at
 from dormouse.arrow.types import Array
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import MAX_LEAF_COLUMNS, Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.footer import MOST_COLUMNS
 from dormouse.tables.shredding import MOST_PATHS, ShreddedPath
@@ -66,7 +66,8 @@ def shredder_for(
     """
     if paths is not None:
         names = {field.id for field in schema.fields}
-        return Shredder([path for path in paths if path.column.id in names])
+        most = MAX_LEAF_COLUMNS - schema.leaf_columns
+        return Shredder([path for path in paths if path.column.id in names][:most])
     documents = [field for field in schema.fields if field.type is Primitive.DYNAMIC]
     if not documents or first.num_rows < LEAST_ROWS:
         return Shredder([])

@@ -102,7 +102,7 @@ def with_paths(
     if not names:
         return statement
     whole = parsed_tree(statement.sql, parser)
-    replacing = _Replacing(names, _aliases(whole), _template(parser))
+    replacing = _Replacing(names, _aliases(whole), _template(parser), statement.sql.encode())
     node = replacing.replaced(whole["statements"][0]["node"])
     if not replacing.is_used:
         return statement
@@ -150,6 +150,7 @@ class _Replacing:
     names: set[str]
     aliases: set[str]
     template: Node
+    sql: bytes
     is_used: bool = False
 
     def replaced(self, node: Any) -> Any:
@@ -174,7 +175,18 @@ class _Replacing:
                 text = self._call("json_extract_string", [part.column, pointer])
                 rest = self.replaced(node["arguments"][1:])
                 return {**node, "arguments": [{**first, "expression": text}, *rest]}
-        return {name: self.replaced(part) for name, part in node.items()}
+        found = {name: self.replaced(part) for name, part in node.items()}
+        for before, after in zip(
+            node.get("select_list", ()), found.get("select_list", ()), strict=True
+        ):
+            if after != before and not after["alias"]:
+                after["alias"] = self.said(before)
+        return found
+
+    def said(self, node: Node) -> str:
+        """Return what a statement says where a node is, as DuckDB names a column by it."""
+        start, length = node["query_location"], node["query_location_length"]
+        return f"({self.sql[start : start + length].decode()})" if length else ""
 
     def comparison(self, node: Node) -> tuple[str, _Path, list[Node]] | None:
         """Return the operator, the path and the constants of a comparison; None if it is none."""

@@ -407,7 +407,7 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not fit the new schema: {error}",
-            hint="change or unset its filters, aggregations and bloom_columns first",
+            hint="change or unset its filters, aggregations, bloom_columns, shredded_paths first",
         ) from error
     check_published(result, properties)
     return result
@@ -496,24 +496,25 @@ def _check_distinct(schema: Schema, values: Iterable[Field]) -> None:
 
 
 def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
-    """Check that the table's filters, aggregations and columns with Bloom filters mean the same
-    after the change.
+    """Check that the table's filters, aggregations and columns with Bloom filters or paths mean
+    the same after the change.
     """
     try:
         rules = row_rules(after, properties)
-        filtered = bloom_columns(after, properties)
+        named = {*bloom_columns(after, properties)}
+        named |= {path.column.name for path in shredded_paths(after, properties) or ()}
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not allow it: {error}",
-            hint="change its filters, aggregations or bloom_columns first, for example unset "
-            "them, alter the columns, and set them again",
+            hint="change its filters, aggregations, bloom_columns or shredded_paths first, for "
+            "example unset them, alter the columns, and set them again",
         ) from error
     operations = rules.aggregation.operations if rules.aggregation else ()
     by = {rules.aggregation.by} - {""} if rules.aggregation else set()
-    for name in sorted(rules.filter_columns | {name for name, _ in operations} | {*filtered} | by):
+    for name in sorted(rules.filter_columns | {name for name, _ in operations} | named | by):
         if not keeps_names(before.field_named(name), after.field_named(name)):
             raise InvalidRequestError(
-                f"the table's filters, aggregations or bloom_columns use column {name!r}, which "
-                "would be another column then, or have other members",
+                f"the table's filters, aggregations, bloom_columns or shredded_paths use column "
+                f"{name!r}, which would be another column then, or have other members",
                 hint="change those properties first",
             )

@@ -340,6 +340,8 @@ def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> 
     assert found.column("kind").to_pylist()[:3] == ['"a"', "null", None]
     assert found.column("is_a").to_pylist()[:3] == [True, False, None]
     assert found.column("name").to_pylist()[:2] == ["Ann", None]
+    named = mice.sql("SELECT payload.kind = 'a' FROM docs")
+    assert named.to_arrow().column_names == ["(payload.kind = 'a')"]
     joined = "SELECT a.id FROM docs a JOIN docs b ON a.id = b.id WHERE b.payload.kind = 'b'"
     assert mice.sql(joined).to_arrow().column("id").to_pylist() == [7]
 

@@ -11,12 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dormouse.access import EVERYTHING
 from dormouse.client.administration import copy_table
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
+from dormouse.features.versions import read_as_of
+from dormouse.query.rows import query_rows
+from dormouse.query.selection import select
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
+from dormouse.sql.conditions import parse_condition
 
 SCHEMA = "id:long, payload:dynamic?"
 ROWS = 6_000
@@ -96,6 +101,24 @@ def test_shredded_columns_change_no_answer(mice: Instance, where: str) -> None:
     for name in ("asked", "auto"):
         assert ids(mice.table(name), where) == expected
         assert mice.table(name).count(where=where) == len(expected)
+
+
+@pytest.mark.parametrize("where", CONDITIONS[:7] + CONDITIONS[14:20])
+def test_merges_of_large_ranges_test_documents_too(mice: Instance, where: str) -> None:
+    expected = ids(mice.table("plain"), where)
+    for name in ("plain", "asked", "auto"):
+        table, state = read_as_of(mice.services, mice.table(name).current(), None)
+        selection = select(
+            table.schema,
+            state.version,
+            0,
+            permission=EVERYTHING,
+            columns=("id",),
+            condition=parse_condition(where, table.schema),
+        )
+        found = query_rows(mice.services, table, state, selection, look_up_bytes=0)
+        assert found.to_arrow().column("id").to_pylist() == expected
+        assert found.reads.scans or not expected
 
 
 def test_a_condition_on_a_shredded_path_reads_few_bytes(mice: Instance) -> None:
@@ -215,3 +238,16 @@ def test_statements_read_few_row_groups_where_paths_are_shredded(mice: Instance)
         assert sorted(found.to_arrow().column("id").to_pylist()) == [3456, 3457, 3458, 3459, 3460]
         read[name] = found.reads.row_groups
     assert read["asked"] < read["plain"]
+
+
+def test_a_column_of_paths_is_not_renamed_away_from_them(tmp_path: Path) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        table = instance.create_table(
+            "docs", SCHEMA, row_keys=["id"], properties={"shredded_paths": "payload.v:long"}
+        )
+        for change in ({"rename": {"payload": "body"}}, {"drop": ["payload"]}):
+            with pytest.raises(InvalidRequestError, match="payload"):
+                table.alter(**change)
+        added = [Field("payload", Primitive.DYNAMIC, nullable=True)]
+        with pytest.raises(InvalidRequestError, match="shredded_paths"):
+            table.alter(add=added, drop=["payload"])
