@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import structs
 
 from dormouse.access import EVERYTHING
-from dormouse.client.versions import (
-    Tag,
-    Version,
-    as_of_to_json,
-    tag_of,
-    tags_of,
-    versions_of,
-)
+from dormouse.client.versions import Tag, Version, as_of_to_json, tag_of, tags_of, versions_of
 from dormouse.client.waiting import (
     WAIT_SECONDS,
     WORKING_QUEUES,
@@ -194,8 +187,8 @@ class TableHandle(Shown):
             InvalidRequestError: they are no rules for rows of this schema.
         """
         table = self.current()
-        texts = {"filters": filters, "aggregations": aggregations}
-        rules = {name: text for name, text in texts.items() if text is not None}
+        texts = ("filters", filters), ("aggregations", aggregations)
+        rules = {name: text for name, text in texts if text is not None}
         return self._count(replace(table, properties=structs.replace(table.properties, **rules)))
 
     def check_hidden(self, rules: Mapping[str, str]) -> None:
@@ -225,18 +218,18 @@ class TableHandle(Shown):
         from dormouse.query.rows import count_rows
 
         _, state = read_as_of(self.services, table, as_of)
-        now_ms = self.services.clock.now_ms()
-        selection = self._select(table, state.version, now_ms, ranges, exact, where)
+        now = self.services.clock.now_ms()
+        selection = self._select(table, state.version, now, ranges, exact, where)
         return count_rows(self.services, table, state, selection)
 
     def _ask(self, selection: SelectionMessage, timeout_seconds: float) -> QueryResult:
         from dormouse.client.queries import ask
         from dormouse.messages.stages import AnswerQuery
 
-        services = self.services
         # Parquet has all types of tables, and checksums
-        message = AnswerQuery(query_id=services.ids.new(), table=self.name, selection=selection)
-        query = ask(services, self.queues, self.polling, message, timeout_seconds)
+        query_id = self.services.ids.new()
+        message = AnswerQuery(query_id=query_id, table=self.name, selection=selection)
+        query = ask(self.services, self.queues, self.polling, message, timeout_seconds)
         return query.answer(timeout_seconds).for_programs()
 
     def _select(
@@ -446,6 +439,7 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted.
             InvalidRequestError: a change cannot be honoured; then nothing is changed.
         """
+        wider = {p: t if isinstance(t, str) else t.to_json() for p, t in (types or {}).items()}
         request = AlterSchema(
             self.services.ids.new(),
             self.current().name,
@@ -453,10 +447,7 @@ class TableHandle(Shown):
             tuple(drop),
             dict(rename or {}),
             dict(units or {}),
-            {
-                path: kind if isinstance(kind, str) else kind.to_json()
-                for path, kind in (types or {}).items()
-            },
+            wider,
         )
         self._administer(request)
         return self.latest()

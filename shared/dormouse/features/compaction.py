@@ -234,14 +234,10 @@ def merge_inputs(
 
 def _slices(compaction: Compaction, wanted: KeyRange, rules: RowRules) -> tuple[list[Slice], int]:
     """Return what is read of the inputs, and how many rows are not, as deletions hide them all."""
-    slices, unread_rows = [], 0
-    for shard in compaction.inputs:
-        each = Slice(shard, wanted, compaction.deletions)
-        if each.is_whole and each.is_hidden and not rules.aggregates:
-            unread_rows += shard.rows
-        else:
-            slices.append(each)
-    return slices, unread_rows
+    slices = [Slice(shard, wanted, compaction.deletions) for shard in compaction.inputs]
+    gone = [each for each in slices if each.is_whole and each.is_hidden and not rules.aggregates]
+    left = [each for each in slices if each not in gone]
+    return left, sum(each.shard.rows for each in gone)
 
 
 def _left(
