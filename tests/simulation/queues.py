@@ -238,10 +238,13 @@ class SqsClient:
         return {"Messages": [_shown(message) for message in given]}
 
     def get_queue_attributes(self, *, QueueUrl: str, **_: object) -> dict[str, Any]:  # noqa: N803
-        """Count the messages that can be seen."""
+        """Count the messages that can be seen, and the others."""
         now_ms = self._queues.clock.now_ms()
-        seen = sum(m.visible_ms <= now_ms for m in self._queues.messages[QueueUrl])
-        return {"Attributes": {"ApproximateNumberOfMessages": str(seen)}}
+        messages = self._queues.messages[QueueUrl]
+        seen = sum(m.visible_ms <= now_ms for m in messages)
+        counts = {"": seen, "NotVisible": len(messages) - seen, "Delayed": 0}
+        names = {f"ApproximateNumberOfMessages{name}": str(n) for name, n in counts.items()}
+        return {"Attributes": names}
 
     def _call(
         self, method: str, queue: str, entries: list[Any], act: Callable[[str, list[Any]], None]

@@ -476,11 +476,11 @@ class S3Storage:
             yield NoncurrentObject(found.stored, storage, until_ms)
 
     def folders(self, below: str = "") -> Iterator[str]:
-        """Yield the folders of a folder, by a list that does not look into them."""
+        """Yield the folders of a folder, in order, by a list that does not look into them."""
         pages = _object_pages(self._client, self._bucket, check_prefix(below), delimiter="/")
-        for page in pages:
-            for each in page.get("CommonPrefixes", []):
-                yield each["Prefix"].removeprefix(below).removesuffix("/")
+        found = (each["Prefix"] for page in pages for each in page.get("CommonPrefixes", []))
+        # S3 orders them with their slashes: data-2/ is before data/
+        yield from sorted(name.removeprefix(below).removesuffix("/") for name in found)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error.

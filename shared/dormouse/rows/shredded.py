@@ -17,7 +17,6 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.reading import Blocks
 from dormouse.sql.conditions import CASTS, Call, Column, Condition, Expression, Literal
-from dormouse.sql.operands import compared
 from dormouse.tables.shredding import KINDS, of_call
 
 _COMPARISONS = ("=", "<", "<=", ">", ">=", "IN", "IS NOT DISTINCT FROM")
@@ -85,6 +84,8 @@ class _Replacing:
         return expression
 
     def _comparison(self, test: Call, path: Call, constants: Sequence[Expression]) -> Expression:
+        from dormouse.sql.operands import compared  # other conditions need none of it
+
         kinds = {_kind(each) for each in constants}
         (kind, *others) = kinds
         column = None if others or kind is None else self._column(path, kind)

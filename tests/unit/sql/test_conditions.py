@@ -98,7 +98,7 @@ REFUSED = [
     ("weight::text = '1'", "double cannot be cast to that"),
     ("TRY_CAST(raw AS TEXT) = 'a'", "bytes cannot be cast to that"),
     ("id::smallint = 1", "SMALLINT is no type that conditions cast to"),
-    ("id::int[] IS NULL", "is no type that conditions cast to"),
+    ("id::int[] IS NULL", "conditions cast to no list"),
     ("CAST('2026-02-30' AS DATE) = day", "'2026-02-30' is not a date"),
     ("CAST('a' AS BIGINT) = id", "'a' is not a number"),
     ("CAST('2026-01-31' AS DATE FORMAT 'YYYY') = day", "not"),

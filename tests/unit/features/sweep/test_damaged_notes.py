@@ -55,7 +55,7 @@ def test_a_purge_with_a_damaged_request_can_be_requested_again(world: World, tab
     purge_id = world.purge(table, "letter = 'b'")
     path = purge_path(table.id, purge_id)
     damage(world, path)
-    (step,) = world.queue
+    (step,) = (message for message in world.queue if message.queue == "purges")
     with pytest.raises(CorruptDataError, match=purge_id) as raised:
         world.deliver(step)
     assert "request the purge again, and delete this object" in raised.value.hint
