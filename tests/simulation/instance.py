@@ -22,7 +22,7 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -87,6 +87,13 @@ def all_lands(call: Call) -> Fate:
 
 def _at_once(seconds: float) -> None:
     """Stand for a sleep."""
+
+
+class _NoAges:
+    """CloudWatch, which knows of no message that waits."""
+
+    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +330,9 @@ class Worker:
             has_spark=shared.has_spark,
         )
         settings = Settings(NAMES.instance, NAMES.account, self.scratch, shared.memory_bytes)
-        return Wiring(settings, services, SqsOutbox(sqs, NAMES, self._retry_policy))
+        outbox = SqsOutbox(sqs, NAMES, self._retry_policy)
+        ages: Any = lambda _: _NoAges()  # noqa: E731
+        return Wiring(settings, services, outbox, ages)
 
     def _store_factory(self) -> Callable[[Table], StateStore]:
         """Return what opens stores, and keeps them as a process does."""

@@ -545,7 +545,8 @@ def handle_schedule(
 
 def _watch() -> None:
     wired = wiring()
-    watch_queues(wired.outbox, wired.settings.names, wired.services.clock.now_ms())
+    now_ms = wired.services.clock.now_ms()
+    watch_queues(wired.outbox, wired.settings.names, now_ms, wired.ages)
 
 
 def _audit(audit_all: Callable[[Services], list[str]]) -> None:

@@ -18,7 +18,7 @@ from botocore.config import Config
 from dormouse.aws.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
 from dormouse.aws.items import DynamoItems
-from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues
+from dormouse.aws.queues import CloudWatchAges, SqsDeadLetters, SqsOutbox, SqsResultQueues
 from dormouse.aws.reader_access import GlueMirror, S3ReaderAccess
 from dormouse.aws.storage import S3Sources, S3Storage
 from dormouse.items.records import ItemPublications, ItemTracker
@@ -59,11 +59,14 @@ def _unobserved(state_id: str, report: CommitReport) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
-    """A process's access to an instance: services for stages, and the outbox of their messages."""
+    """A process's access to an instance: services for stages, the outbox of their messages, and how
+    long messages have waited.
+    """
 
     settings: Settings
     services: Services
     outbox: SqsOutbox
+    ages: Callable[[InstanceNames], CloudWatchAges] = CloudWatchAges.of
 
 
 @cache
