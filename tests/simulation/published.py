@@ -29,6 +29,17 @@ from tests.simulation.rows import Row
 Entry = Mapping[str, Any]
 
 
+def _after(body: Entry, last: int, newest: int) -> Iterator[Entry]:
+    """Yield the newest snapshot and those before it, up to the last one: what a reader that has
+    followed until then reads. A publication that begins anew has others before that.
+    """
+    snapshots = {each["snapshot-id"]: each for each in body["snapshots"]}
+    at: int | None = newest
+    while at is not None and at != last:
+        yield snapshots[at]
+        at = snapshots[at].get("parent-snapshot-id")
+
+
 @dataclass(slots=True)
 class Found:
     """Metadata that readers found until `until_ms`: the snapshot that is current in it, all that it
@@ -149,7 +160,7 @@ class PublishedWatch:
         if last.generation != new.generation:
             return
         since_ms = before.until_ms
-        made = [s for s in body["snapshots"] if s["snapshot-id"] not in last.listed]
+        made = list(_after(body, last.snapshot_id, new.snapshot_id))
         is_forgotten = since_ms is not None and now_ms - since_ms >= delay_ms - self.slack_ms
         if is_forgotten and not any(s["summary"]["operation"] == "append" for s in made):
             return  # the log has not all that happened since

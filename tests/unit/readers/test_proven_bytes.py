@@ -69,15 +69,13 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("region", ["page headers", "data", "page indexes", "footer"])
 def test_no_flipped_bit_returns_other_rows(shard: Shard, region: str, asked: str) -> None:
-    """What is not read does not matter: without a condition page indexes, and most of the footer
-    unless the file is merged where it is.
+    """What is not read does not matter: without a condition page indexes, and most of the
+    footer.
     """
     expected = shard.table.rows(**ASKED[asked])
     draws = random.Random(region)
     refused = 0
-    is_near = type(shard.table.storage) is FolderStorage
     is_read = asked == "a scan with a condition" or region in ("data", "page headers")
-    is_read = is_read or (region == "footer" and asked == "a scan" and is_near)
     flips = examples(40) if is_read else 60 if region == "footer" else 25
     for _ in range(flips):
         place = draws.choice(draws.choice([r for r in regions(shard.body)[region] if r]))
