@@ -13,7 +13,7 @@ from bench.figures import Figures, Goal, measured_on, quotient, section, table_o
 from bench.runner import Step, benchmark, options
 from bench.upserts.systems import CHANGES, SYSTEMS
 
-ROWS, QUICK_ROWS = 20_000_000, 500_000
+ROWS, QUICK_ROWS = 5_000_000, 500_000
 UPSERTS, QUICK_UPSERTS = 1_000_000, 50_000
 COMPACTION, LOOK_UP = "compaction afterwards", "look-ups of 100 keys, by a new process"
 BEFORE, AFTER, COMPACTED = "before", "after 10,000 upserts in a frame", "compacted"
@@ -22,7 +22,7 @@ PEERS = tuple(name for name in SYSTEMS if name != "dormouse")
 
 
 def report(figures: Figures) -> Iterator[str]:
-    yield measured_on("; each system once, in turns")
+    yield measured_on(f"; {ROWS:,} rows, {UPSERTS:,} upserts; each system once, in turns")
     for part in figures.parts():
         is_look_up = part == LOOK_UP
         columns = {"requests": "requests", "read_kb": "KB read"} if is_look_up else COLUMNS

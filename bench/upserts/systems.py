@@ -225,7 +225,7 @@ def compact(what: str, folder: str, name: str) -> None:
     set_aside()
 
     def work() -> None:
-        table.instance.compact(name)
+        table.instance.compact(name, everything=True)
         table.instance.wait()
 
     taken = run(work)
