@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -12,6 +13,7 @@ from dormouse.errors import DormouseError, NotFoundError
 from dormouse.features import deletion
 from dormouse.features.deletion import delete_whole_table
 from dormouse.stored.paths import SPARK_CODE
+from functions.sweep import handler as sweep_function
 from tests.simulation.crash_heavy import OPERATIONS
 from tests.simulation.crash_points import Ground, Operation, copied, ground
 from tests.simulation.crash_recovery import recover
@@ -69,12 +71,17 @@ def test_nothing_is_left_of_a_table_that_is_deleted_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("store", "fault"), [("s3", "delete_table_objects"), ("dynamodb", "_delete_items")]
+    ("store", "module", "fault"),
+    [
+        ("s3", deletion, "delete_table_objects"),
+        ("dynamodb", deletion, "_delete_items"),
+        ("s3", sweep_function, "collect_leftovers"),
+    ],
 )
 def test_what_an_audit_leaves_is_found(
-    store: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: str, module: ModuleType, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (ingest,) = (operation for operation in OPERATIONS if operation.name == "ingest")
     cut = ground(ingest, tmp_path, store)
-    monkeypatch.setattr(deletion, fault, lambda *_: None)
+    monkeypatch.setattr(module, fault, lambda *_: [])
     assert any(left_after(cut, number) for number in range(len(cut.calls)))

@@ -31,7 +31,6 @@ from dormouse.shards.writer import ShardWriter
 from dormouse.state import fold
 from dormouse.state.state import TableState
 from dormouse.tables.table import Tombstone
-from functions.sweep import handler as sweep_function
 from tests.simulation.event_log import Violation
 from tests.simulation.run import run
 from tests.support.adapters import MemoryTables
@@ -125,9 +124,6 @@ def _without_minus_zero(draft: ShardWriter, leaf: object, batch: pa.RecordBatch)
 
 
 PLANTED: dict[str, Plant] = {
-    "what comes late for a deleted table stays": _instead(
-        sweep_function, "collect_leftovers", lambda services: []
-    ),
     "what has no proof of a deletion is deleted": _instead(MemoryTables, "tombstone", _buried),
     "a merge loses rows, and takes them for removed": _instead(
         compacting, "apply_row_rules", _one_row_less
@@ -170,7 +166,6 @@ PLANTED: dict[str, Plant] = {
 
 
 FOUND_BY = {
-    "what comes late for a deleted table stays": 52,
     "a compaction is not begun": 19,
     "garbage is collected without its delay": 15,
     "files whose notification was lost are not looked for": 23,
