@@ -195,7 +195,8 @@ _SELECTION = Selection(
     1, ("k",), (KeyRange(("a",), ("b", 1)),), parse_condition("c > 1", COUNTS), time_ms=2
 )
 _EXPORT = ExportRequest("e", "out", ReadTable.of(Table("t", "letters", COUNTS), _SELECTION))
-_ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), ("u",), ("c",)))
+_UNDER = (("u", KeyRange((), ("m",))), ("v", KeyRange((), ("c",))))
+_ORIGIN = Provenance(KeyRange((), ("m",)), "j", 1, lineage=Lineage(("s",), ("i",), _UNDER, ("c",)))
 _SHARD = Shard.of("s-0", 3, 100, ("a", 1), ("z", 2))
 _FOOTER = ShardFooter("t", "s-0", EVERY_TYPE, _ORIGIN, 3, ("a",), ("z",), ((("a",), 0),))
 _PATH = "the/path"

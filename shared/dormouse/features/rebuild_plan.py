@@ -6,7 +6,7 @@ and commits what is planned here.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dormouse.keys import KeyRange, prefix_successor
@@ -104,11 +104,10 @@ def choose_runs(shards: Mapping[str, Provenance], known: frozenset[str] = frozen
 
 def _merged_runs(shards: Iterable[Provenance]) -> frozenset[str]:
     """Return the runs of which at least one shard was merged, and which were so committed."""
-    lineages = [provenance.lineage for provenance in shards]
     return frozenset(
         run_of_shard(shard)[0]
-        for lineage in lineages
-        for shard in (*lineage.inputs, *lineage.superseded, *lineage.completed)
+        for provenance in shards
+        for shard in (*(shard for shard, _ in provenance.merged), *provenance.lineage.completed)
     )
 
 
@@ -154,8 +153,8 @@ def _choose_compactions(
     counted = {run for run, last in newest.items() if last.last or run in merged}
     merged_ranges: dict[str, list[KeyRange]] = {}
     for run in counted:
-        for shard in (*newest[run].lineage.inputs, *newest[run].lineage.superseded):
-            merged_ranges.setdefault(shard, []).append(newest[run].range)
+        for shard, span in newest[run].merged:
+            merged_ranges.setdefault(shard, []).append(span)
     left_out = {}
     for run in newest.keys() - counted:
         last = newest[run]
@@ -280,11 +279,7 @@ def duplicate_shards(
 
     Otherwise, no shard is a duplicate; `choose_runs` decides whether the run counts.
     """
-    merged = {
-        shard
-        for provenance in shards.values()
-        for shard in (*provenance.lineage.inputs, *provenance.lineage.superseded)
-    }
+    merged = {shard for provenance in shards.values() for shard, _ in provenance.merged}
     whole_merged = {run for run, number in map(run_of_shard, merged) if number < PART_NUMBERS}
     parts_merged = {run for run, number in map(run_of_shard, merged) if number >= PART_NUMBERS}
     duplicates: set[str] = set()
@@ -329,9 +324,9 @@ class FoundShard:
     provenance: Provenance
 
     @property
-    def merged_from(self) -> tuple[str, ...]:
+    def merged_from(self) -> Iterator[str]:
         """The shards whose rows it has: its inputs, and as far as known, their inputs."""
-        return (*self.provenance.lineage.inputs, *self.provenance.lineage.superseded)
+        return (shard for shard, _ in self.provenance.merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,10 +405,10 @@ def plan_rebuild(
     choice = choose_runs(provenances, frozenset(run_of_shard(shard)[0] for shard in held))
     counted = [by_id[s] for s in provenances if run_of_shard(s)[0] in choice.counted]
     merged_into = _merged_into(counted)
-    placed = tuple(_place(item, merged_into, by_id, tree, held) for item in counted)
+    placed = tuple(_place(item, merged_into, tree, held) for item in counted)
     contradictions = [
         *choice.contradictions,
-        *_overlaps(merged_into, {item.shard.id: item for item in placed}, by_id),
+        *_overlaps(merged_into, {item.shard.id: item for item in placed}, by_id, tree),
     ]
     if contradictions:
         return Refusal(tuple(contradictions))
@@ -474,31 +469,34 @@ def _range_problems(found: Iterable[FoundShard]) -> Iterator[str]:
             yield f"shard {shard.id} has keys outside the range it was written for"
 
 
-def _tree(found: Iterable[FoundShard], restored: TableState | None) -> PartitionTree:
+def _tree(found: Collection[FoundShard], restored: TableState | None) -> PartitionTree:
     """Return a tree with a leaf boundary at both ends of the range of every shard.
 
     Leaves met there when the shard was written, and leaves are never joined. The leaves of a
     restored version are those with which the generation started.
     """
     ranges = [item.provenance.range for item in found]
+    ranges += [span for item in found for _, span in item.provenance.lineage.superseded]
     ranges += [leaf.range for leaf in restored.partitions.leaves()] if restored else []
     ends = {span.low for span in ranges} | {span.high for span in ranges}
     return PartitionTree.from_splits(sorted(end for end in ends if end))
 
 
-def _merged_into(counted: Iterable[FoundShard]) -> dict[str, list[str]]:
-    """Return, for each shard that was merged, the shards that were made from it."""
-    made: dict[str, list[str]] = {}
+_MergedInto = dict[str, list[tuple[str, KeyRange]]]
+
+
+def _merged_into(counted: Iterable[FoundShard]) -> _MergedInto:
+    """Return, for each shard that was merged, the shards made from it, and of which range."""
+    made: _MergedInto = {}
     for item in counted:
-        for shard in item.merged_from:
-            made.setdefault(shard, []).append(item.shard.id)
+        for shard, span in item.provenance.merged:
+            made.setdefault(shard, []).append((item.shard.id, span))
     return made
 
 
 def _place(
     item: FoundShard,
-    merged_into: Mapping[str, Sequence[str]],
-    by_id: Mapping[str, FoundShard],
+    merged_into: _MergedInto,
     tree: PartitionTree,
     held: Mapping[str, Sequence[KeyRange]],
 ) -> PlacedShard:
@@ -510,7 +508,7 @@ def _place(
     if not shard.rows:
         return PlacedShard(shard, (), ())
     span = KeyRange(shard.min_key, prefix_successor(shard.max_key))
-    taken = [by_id[output].provenance.range for output in merged_into.get(shard.id, ())]
+    taken = [span for _, span in merged_into.get(shard.id, ())]
     spans = held.get(shard.id)
     live: list[str] = []
     merged: list[str] = []
@@ -522,9 +520,10 @@ def _place(
 
 
 def _overlaps(
-    merged_into: Mapping[str, Sequence[str]],
+    merged_into: _MergedInto,
     placed: Mapping[str, PlacedShard],
     by_id: Mapping[str, FoundShard],
+    tree: PartitionTree,
 ) -> Iterator[str]:
     """Yield where rows would count twice: in a leaf, two runs merged the same shard.
 
@@ -536,11 +535,13 @@ def _overlaps(
     different rows. If l had merged r-0 into l-0 without j, l-0 and j-0 would be a contradiction.
     """
     for shard, outputs in sorted(merged_into.items()):
-        runs = {run_of_shard(output)[0] for output in outputs}
+        runs = {run_of_shard(output)[0] for output, _ in outputs}
         holders: dict[str, list[tuple[str, set[str]]]] = {}
-        for output in outputs:
+        for output, span in outputs:
             within = runs & _runs_in(by_id[output])  # of these runs, whose rows it can have
             for leaf in placed[output].live:
+                if not span.covers(tree.get(leaf).range):
+                    continue
                 others = holders.setdefault(leaf, [])
                 other = next((other for other, common in others if not common & within), None)
                 if other is not None:

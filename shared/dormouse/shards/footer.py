@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -172,6 +172,9 @@ class _Identity(msgspec.Struct, frozen=True):
     shard_id: str
 
 
+StoredSuperseded: TypeAlias = str | tuple[str, str, str | None]
+
+
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON form; keys are encoded by `encode_key`, in hexadecimal digits."""
 
@@ -188,7 +191,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: bool
     sources: tuple[str, ...]
     inputs: tuple[str, ...]
-    superseded: tuple[str, ...]
+    superseded: tuple[StoredSuperseded, ...]
     completed: tuple[str, ...]
     rows: Annotated[int, msgspec.Meta(ge=1)]
     min_key: str
@@ -226,7 +229,7 @@ def encode_footer(footer: ShardFooter) -> bytes:
             last=provenance.last,
             sources=provenance.lineage.sources,
             inputs=provenance.lineage.inputs,
-            superseded=provenance.lineage.superseded,
+            superseded=encode_superseded(provenance),
             completed=provenance.lineage.completed,
             rows=footer.rows,
             min_key=key_to_hex(footer.min_key),
@@ -261,14 +264,40 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
 
 
 def _provenance(body: _Stored) -> Provenance:
+    span = range_from_hex(body.range_min, body.range_max)
+    superseded = decode_superseded(body.superseded, span)
     return Provenance(
-        range=range_from_hex(body.range_min, body.range_max),
+        range=span,
         job=body.job,
         written_ms=body.written_ms,
         generation=body.generation,
         number=body.number,
         last=body.last,
-        lineage=Lineage(body.sources, body.inputs, body.superseded, body.completed),
+        lineage=Lineage(body.sources, body.inputs, superseded, body.completed),
+    )
+
+
+def encode_superseded(provenance: Provenance) -> tuple[StoredSuperseded, ...]:
+    """Return the stored form of superseded shards: with a range only if it is not all of the
+    provenance's.
+    """
+    return tuple(
+        shard
+        if span.covers(provenance.range)
+        else (shard, span.low.hex(), None if span.high is None else span.high.hex())
+        for shard, span in provenance.lineage.superseded
+    )
+
+
+def decode_superseded(
+    stored: tuple[StoredSuperseded, ...], span: KeyRange
+) -> tuple[tuple[str, KeyRange], ...]:
+    """Return superseded shards with their ranges, by default `span`. Raises ValueError if a bound
+    is not the stored form of a key.
+    """
+    return tuple(
+        (each, span) if isinstance(each, str) else (each[0], range_from_hex(*each[1:]))
+        for each in stored
     )
 
 

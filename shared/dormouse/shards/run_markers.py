@@ -22,7 +22,13 @@ import msgspec
 
 from dormouse.errors import AlreadyExistsError, CorruptDataError, NotFoundError
 from dormouse.ports import Storage
-from dormouse.shards.footer import key_to_hex, range_from_hex
+from dormouse.shards.footer import (
+    StoredSuperseded,
+    decode_superseded,
+    encode_superseded,
+    key_to_hex,
+    range_from_hex,
+)
 from dormouse.state.state import TableState
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
@@ -62,7 +68,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generation: int
     sources: tuple[str, ...]
     inputs: tuple[str, ...]
-    superseded: tuple[str, ...]
+    superseded: tuple[StoredSuperseded, ...]
     completed: tuple[str, ...]
     numbers: tuple[int, ...] = ()
 
@@ -84,7 +90,7 @@ def put_run_marker(storage: Storage, table_id: str, marker: RunMarker) -> None:
         generation=provenance.generation,
         sources=lineage.sources,
         inputs=lineage.inputs,
-        superseded=lineage.superseded,
+        superseded=encode_superseded(provenance),
         completed=lineage.completed,
         numbers=marker.numbers,
     )
@@ -137,12 +143,14 @@ def _read(storage: Storage, path: str) -> RunMarker:
     body = storage.get(path)
     with raise_corrupt(f"{path} is damaged", hint=_HINT):
         stored = decode_stored(_KIND, FORMAT, path, body, _Stored)
+        span = range_from_hex(stored.range_min, stored.range_max)
+        superseded = decode_superseded(stored.superseded, span)
         provenance = Provenance(
-            range=range_from_hex(stored.range_min, stored.range_max),
+            range=span,
             job=stored.job,
             written_ms=stored.written_ms,
             number=len(stored.numbers),
-            lineage=Lineage(stored.sources, stored.inputs, stored.superseded, stored.completed),
+            lineage=Lineage(stored.sources, stored.inputs, superseded, stored.completed),
             generation=stored.generation,
         )
         return RunMarker(run_of_marker(path), provenance, stored.numbers)
@@ -211,7 +219,7 @@ def _is_needed(marker: RunMarker, runs: frozenset[str], state: TableState) -> bo
     if marker.run in runs or marker.run in state.jobs:
         return True
     lineage = marker.provenance.lineage
-    shards = (*lineage.inputs, *lineage.superseded, *lineage.completed)
+    shards = (*(shard for shard, _ in marker.provenance.merged), *lineage.completed)
     return any(run_of_shard(shard)[0] in runs for shard in shards) or any(
         source in state.sources for source in lineage.sources
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from dormouse.errors import InvalidRequestError
-from dormouse.keys import KeyRange
+from dormouse.keys import KeyRange, union_ranges
 from dormouse.state.state import TableState
 from dormouse.stored.paths import make_shard_id, run_of_shard
 
@@ -158,7 +158,8 @@ class Lineage:
     An ingested shard has the `sources` of its run. A compacted one has `inputs`, the shards that it
     was merged from, and what nobody could know once those are deleted:
 
-    - `superseded`: the inputs of its inputs, and theirs, as far as they were not yet deleted;
+    - `superseded`: the inputs of its inputs, and theirs, as far as they were not yet deleted, each
+      with a range in which its rows were merged;
     - `completed`: the last shards of ingest runs that were merged into it, while others of the same
       run still exist;
     - `sources`: those of the runs whose last shard was merged into it, while they are remembered.
@@ -166,7 +167,7 @@ class Lineage:
 
     sources: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    superseded: tuple[str, ...] = ()
+    superseded: tuple[tuple[str, KeyRange], ...] = ()
     completed: tuple[str, ...] = ()
 
 
@@ -189,6 +190,12 @@ class Provenance:
     lineage: Lineage = Lineage()
     generation: int = 0
 
+    @property
+    def merged(self) -> Iterator[tuple[str, KeyRange]]:
+        """Each shard whose rows it has, or left out, with the range of these rows."""
+        yield from ((shard, self.range) for shard in self.lineage.inputs)
+        yield from self.lineage.superseded
+
 
 def merge_lineages(inputs: Mapping[str, Provenance], state: TableState) -> Lineage:
     """Return the lineage of a shard merged from `inputs`; `state` is the newest known.
@@ -200,6 +207,8 @@ def merge_lineages(inputs: Mapping[str, Provenance], state: TableState) -> Linea
     must know that s is ingested; and completed r-1, as long as r-0 exists, since r-0 alone would
     look like a run that never finished. Merging the result again moves r-1 and x to superseded
     until their objects are deleted: a rebuild that finds them must not count their rows twice.
+    A job that joins leaves merges what was made of a shard in some of them, not in those between:
+    so the ranges of the inputs are kept.
     """
     provenances = inputs.values()
     ingested = {
@@ -207,14 +216,16 @@ def merge_lineages(inputs: Mapping[str, Provenance], state: TableState) -> Linea
         for shard, provenance in inputs.items()
         if provenance.last and not _merged(provenance)
     }
-    earlier = {s for p in provenances for s in (*p.lineage.inputs, *p.lineage.superseded)}
+    earlier: dict[str, list[KeyRange]] = {}
+    for shard, span in (each for p in provenances for each in p.merged if each[0] in state.shards):
+        earlier.setdefault(shard, []).append(span)
     completed = {s for p in provenances for s in p.lineage.completed} | ingested.keys()
     carried = [p for p in provenances if _merged(p)]
     sources = {s for p in (*ingested.values(), *carried) for s in p.lineage.sources}
     return Lineage(
         sources=tuple(sorted(s for s in sources if s in state.sources)),
         inputs=tuple(inputs),
-        superseded=tuple(sorted(s for s in earlier if s in state.shards)),
+        superseded=tuple((s, span) for s in sorted(earlier) for span in union_ranges(earlier[s])),
         completed=tuple(sorted(s for s in completed if _has_siblings(s, state))),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dormouse.keys import KeyRange
 from dormouse.state.partitions import OverlayMap, Shard
 from dormouse.state.state import TableState
 from dormouse.state.versions import Lineage, Provenance, merge_lineages
@@ -13,12 +14,15 @@ def state_of(shards: list[str], sources: list[str]) -> TableState:
 
 
 def test_a_lineage_leaves_out_deleted_shards_and_sealed_sources() -> None:
+    low, high = KeyRange((), ("m",)), KeyRange(("m",))
+    superseded = (("c-0", low), ("d-0", low))
     merged = Provenance(
-        lineage=Lineage(("old", "new"), ("a-0", "b-0"), ("c-0", "d-0"), ("e-1", "f-1"))
+        low, lineage=Lineage(("old", "new"), ("a-0", "b-0"), superseded, ("e-1", "f-1"))
     )
-    state = state_of(["j-0", "b-0", "d-0", "f-0"], ["new"])
-    assert merge_lineages({"j-0": merged}, state) == Lineage(
-        ("new",), ("j-0",), ("b-0", "d-0"), ("f-1",)
+    other = Provenance(high, lineage=Lineage(inputs=("b-0", "h-0")))
+    state = state_of(["j-0", "k-0", "b-0", "d-0", "f-0", "h-0"], ["new"])
+    assert merge_lineages({"j-0": merged, "k-0": other}, state) == Lineage(
+        ("new",), ("j-0", "k-0"), (("b-0", KeyRange()), ("d-0", low), ("h-0", high)), ("f-1",)
     )
 
 

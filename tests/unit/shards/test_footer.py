@@ -43,17 +43,19 @@ def sampled(keys: list[int], size: int, most: int = MAX_SAMPLES) -> KeySampler:
 
 
 def footer_of(sampler: KeySampler) -> ShardFooter:
+    span = KeyRange((), (7,))
+    superseded = (("b-0", span), ("b-1", KeyRange((2,), (4,))))
     return ShardFooter(
         table_id="t",
         shard_id="s",
         schema=SCHEMA,
         provenance=Provenance(
-            KeyRange((), (7,)),
+            span,
             "j",
             written_ms=5,
             number=3,
             last=False,
-            lineage=Lineage(("one",), ("a-0",), ("b-0", "b-1"), ("c-4",)),
+            lineage=Lineage(("one",), ("a-0",), superseded, ("c-4",)),
         ),
         rows=sampler.rows,
         min_key=sampler.min_key,

@@ -36,8 +36,9 @@ class NotingStorage(MemoryStorage):
 
 def test_a_run_marker_is_read_as_it_was_put_and_is_put_once() -> None:
     storage = MemoryStorage()
-    lineage = Lineage(("s",), ("a-0",), ("b-0",), ("c-1",))
-    provenance = Provenance(KeyRange((), ("k", 7)), "job", 5, 3, True, lineage, 2)
+    span, within = KeyRange((), ("k", 7)), KeyRange(("c",), ("d",))
+    lineage = Lineage(("s",), ("a-0",), (("b-0", span), ("b-1", within)), ("c-1",))
+    provenance = Provenance(span, "job", 5, 3, True, lineage, 2)
     marker = RunMarker("run", provenance, (1, 5, 1_000_000))
     put_run_marker(storage, "t", marker)
     put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange(("b",))), (1, 5, 1_000_000)))

@@ -283,8 +283,6 @@ class History:
             self.begun = self.handle.state().version
 
     def rebuild(self) -> None:
-        if self.purged:  # what a purge wrote for several leaves at once may be refused
-            return
         if self.tag:
             self.handle.untag("mark")
         self.handle.rebuild()

@@ -18,6 +18,7 @@ from dormouse.stored.paths import make_shard_id, part_shard_number
 from tests.support.trees import LEFT, RIGHT, TEXT
 
 ALL, BELOW_M, FROM_M = KeyRange(), KeyRange((), ("m",)), KeyRange(("m",))
+R, RS = (("r-0", ALL),), (("r-0", ALL), ("s-0", ALL))
 
 
 def shard(
@@ -86,11 +87,11 @@ def test_shards_of_a_run_that_were_merged_separately_all_count() -> None:
         merged("j-0", "r-0", "s-0", high="c", last=False),
         merged("j-1", "r-0", "s-0", low="d", number=1),
     ]
-    apart = Lineage(inputs=("j-1", "x-0"), superseded=("r-0", "s-0"))
+    apart = Lineage(inputs=("j-1", "x-0"), superseded=RS)
     later = [shard("x-0"), shard("k-0", lineage=apart)]
     assert live(planned([*inputs, *run, *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
     assert live(planned([*inputs, run[0], *later])) == {"j-0": (ROOT,), "k-0": (ROOT,)}
-    other = shard("l-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
+    other = shard("l-0", lineage=Lineage(inputs=("j-0",), superseded=RS))
     assert live(planned([*inputs, *run, *later, other])) == {"k-0": (ROOT,), "l-0": (ROOT,)}
 
 
@@ -192,11 +193,24 @@ def test_a_complete_run_that_lacks_a_shard_was_committed_and_the_shard_merged() 
 
 
 def test_an_input_of_a_deleted_input_does_not_count() -> None:
-    output = shard("p-0", lineage=Lineage(inputs=("gone-0",), superseded=("r-0",)))
+    output = shard("p-0", lineage=Lineage(inputs=("gone-0",), superseded=R))
     plan = planned([output, shard("r-0")])
     assert set(live(plan)) == {"p-0"}
     assert isinstance(plan, RebuildPlan)
     assert [item.merged for item in plan.shards] == [(), ("root",)]
+
+
+def test_what_a_job_joined_of_leaves_leaves_the_rows_between_them() -> None:
+    """r-0 was merged in its first and last leaf, and a purge rewrote both together."""
+    first, last = KeyRange((), ("d",)), KeyRange(("t",))
+    lineage = Lineage(inputs=("gone-0", "gone-1"), superseded=(("r-0", first), ("r-0", last)))
+    found = [shard("r-0"), shard("p-0", lineage=lineage)]
+    plan, middle = planned(found), KeyRange(("d",), ("t",))
+    assert isinstance(plan, RebuildPlan)
+    held = {s.shard.id: [plan.tree.get(leaf).range for leaf in s.live] for s in plan.shards}
+    assert held["r-0"] == [middle]
+    merged_since = merged("k-0", "r-0", low="d", high="s", span=middle)
+    assert set(live(planned([*found, merged_since]))) == {"k-0", "p-0"}
 
 
 def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
@@ -264,7 +278,7 @@ def test_parts_that_the_run_marker_does_not_list_do_not_count() -> None:
 
 
 def test_parts_do_not_count_if_the_whole_was_merged() -> None:
-    later = shard("k-0", lineage=Lineage(inputs=("j-0",), superseded=("r-0", "s-0")))
+    later = shard("k-0", lineage=Lineage(inputs=("j-0",), superseded=RS))
     plan = planned([later, part("j", 1, "a", "c", "r-0", "s-0")])
     assert live(plan) == {"k-0": (ROOT,)}
 
