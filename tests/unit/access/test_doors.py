@@ -35,14 +35,24 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def mice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+LATEST = {"keep": "latest", "latest_by": "pay"}
+
+
+@pytest.fixture(scope="module", params=[{}, LATEST], ids=["all", "latest"])
+def mice(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Instance]:
+    """An instance whose tables keep all rows, or the latest by a column that rules may hide."""
     with Instance.open(tmp_path_factory.mktemp("doors") / "mice", background=False) as instance:
         for name in ("staff", "stuff"):
-            table = instance.create_table(name, STAFF, row_keys=["id"], sort_keys=["since"])
-            with table.writer() as writer:
-                for row in ROWS:
-                    writer.write(row)
+            table = instance.create_table(
+                name, STAFF, request.param, row_keys=["id"], sort_keys=["since"]
+            )
+            late = [{**row, "name": "late", "pay": -1} for row in ROWS]
+            for rows in (ROWS, late) if request.param else (ROWS,):
+                with table.writer() as writer:
+                    for row in rows:
+                        writer.write(row)
         instance.wait()
         yield instance
 
