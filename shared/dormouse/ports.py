@@ -367,7 +367,7 @@ class Spark(Protocol):
         Raises:
             UnavailableError: it cannot be started now.
             OutcomeUnknownError: it may have been started; starting it again with the same token
-                tells.
+                shows which.
             InvalidRequestError: it can never be started as it is.
         """
 

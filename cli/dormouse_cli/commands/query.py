@@ -220,7 +220,9 @@ def why(
         str, typer.Option("--key", metavar="KEY=VALUE,…", help="The key of the rows, or a prefix.")
     ],
     as_of: AsOfOption = None,
-    form: Annotated[Format, typer.Option("--format", help="How the rows are told.")] = Format.table,
+    form: Annotated[
+        Format, typer.Option("--format", help="The form of the answer.")
+    ] = Format.table,
 ) -> None:
     """Tell where the rows of a key come from: file, line, commit, and each shard since.
 

@@ -22,7 +22,7 @@ from dormouse.tables.row_rules import origin_fields, row_rules
 from dormouse.tables.table import Table
 
 MOST_ROWS = 1000
-"""The most rows of a key whose origin is told."""
+"""The most rows of a key whose origins an answer has."""
 MOST_STEPS = 100
 MOST_NAMES = 100_000
 """So many objects of the table's folder are looked at for the names of files."""

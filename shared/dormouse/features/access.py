@@ -70,7 +70,7 @@ def visible_tables(services: Services, principal: str) -> list[VisibleTable]:
 
 
 def damaged_entries(services: Services, principal: str) -> list[DamagedEntryError]:
-    """Return the damaged entries of the registry, whose tables no rule can be told to be about;
+    """Return the damaged entries of the registry, of which nobody knows what rules they have;
     none for a caller who may not read all tables.
 
     Raises:

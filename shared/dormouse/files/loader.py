@@ -59,15 +59,16 @@ for reading, sorting and writing.
 
 
 ROWS_OF_A_FILE = 2**40
-"""More rows than a file has: it tells the places of rows in one file from those in the next."""
+"""More rows than a file has: the rows of the next file have places of their own."""
 
 
 class SourceLoader:
     """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them.
 
-    `rejected` tells of the files without some of their rows, which are in the data root: written
+    `rejected` names the files that had rows rejected; these rows are in the data root, written
     before any of the others, and once, under a name made of the file and of what was rejected.
-    `emptied` tells, if the source emptied its table, of the last time, with its place among rows.
+    `emptied` is the last time that the source emptied its table, if it did, with the place of that
+    among the rows.
     """
 
     def __init__(

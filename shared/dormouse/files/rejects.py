@@ -174,7 +174,8 @@ def without_rejected(
     `records` are not blank, each with its line; ``convert(rows)`` returns the rows of those with
     these indexes. If it names bad ones, they are left out, and the others are tried again: so all
     that are bad for one reason, such as the cells of a column, take one more conversion. `misfits`
-    were found to be bad before. `numbers` are told the lines of the rows that are yielded.
+    were found to be bad before. `numbers` gets the line of each row
+    that is yielded.
 
     Raises:
         RefusedSourceError: it is not about single records, or too many are bad.

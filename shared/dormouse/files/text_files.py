@@ -331,7 +331,7 @@ def read_csv(
     numbers: RowNumbers = NOT_ASKED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a CSV file. With `rejects`, records that cannot be read, or that `finish`
-    refuses, are left out. `numbers` are told the lines of rows.
+    refuses, are left out. `numbers` gets the line of each row.
 
     Raises:
         RefusedSourceError: it is damaged, or its columns or values are not the table's.
@@ -616,8 +616,8 @@ def read_json_lines(
     numbers: RowNumbers = NOT_ASKED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of JSON lines, or of messages with `changes`; blank lines are skipped. With
-    `rejects`, lines that cannot be read, or that `finish` refuses, are left out. `numbers` are told
-    the lines of rows.
+    `rejects`, lines that cannot be read, or that `finish` refuses, are left out. `numbers` gets
+    the line of each row.
 
     Raises:
         RefusedSourceError: a line is not a JSON object, or its names or values do not fit the

@@ -37,7 +37,7 @@ _VECTORIZED = "read.parquet.vectorization.enabled"
 
 
 def is_same(content: bytes, earlier: Mapping[str, Any]) -> bool:
-    """Return whether composed metadata tells readers nothing but what `earlier` tells them."""
+    """Return whether composed metadata and `earlier` mean the same to readers."""
     counted = ("last-sequence-number", "last-updated-ms")
     found = json.loads(content)
     return {**found, **dict.fromkeys(counted)} == {**earlier, **dict.fromkeys(counted)}
