@@ -45,11 +45,16 @@ _OPS = {
     "COMPARE_BETWEEN": "BETWEEN",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_KIND = """CREATE MACRO json_kind(part) AS CASE json_type(part)
+    WHEN 'NULL' THEN 'null' WHEN 'BOOLEAN' THEN 'boolean' WHEN 'VARCHAR' THEN 'string'
+    WHEN 'ARRAY' THEN 'array' WHEN 'OBJECT' THEN 'object'
+    ELSE CASE WHEN json_type(part) IS NOT NULL THEN 'number' END END"""
 _PATTERNS = ("~~", "!~~", "~~*", "!~~*")
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the function known to a database."""
+    """Make the functions known to a database."""
+    connection.execute(_KIND)
     texts = ["VARCHAR"] * 4
     connection.create_function(  # type: ignore[call-overload]  # the stubs lack types by name
         FUNCTION, _holds, texts, "BOOLEAN", type="arrow", null_handling="special"

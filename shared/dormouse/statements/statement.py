@@ -65,6 +65,7 @@ Node: TypeAlias = Mapping[str, Any]
 """A node of DuckDB's own tree of a statement, as ``json_serialize_sql`` returns it."""
 _EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
 _TAG = "tag"
+_OWN_FUNCTIONS = {_TAG, "json_kind"}
 """The function of row tags; DuckDB has none of that name."""
 _OWN = "#"
 """What the names that references get begin with."""
@@ -509,7 +510,7 @@ def _check(node: Node) -> None:
             )
         if name in _BY_NAME:
             name = _aggregate(current["arguments"]) or name
-        if name and name != _TAG and name not in FUNCTIONS and name not in ROW_FUNCTIONS:
+        if name and name not in FUNCTIONS | ROW_FUNCTIONS | _OWN_FUNCTIONS:
             raise InvalidRequestError(
                 f"the function {name} is not allowed in a statement, or there is none",
                 hint=did_you_mean(name, FUNCTIONS),
