@@ -395,11 +395,12 @@ class Ids(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as a listing shows it."""
+    """An object as a listing shows it; `storage_class` is empty where there are no classes."""
 
     path: str
     size_bytes: int
     modified_ms: int
+    storage_class: str = ""
 
 
 class Objects(Protocol):
@@ -479,6 +480,18 @@ class NoncurrentObject:
     stored: StoredObject
     storage: Storage
     until_ms: int | None
+
+
+class StorageClasses(Protocol):
+    """The storage classes of the data root."""
+
+    def mark(self, paths: Sequence[str], storage_class: str) -> None:
+        """Mark objects that are to move to another class: they stay as they are, and readable, and
+        are moved within two days. Missing ones are ignored.
+
+        Raises:
+            UnavailableError: some are not marked; call again with the same paths.
+        """
 
 
 FILE_SCHEME = "file://"
@@ -754,7 +767,8 @@ class Services:
     `owns_scratch` says whether nobody else fills the scratch folder, so that what does not fit
     there alone never will. `attempt_ms` is how long an attempt at a job may live without being
     heard of; 0 where its queue gives a job to nobody else while it lives. `reader_access` is None
-    where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
+    where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue;
+    `classes` where there are no storage classes.
     `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
     of writes. `compute` has another process answer a sub-query of a query, and save its end.
     """
@@ -780,6 +794,7 @@ class Services:
     attempt_ms: int = 0
     reader_access: ReaderAccess | None = None
     mirror: Mirror | None = None
+    classes: StorageClasses | None = None
     result_queues: ResultQueues = NoResultQueues()
     check_conditions: Callable[[], None] = _hold
     compute: Callable[[str, int, float], None] | None = None

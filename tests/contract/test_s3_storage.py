@@ -273,3 +273,31 @@ def test_an_object_that_was_not_deleted_is_reported(
     monkeypatch.setattr(client, "delete_objects", refuse)
     with pytest.raises(UnavailableError, match="1 of 2 objects .* 't/a': AccessDenied no"):
         storage.delete(["t/a", "t/b"])
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_mark_for_a_class_changes_no_object_and_brings_none_back(
+    monkeypatch: pytest.MonkeyPatch, versioned: bool
+) -> None:
+    with mocked_aws(monkeypatch):
+        s3 = s3_bucket("data", versioned=versioned)
+        storage = S3Storage(s3, "data")
+        storage.put("t/data/a.parquet", b"rows")
+        storage.put("t/data/gone.parquet", b"purged")
+        storage.delete(["t/data/gone.parquet"])
+        before = [*storage.list("")]
+        storage.mark(["t/data/a.parquet", "t/data/gone.parquet", "t/data/never.parquet"], "X_IA")
+        assert [*storage.list("")] == before
+        assert storage.get("t/data/a.parquet") == b"rows"
+        tags = s3.get_object_tagging(Bucket="data", Key="t/data/a.parquet")["TagSet"]
+        assert tags == [{"Key": "storage-class", "Value": "X_IA"}]
+        assert len([*storage.list_noncurrent("t/data/a")]) == 0
+
+
+def test_a_listing_says_which_class_each_object_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mocked_aws(monkeypatch):
+        s3 = s3_bucket("data")
+        s3.put_object(Bucket="data", Key="cold", Body=b"", StorageClass="GLACIER_IR")
+        s3.put_object(Bucket="data", Key="hot", Body=b"")
+        found = {each.path: each.storage_class for each in S3Storage(s3, "data").list("")}
+        assert found == {"cold": "GLACIER_IR", "hot": "STANDARD"}

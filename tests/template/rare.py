@@ -82,6 +82,13 @@ RARE = (
         ("/data/*",),
     ),
     Rare(
+        f"{FEATURES}sweep/test_storage_classes.py::"
+        "test_a_shard_that_has_lasted_is_marked_once_and_read_as_before",
+        ("sweep",),
+        ("s3:PutObjectTagging",),
+        ("/data/*",),
+    ),
+    Rare(
         "tests/unit/shards/test_run_markers.py::"
         "test_a_run_is_not_completed_with_other_shards_than_its_marker_lists",
         ("compact", SPARK_JOB),

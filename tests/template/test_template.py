@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from dormouse.features.storage_classes import INFREQUENT, INFREQUENT_DAYS, LEAST_BYTES, MOVES_FROM
 from dormouse.jobs import MAX_RECEIVES, SWEEP_SECONDS
 from dormouse.messages import stages
 from dormouse.messages.requests import AdminRequest
@@ -151,6 +152,29 @@ def test_noncurrent_versions_of_the_data_bucket_expire_after_the_given_days() ->
         assert is_versioned == (asked == "yes")
         assert rule in bucket["LifecycleConfiguration"]["Rules"]
     assert "VersioningConfiguration" not in Template.read().properties("DataBucket")
+
+
+def test_the_data_bucket_moves_shards_to_the_class_that_they_are_marked_for(
+    template: Template,
+) -> None:
+    rules = template.properties("DataBucket")["LifecycleConfiguration"]["Rules"]
+    moves = {
+        tag["Value"]: (rule["Status"], move, rule["ObjectSizeGreaterThan"])
+        for rule in rules
+        for move in rule.get("Transitions", ())
+        for tag in rule["TagFilters"]
+    }
+    assert moves == {
+        wanted: (
+            "Enabled",
+            {
+                "StorageClass": wanted,
+                "TransitionInDays": INFREQUENT_DAYS if wanted in INFREQUENT else 0,
+            },
+            str(LEAST_BYTES - 1),
+        )
+        for wanted in MOVES_FROM
+    }
 
 
 @pytest.mark.parametrize("stage", STAGES)

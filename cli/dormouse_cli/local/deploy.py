@@ -131,7 +131,7 @@ def _queue_configuration(announced: dict[str, Any]) -> dict[str, object]:
 
 def _lifecycle_rule(rule: dict[str, Any]) -> dict[str, object]:
     """CloudFormation's form of a rule, as S3's API wants it."""
-    known = {"Status": rule["Status"], "Filter": {"Prefix": rule.get("Prefix", "")}}
+    known = {"Status": rule["Status"], "Filter": _filter(rule)}
     if "Id" in rule:
         known["ID"] = rule["Id"]
     if "ExpirationInDays" in rule:
@@ -139,7 +139,18 @@ def _lifecycle_rule(rule: dict[str, Any]) -> dict[str, object]:
     for name, days in _DAYS.items():
         if name in rule:
             known[name] = {days: int(rule[name][days])}
+    if "Transitions" in rule:
+        moves = [(each["StorageClass"], each["TransitionInDays"]) for each in rule["Transitions"]]
+        known["Transitions"] = [{"StorageClass": to, "Days": int(days)} for to, days in moves]
     return known
+
+
+def _filter(rule: dict[str, Any]) -> dict[str, object]:
+    prefix = {"Prefix": rule.get("Prefix", "")}
+    if "TagFilters" not in rule:
+        return prefix
+    least_bytes = int(rule["ObjectSizeGreaterThan"])
+    return {"And": {**prefix, "Tags": rule["TagFilters"], "ObjectSizeGreaterThan": least_bytes}}
 
 
 # The package of Spark jobs that `sam build` makes, for functions that are to bring it. It has the

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ListObjectVersionsOutputTypeDef,
         ObjectTypeDef,
         ObjectVersionTypeDef,
+        TagTypeDef,
     )
 
 
@@ -349,6 +350,11 @@ def _found(
     return _Found(entry["Key"], entry["VersionId"], entry["IsLatest"], modified_ms, size_bytes)
 
 
+STANDARD = "STANDARD"
+"""The storage class that objects are put in."""
+CLASS_TAG = "storage-class"
+"""The key of the tag that names the class which an object is to move to."""
+_TAGGED_AT_ONCE = 16
 _DELETES_PER_REQUEST = 1000
 _BUSY = ("SlowDown", "InternalError", "ServiceUnavailable")
 """Error codes of S3 for an object whose deletion can be retried soon."""
@@ -456,7 +462,8 @@ class S3Storage:
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Return the objects whose path begins with `prefix`, in path order."""
         for item in _listed(self._client, self._bucket, check_prefix(prefix)):
-            yield StoredObject(item["Key"], item["Size"], _modified_ms(item))
+            storage_class = item.get("StorageClass", STANDARD)
+            yield StoredObject(item["Key"], item["Size"], _modified_ms(item), storage_class)
 
     def expose(self, prefix: str) -> None:
         """Do nothing: each object is one of the bucket."""
@@ -491,6 +498,30 @@ class S3Storage:
         keys = [check_path(path) for path in paths]
         for start in range(0, len(keys), _DELETES_PER_REQUEST):
             self._delete(keys[start : start + _DELETES_PER_REQUEST])
+
+    def mark(self, paths: Sequence[str], storage_class: str) -> None:
+        """Tag objects with a class, to which a rule of the bucket moves them (`template.yaml`).
+
+        A tag changes neither an object nor its date, and cannot bring back one that was deleted.
+
+        Raises:
+            UnavailableError: some are not tagged; call again with the same paths.
+        """
+        tags: list[TagTypeDef] = [{"Key": CLASS_TAG, "Value": storage_class}]
+
+        def tag(path: str) -> None:
+            with writing("S3"):
+                try:
+                    self._client.put_object_tagging(
+                        Bucket=self._bucket, Key=check_path(path), Tagging={"TagSet": tags}
+                    )
+                except ClientError as error:
+                    if code_of(error) not in _GONE:
+                        raise
+
+        with ThreadPoolExecutor(_TAGGED_AT_ONCE) as threads:
+            for _ in threads.map(tag, paths):
+                pass
 
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete in one request; retry, with backoff, what S3 was too busy to delete."""

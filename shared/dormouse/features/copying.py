@@ -41,6 +41,7 @@ from dormouse.features.delete_rows import keep_notes
 from dormouse.features.rebuild import commit_plan, planned_state
 from dormouse.features.rebuild_plan import PlacedShard, RebuildPlan
 from dormouse.features.reset import put_restored
+from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.tables import check_published_names
 from dormouse.keys import KeyRange, prefix_successor
 from dormouse.log.sources import encode_sources, read_segment
@@ -270,6 +271,7 @@ def copy_table(
         return _finished(source, table, target, found), _messages(table_id)
     _check_free(target, name)
     check_published_names(target, replace(table, id=table_id, name=name))
+    check_storage_class(target, table.properties)
     log = target.ids.new()
     target.storage.put(copying_path(table_id, log), b"")
     if target.tables.get(table_id) is not None:

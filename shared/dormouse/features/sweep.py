@@ -29,6 +29,7 @@ from dormouse.features.publishing import collect_iceberg
 from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restored
 from dormouse.features.seal_sources import obsolete_segments
 from dormouse.features.spark import SparkRequest, list_spark_requests
+from dormouse.features.storage_classes import mark_lasting_shards
 from dormouse.features.versions import unpin_ended
 from dormouse.items.records import REFUSALS_KEPT_SECONDS
 from dormouse.jobs import (
@@ -183,6 +184,7 @@ def sweep(
         with check.going_on():
             _delete_orphans(services, table)
         _abort_uploads(services, table)
+        mark_lasting_shards(services, table)
         check.damaged.extend(_delete_obsolete(services, table))
     for error in (*damaged_requests.values(), *check.damaged):
         raise error

@@ -11,6 +11,7 @@ from msgspec import UnsetType
 from dormouse.access import check_column_renames, check_table_rename
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from dormouse.features.reset import ResetOptions, finish_reset, reset_table
+from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.versions import release_tags
 from dormouse.iceberg.views import PARTS, published_name
 from dormouse.key_codec import KeyCodec
@@ -35,6 +36,7 @@ from dormouse.tables.properties import (
     check_change_data,
     csv_dialect,
     parse_settings,
+    properties_of,
     property_named,
 )
 from dormouse.tables.row_rules import row_rules
@@ -148,6 +150,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     csv_dialect(table.properties)
     check_published(schema, table.properties)
     check_published_names(services, table)
+    check_storage_class(services, table.properties)
     points = KeyCodec(schema).split_points_from_json(request.split_points)
     tree = PartitionTree.from_split_points(points)
     if services.tables.named(table.name) is not None:
@@ -374,6 +377,7 @@ def set_properties(
         changed = kept.with_settings(merge_settings(kept.settings, put, unset), defaults)
         check_change(kept, changed)
         check_published_names(services, changed)
+        check_storage_class(services, changed.properties)
         return changed
 
     changed = services.tables.change(table.id, change, request_id=request.request_id)
@@ -390,10 +394,12 @@ def set_defaults(services: Services, request: SetDefaults) -> None:
     put, unset = _checked(request.properties, request.unset)
     kept = services.tables.defaults()
     wanted = merge_settings(kept, put, unset)
+    check_storage_class(services, properties_of(wanted))
     for table in services.tables.all():
         changed = table.with_settings(table.settings, wanted)
         check_change(table, changed)
         check_published_names(services, changed)
+        check_storage_class(services, changed.properties)
     services.tables.change_defaults(lambda kept: merge_settings(kept, put, unset))
 
 

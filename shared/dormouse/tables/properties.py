@@ -345,6 +345,21 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "have them."
         ),
     ] = "auto"
+    storage_class: Annotated[
+        Literal["STANDARD", "STANDARD_IA", "INTELLIGENT_TIERING", "ONEZONE_IA", "GLACIER_IR"],
+        Meta(
+            description="The storage class of S3 that shards move to once they are "
+            "storage_class_days old; those of less than 128 KiB stay. See storage-classes.md."
+        ),
+    ] = "STANDARD"
+    storage_class_days: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="After how many days without being replaced a shard moves to the "
+            "storage_class; of STANDARD_IA and ONEZONE_IA at least 30.",
+        ),
+    ] = 30
     iceberg: Annotated[
         Literal["off", "on"],
         Meta(
@@ -393,7 +408,7 @@ class KnownProperty:
         none.
         """
         end = self.name.rpartition("_")[2]
-        return end if end in ("seconds", "bytes", "rows", "files", "fields") else ""
+        return end if end in ("seconds", "days", "bytes", "rows", "files", "fields") else ""
 
     def check(self, value: object) -> int | str:
         """Return `value` if the property can have it.
