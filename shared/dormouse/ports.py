@@ -482,31 +482,6 @@ class NoncurrentObject:
     until_ms: int | None
 
 
-class StorageClasses(Protocol):
-    """The storage classes of the data root."""
-
-    def mark(self, paths: Sequence[str], storage_class: str) -> None:
-        """Mark objects that are to move to another class: they stay as they are, and readable, and
-        are moved within two days. Missing ones are ignored.
-
-        Raises:
-            UnavailableError: some are not marked; call again with the same paths.
-        """
-
-
-FILE_SCHEME = "file://"
-
-
-def root_uri(storage: Storage) -> str:
-    """Return the URI of a data root as published metadata has it, without a slash at its end.
-
-    A folder's has the scheme: of the readers of Iceberg some refuse a bare path, and all take the
-    scheme. Nothing is escaped, since they escape nothing.
-    """
-    uri = storage.uri.rstrip("/")
-    return uri if "://" in uri else f"{FILE_SCHEME}{uri}"
-
-
 class Sources(Protocol):
     """The ingest bucket."""
 
@@ -767,8 +742,9 @@ class Services:
     `owns_scratch` says whether nobody else fills the scratch folder, so that what does not fit
     there alone never will. `attempt_ms` is how long an attempt at a job may live without being
     heard of; 0 where its queue gives a job to nobody else while it lives. `reader_access` is None
-    where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue;
-    `classes` where there are no storage classes.
+    where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
+    `mark_for_class` marks objects by their paths for a storage class, to which they move within two
+    days; None where there are no classes.
     `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
     of writes. `compute` has another process answer a sub-query of a query, and save its end.
     """
@@ -794,7 +770,7 @@ class Services:
     attempt_ms: int = 0
     reader_access: ReaderAccess | None = None
     mirror: Mirror | None = None
-    classes: StorageClasses | None = None
+    mark_for_class: Callable[[Sequence[str], str], None] | None = None
     result_queues: ResultQueues = NoResultQueues()
     check_conditions: Callable[[], None] = _hold
     compute: Callable[[str, int, float], None] | None = None

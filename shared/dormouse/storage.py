@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from dormouse.errors import DiskFullError, InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.ports import NoncurrentObject, StoredObject, UnfinishedUpload, Upload, WholeUpload
+from dormouse.ports import (
+    NoncurrentObject,
+    Storage,
+    StoredObject,
+    UnfinishedUpload,
+    Upload,
+    WholeUpload,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -37,6 +44,19 @@ UNLINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)
 """The errors of a file that cannot have another name there, but can be copied."""
 _LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+FILE_SCHEME = "file://"
+
+
+def root_uri(storage: Storage) -> str:
+    """Return the URI of a data root as published metadata has it, without a slash at its end.
+
+    A folder's has the scheme: of the readers of Iceberg some refuse a bare path, and all take the
+    scheme. Nothing is escaped, since they escape nothing.
+    """
+    uri = storage.uri.rstrip("/")
+    return uri if "://" in uri else f"{FILE_SCHEME}{uri}"
 
 
 def check_path(path: str) -> str:

@@ -45,6 +45,7 @@ LAYERS = [
     {"features.reset"},
     {"features.access"},
     {"features.garbage"},
+    {"features.storage_classes"},
     {"features.batch_files"},
     {"features.ingest", "features.seal_sources"},
     {"features.versions"},

@@ -286,7 +286,9 @@ def test_a_mark_for_a_class_changes_no_object_and_brings_none_back(
         storage.put("t/data/gone.parquet", b"purged")
         storage.delete(["t/data/gone.parquet"])
         before = [*storage.list("")]
-        storage.mark(["t/data/a.parquet", "t/data/gone.parquet", "t/data/never.parquet"], "X_IA")
+        storage.mark_for_class(
+            ["t/data/a.parquet", "t/data/gone.parquet", "t/data/never.parquet"], "X_IA"
+        )
         assert [*storage.list("")] == before
         assert storage.get("t/data/a.parquet") == b"rows"
         tags = s3.get_object_tagging(Bucket="data", Key="t/data/a.parquet")["TagSet"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dormouse.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.iceberg import avro
 from dormouse.messages.requests import AdminRequest, PublishIceberg, SetProperties
-from dormouse.ports import root_uri
+from dormouse.storage import root_uri
 from tests.simulation.fault_injection import HOUR_MS
 from tests.simulation.instance import Worker
 from tests.simulation.published import PublishedWatch

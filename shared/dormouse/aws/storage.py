@@ -499,7 +499,7 @@ class S3Storage:
         for start in range(0, len(keys), _DELETES_PER_REQUEST):
             self._delete(keys[start : start + _DELETES_PER_REQUEST])
 
-    def mark(self, paths: Sequence[str], storage_class: str) -> None:
+    def mark_for_class(self, paths: Sequence[str], storage_class: str) -> None:
         """Tag objects with a class, to which a rule of the bucket moves them (`template.yaml`).
 
         A tag changes neither an object nor its date, and cannot bring back one that was deleted.

@@ -130,7 +130,7 @@ def wire(
             s3, client("sts", CLIENT_CONFIG), names.data_bucket, settings.readers_role
         ),
         mirror=GlueMirror(client("glue", CLIENT_CONFIG), settings.glue_database),
-        classes=storage,
+        mark_for_class=storage.mark_for_class,
         result_queues=SqsResultQueues(sqs, settings.result_queues),
         check_conditions=conditions.check,
     )

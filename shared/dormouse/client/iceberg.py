@@ -92,7 +92,7 @@ class IcebergTable:
         """
         from dormouse.features.publishing import published_metadata
         from dormouse.iceberg.views import published_name, view_of, why_no_view
-        from dormouse.ports import FILE_SCHEME
+        from dormouse.storage import FILE_SCHEME
         from dormouse.tables.table import is_mirrored
 
         services, table = self.handle.services, self.handle.current()

@@ -43,7 +43,8 @@ from dormouse.iceberg.rest import (
 )
 from dormouse.iceberg.views import PARTS, View, published_name, view_of, view_result, why_no_view
 from dormouse.items.records import LOST_PUBLICATION
-from dormouse.ports import Services, root_uri
+from dormouse.ports import Services
+from dormouse.storage import root_uri
 from dormouse.stored.paths import data_prefix, iceberg_prefix
 from dormouse.tables.table import Table, is_published
 

@@ -30,7 +30,8 @@ from dormouse.iceberg.metadata import (
 )
 from dormouse.messages.requests import PublishIceberg
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.ports import FILE_SCHEME, Services, root_uri
+from dormouse.ports import Services
+from dormouse.storage import FILE_SCHEME, root_uri
 from dormouse.stored.paths import (
     METADATA_SUFFIX,
     VERSION_HINT,

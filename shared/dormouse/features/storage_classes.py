@@ -47,7 +47,7 @@ def check_storage_class(services: Services, properties: Properties) -> None:
     wanted, days = properties.storage_class, properties.storage_class_days
     if wanted not in MOVES_FROM:
         return
-    if services.classes is None:
+    if services.mark_for_class is None:
         raise InvalidRequestError(
             f"storage_class cannot be {wanted} in a folder, which has no storage classes of S3",
             hint="leave storage_class STANDARD",
@@ -69,7 +69,7 @@ def mark_lasting_shards(services: Services, table: Table) -> None:
         UnavailableError: some are not marked; the next audit marks them.
     """
     wanted = table.properties.storage_class
-    if services.classes is None or wanted not in MOVES_FROM:
+    if services.mark_for_class is None or wanted not in MOVES_FROM:
         return
     store = services.store(table)
     state = store.current()
@@ -86,7 +86,7 @@ def mark_lasting_shards(services: Services, table: Table) -> None:
     garbage = unpinned(store, state, [shard for shard in found if shard in state.unreferenced])
     paths = [path for shard, path in found.items() if shard not in set(garbage)]
     if paths:
-        services.classes.mark(paths, wanted)
+        services.mark_for_class(paths, wanted)
         subject = f"{len(paths)} shards to {wanted}"
         job = TrackedJob(table.id, CLASSES_JOB, "sweep")
         record(services, job, Finished(subject=subject, files=len(paths)))

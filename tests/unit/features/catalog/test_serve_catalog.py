@@ -15,8 +15,8 @@ from dormouse.features.administration import administer
 from dormouse.features.catalog import serve_catalog
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.messages.requests import DeleteTable, RenameTable, SetProperties
-from dormouse.ports import root_uri
 from dormouse.state.versions import PublicationRecord
+from dormouse.storage import root_uri
 from dormouse.tables.table import Table
 from tests.support.world import World
 

@@ -17,8 +17,9 @@ from dormouse.features.measure import lag_ms
 from dormouse.features.publish_iceberg import publish_iceberg
 from dormouse.messages.requests import RenameTable, SetDefaults, SetProperties
 from dormouse.messages.stages import TableChanged
-from dormouse.ports import MirrorEntry, root_uri
+from dormouse.ports import MirrorEntry
 from dormouse.state.versions import PublicationRecord
+from dormouse.storage import root_uri
 from dormouse.tables.table import Table
 from tests.support.memory_mirror import MemoryMirror, refuse
 from tests.support.world import LETTERS, World, letters

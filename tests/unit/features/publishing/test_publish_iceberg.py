@@ -15,9 +15,9 @@ from dormouse.features.tables import create_table
 from dormouse.iceberg.metadata import files_of, manifest_lists_of, manifests_of
 from dormouse.messages.requests import CreateTable, PublishIceberg, ReinitialiseTable, SetProperties
 from dormouse.messages.stages import TableChanged
-from dormouse.ports import root_uri
 from dormouse.schema.schema import Schema
 from dormouse.state.versions import PublicationRecord
+from dormouse.storage import root_uri
 from dormouse.stored.paths import iceberg_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import LETTERS, Crash, World, letters

@@ -34,7 +34,7 @@ class WithClasses(MemoryStorage):
         for each in super().list(prefix):
             yield replace(each, storage_class=self.classes.get(each.path, "STANDARD"))
 
-    def mark(self, paths: Sequence[str], storage_class: str) -> None:
+    def mark_for_class(self, paths: Sequence[str], storage_class: str) -> None:
         self.marked += paths
         self.classes |= dict.fromkeys(paths, storage_class)
 
@@ -45,7 +45,7 @@ def storage(world: World, monkeypatch: pytest.MonkeyPatch) -> WithClasses:
     monkeypatch.setattr(storage_classes, "LEAST_BYTES", 1)
     storage = WithClasses(world)
     world.storage = storage  # type: ignore[assignment]  # another kind of storage
-    world.services = replace(world.services, storage=storage, classes=storage)
+    world.services = replace(world.services, storage=storage, mark_for_class=storage.mark_for_class)
     return storage
 
 
