@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dormouse.errors import HiddenRowsError
 from dormouse.key_codec import KeyCodec, KeyValue
 from dormouse.ports import NO_TABLE, Services, Storage
 from dormouse.schema.schema import Schema
@@ -21,6 +22,7 @@ from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
+    from dormouse.client.table import TableHandle
     from dormouse.features.batch_files import SourceLookup
     from dormouse.state.sources import Source
 
@@ -199,3 +201,31 @@ def files_that_wait(services: Services, table: Table) -> tuple[SourceLookup, lis
     # A file dropped before the table was created is recorded under no table.
     fresh = lookup.fresh(dropped)
     return lookup, [s for s in fresh if not refusal_of(services, s, table.id, NO_TABLE)]
+
+
+# What would be lost by rules that are not those of a table yet.
+
+
+def check_hidden(handle: TableHandle, rules: Mapping[str, str]) -> None:
+    """Check that filters and aggregations would hide no rows that a table shows now, and take
+    neither row tags nor origins from them.
+
+    Raises:
+        HiddenRowsError: they would; the message says how many.
+        InvalidRequestError: they are no rules for rows of this schema.
+    """
+    rows = handle.count() if rules else 0
+    hidden = rows - handle.count_under(**rules) if rows else 0
+    lost = (
+        f"would hide {hidden:,} of the {rows:,} rows of table {handle.name}" if hidden > 0 else ""
+    )
+    if rows and not lost and rules.get("aggregations"):
+        properties, state = handle.table.properties, handle.state()
+        tagged = [s for s in state.shards.values() if s.tags and s.id not in state.unreferenced]
+        if not properties.aggregations and (tagged or properties.row_origin == "on"):
+            lost = f"would take row tags and origins from rows of table {handle.name}"
+    if lost:
+        raise HiddenRowsError(
+            f"{' and '.join(rules)} {lost}, and compactions would delete them for good",
+            hint="if that is wanted, say so: hide_rows=True, or --force",
+        )

@@ -333,13 +333,11 @@ class Instance(Shown):
             rule: str(defaults.get(rule, "") if changes[rule] is None else changes[rule])
             for rule in changed
         }
-        table.check_hidden(
-            {
-                rule: text
-                for rule, text in rules.items()
-                if text and text != getattr(table.table.properties, rule)
-            }
-        )
+        from dormouse.client.contents import check_hidden
+
+        properties = table.table.properties
+        new = {r: text for r, text in rules.items() if text and text != getattr(properties, r)}
+        check_hidden(table, new)
 
     def defaults(self) -> dict[str, int | str]:
         """Return the properties set for the instance, which are the defaults of its tables."""
@@ -366,9 +364,11 @@ class Instance(Shown):
         rules = {
             rule: str(settings[rule]) for rule in ("filters", "aggregations") if settings.get(rule)
         }
+        from dormouse.client.contents import check_hidden
+
         for table in self.tables() if rules and not hide_rows else ():
             own = table.table.own
-            table.check_hidden({rule: text for rule, text in rules.items() if rule not in own})
+            check_hidden(table, {rule: text for rule, text in rules.items() if rule not in own})
         request_id = self.services.ids.new()
         self._administer(SetDefaults(request_id, dict(properties or {}), tuple(unset)))
         return self.defaults()

@@ -20,7 +20,7 @@ from dormouse.client.waiting import (
     Watch,
     source_names,
 )
-from dormouse.errors import HiddenRowsError, InvalidRequestError, NotFoundError
+from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.versions import read_as_of, tagged
 from dormouse.key_codec import KeyCodec, KeyLike, Ranges
 from dormouse.messages.requests import (
@@ -190,22 +190,6 @@ class TableHandle(Shown):
         texts = ("filters", filters), ("aggregations", aggregations)
         rules = {name: text for name, text in texts if text is not None}
         return self._count(replace(table, properties=structs.replace(table.properties, **rules)))
-
-    def check_hidden(self, rules: Mapping[str, str]) -> None:
-        """Check that these filters and aggregations would hide no rows that the table shows now.
-
-        Raises:
-            HiddenRowsError: they would; the message says how many.
-            InvalidRequestError: they are no rules for rows of this schema.
-        """
-        rows = self.count() if rules else 0
-        hidden = rows - self.count_under(**rules) if rows else 0
-        if hidden > 0:
-            raise HiddenRowsError(
-                f"{' and '.join(rules)} would hide {hidden:,} of the {rows:,} rows of table "
-                f"{self.name}, and compactions would delete them for good",
-                hint="if that is wanted, say so: hide_rows=True, or --force",
-            )
 
     def _count(
         self,
