@@ -214,11 +214,11 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
     """Change the columns of a table: add fields in JSON form, drop columns, rename them from old to
     new, give them wider types.
 
-    A column is named as before the change, a member of a struct by the name of its column, a dot
-    and its own; between them, the elements of a list are called element, the values of a map value.
-    A member that is added is named so too, a new name of one is only its own. `types` are written
-    as in a schema. `units` say what numbers in files count in a column of timestamps or
-    dates; an empty unit removes the present one.
+    A column is named as before the change, for a wider type also as after it; a member of a struct
+    by the name of its column, a dot and its own; between them, the elements of a list are called
+    element, the values of a map value. A member that is added is named so too, a new name of one is
+    only its own. `types` are written as in a schema. `units` say what numbers in files count in a
+    column of timestamps or dates; an empty unit removes the present one.
     """
 
     path: ClassVar[str] = "tables:alter_schema"

@@ -261,13 +261,16 @@ def changes_of(
                 f"a member cannot be renamed to {name!r}, which has a dot",
                 hint="it stays in its struct: give its new name alone",
             )
+    later = [_renamed(item, changes) for item in fields if item.id not in gone]
     for path, kind in types.items():
-        changes.types[_named(schema, path, "widened", gone).id] = kind
+        part = _named(schema, path, "widened", gone, later)
+        if changes.types.setdefault(part.id, kind) != kind:
+            raise InvalidRequestError(f"{path!r} is given two types, by its old and new name")
     for item in add:
-        if not any(_entered(fields, item.name)):
+        if not any(_entered((*fields, *later), item.name)):
             columns.append(item)
             continue
-        struct, name = find_struct(fields, item.name) or (None, "")
+        struct, name = find_struct(fields, item.name) or find_struct(later, item.name) or (None, "")
         if struct is None or struct.id in gone or "." in name:
             raise InvalidRequestError(
                 f"no member {item.name!r} can be added: there is no struct to add it to",
@@ -278,9 +281,27 @@ def changes_of(
     return changes, columns
 
 
-def _named(schema: Schema, path: str, verb: str, gone: Container[int] = ()) -> Field:
-    """Return what a path names, which is not `gone`, and can be changed so."""
-    if (found := find_part(schema.fields, path)) is None:
+def _renamed(item: Field, changes: SchemaChanges) -> Field:
+    """Return a field with the new names of what is left of it."""
+    if parts := parts_of(item):
+        left = [_renamed(part, changes) for part in parts if part.id not in changes.drop]
+        item = with_parts(item, left) if left else item
+    return replace(item, name=changes.rename.get(item.id, item.name))
+
+
+def _named(
+    schema: Schema, path: str, verb: str, gone: Container[int] = (), later: Sequence[Field] = ()
+) -> Field:
+    """Return what a path names, now or by its `later` name, which is not `gone`, and can be
+    changed so.
+    """
+    found, renamed = find_part(schema.fields, path), find_part(later, path)
+    if found and renamed and found[0].id != renamed[0].id:
+        raise InvalidRequestError(
+            f"{path!r} cannot be {verb}: it is the old name of one and the new name of another",
+            hint="make two requests, or name it by what no other is called",
+        )
+    if (found := found or renamed) is None:
         if (within := find_struct(schema.fields, path)) is None:
             return schema.field_named(path)  # raises: there is none
         known = [part.name for part in parts_of(within[0])]

@@ -326,6 +326,7 @@ _NEW_TABLE = (
 class Alteration:
     """The changes to make. All use the names from before the change, as paths: those of members
     follow the name of their column and a dot (`schema.evolution`); `units` are of columns alone.
+    What is added to and `types` may use the new names too.
 
     `rename` maps old names to new ones, which for members are those within their struct, `types`
     to wider types. Added fields come after the others, in order. `units` and `types` apply to keys,

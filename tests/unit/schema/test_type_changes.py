@@ -149,6 +149,25 @@ def test_impossible_changes_of_members_are_refused(what: dict[str, object], reas
         alter(**what)
 
 
+@pytest.mark.parametrize("path", ["p.a", "p.z", "s.a", "s.z"])
+def test_what_is_renamed_widens_by_its_old_and_its_new_name(path: str) -> None:
+    rename = {"p": "s", "p.a": "z"} if path.startswith("s") else {"p.a": "z"}
+    if path == "s.a":
+        rename = {"p": "s"}
+    schema = alter(rename=rename, drop=("p.b",), types={path: "long"}, add=[(f"{path}2", "int")])
+    name = path.partition(".")[0]
+    last = "z" if "p.a" in rename else "a"
+    assert f"{last}:long" in kind(schema, name)
+    assert f"{path[2:]}2:int" in kind(schema, name)
+
+
+def test_a_path_that_means_two_members_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="old name of one and the new name"):
+        alter(rename={"p.a": "b", "p.b": "a"}, types={"p.a": "long"})
+    with pytest.raises(InvalidRequestError, match="two types"):
+        alter(rename={"p.a": "z"}, types={"p.a": "long", "p.z": "int"})
+
+
 def test_an_added_member_that_cannot_be_null_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="existing rows"):
         alter(add=(Field("p.new", Primitive.LONG),))
