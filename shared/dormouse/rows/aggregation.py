@@ -73,7 +73,7 @@ def latest_rows(
     """
     by = [schema.field_named(aggregation.by)] if aggregation.by else []
     order = Schema(schema.row_keys, (), (*by, SEQUENCE), is_part=True)
-    return aggregate_groups(batches, order, Aggregation(kept="last"), removed)
+    return aggregate_groups(batches, order, Aggregation(kept="latest"), removed)
 
 
 def _reduced(
@@ -84,6 +84,8 @@ def _reduced(
     if begins is None:
         return batch
     removed.rows += batch.num_rows - begins.true_count
+    if aggregation.kept == "latest":
+        return batch.filter(_are_latest(batch, begins, schema))
     alone = pc.and_(begins, pa.concat_arrays([begins.slice(1), pa.array([True])]))
     if aggregation.kept:
         return batch.filter(_kept(batch, begins, alone, schema, aggregation.kept))
@@ -101,6 +103,38 @@ def _kept(
     are_chosen = pc.is_in(pa.arange(0, rows.num_rows), value_set=chosen)  # type: ignore[attr-defined]  # stubs lag
     mask: Array = pc.replace_with_mask(alone, together, are_chosen)
     return mask
+
+
+def _are_latest(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema) -> Array:
+    """Return for each row whether it has the greatest values of its group."""
+    cells = [sort_columns(batch.column(field.name)) for field in schema.values]
+    order: list[Any] = [each[0] for each in cells] + [each[-1] for each in cells if len(each) > 1]
+    return _greatest(pc.invert(begins.slice(1)), order)
+
+
+def _greatest(same: Array, order: Sequence[Array]) -> Array:
+    """Return for each row whether it is the greatest of its group; `same` says of each row but the
+    first whether it is in the group of the row before.
+
+    Of each two neighbours in a group, the lesser one goes, until no two are left. Most groups are
+    of two rows: that is one comparison of all, where to sort them takes much longer.
+    """
+    later: Any = pa.scalar(True)
+    for column in reversed(order):
+        before, after = column.slice(0, len(same)), column.slice(1)
+        later = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), later))
+    edge = pa.array([False])
+    lesser = [pc.and_(same, later), edge], [edge, pc.and_not(same, later)]
+    stay: Array = pc.invert(pc.or_(*map(pa.concat_arrays, lesser)))
+    if len(same) < 2 or not pc.any(pc.and_(same.slice(0, len(same) - 1), same.slice(1))).as_py():
+        return stay
+    groups: Any = pc.cumulative_sum(pc.invert(pa.concat_arrays([edge, same])).cast(pa.int32()))
+    left = groups.filter(stay)
+    again = pc.equal(left.slice(0, len(left) - 1), left.slice(1))
+    greatest: Array = pc.replace_with_mask(
+        stay, stay, _greatest(again, [column.filter(stay) for column in order])
+    )
+    return greatest
 
 
 def _folded(

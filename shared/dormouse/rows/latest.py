@@ -67,6 +67,9 @@ def without_tombstones(
     """
     for batch in batches:
         since: Any = batch.column(TOMBSTONE.name)
+        if since.null_count == batch.num_rows:
+            yield batch  # as most are: to filter it would copy it
+            continue
         is_old: Any = pc.is_valid(since)
         if before_ms is not None:
             since = pc.if_else(pc.equal(since, _SINCE_COMMIT), batch.column(SEQUENCE.name), since)

@@ -34,6 +34,37 @@ def test_the_latest_rows_come_in_the_order_of_their_keys(seed: int) -> None:
     assert found["id"].to_pylist() == list(wanted)
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("values", [[-0.0, 0.0, 1.5, NAN], ["", "a", "ä", "b"]])
+def test_of_keys_of_any_number_of_rows_the_greatest_counts_and_of_equals_the_last(
+    seed: int, values: list[float | str]
+) -> None:
+    draw = random.Random(seed)
+    rows = [(n, draw.choice(values)) for n in range(200) for _ in range(draw.choice((1, 2, 3, 20)))]
+    kind = "string" if isinstance(values[0], str) else "double"
+    numbers = draw.sample(range(10_000), len(rows))
+    schema = parse_schema(f"id:long, o:{kind}", ["id"]).with_values(SEQUENCE)
+    columns = [*zip(*rows, strict=True), numbers]
+    types = [pa.int64(), pa.float64() if kind == "double" else pa.string(), pa.int64()]
+    arrays = [pa.array(*each) for each in zip(columns, types, strict=True)]
+    table = pa.table(arrays, names=["id", "o", "_sequence"])
+    batches = table.to_batches(max_chunksize=draw.choice((1, 7, 10_000)))
+    rule = Aggregation(kept="latest", by="o")
+    found = pa.Table.from_batches(latest_rows(batches, schema, rule))
+
+    def rank(at: int) -> tuple[bool, float | str, int]:
+        o = rows[at][1]
+        return o != o, "" if o != o else o + 0.0 if isinstance(o, float) else o, numbers[at]
+
+    best: dict[int, int] = {}
+    for at, (key, _) in enumerate(rows):
+        best[key] = max(best.get(key, at), at, key=rank)
+    assert found["_sequence"].to_pylist() == [numbers[at] for at in best.values()]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_so_do_the_last_rows_of_which_some_tie_in_their_sort_keys(seed: int) -> None:
     rows = rows_of(seed)
