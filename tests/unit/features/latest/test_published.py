@@ -26,6 +26,10 @@ def published(
 ) -> list[Any]:
     """Return the rows that such a reader finds: those of all files but the dead ones."""
     instance.wait()
+    queue = "iceberg-changes"  # of which waiting knows nothing, as it changes no table
+    instance.polling.until_nothing(
+        lambda: instance.queues.depths((queue,))[queue], timeout_seconds=60
+    )
     body = json.loads(Path(table.iceberg.show().metadata).read_text())
     files = list(files_of(body["snapshots"][-1]["manifest-list"]))
     dead = {
