@@ -91,9 +91,9 @@ class IcebergTable:
             CorruptDataError: what is published is damaged.
         """
         from dormouse.features.publishing import published_metadata
-        from dormouse.iceberg.views import published_name, view_of, why_no_view
+        from dormouse.iceberg.views import view_of, why_no_view
         from dormouse.storage import FILE_SCHEME
-        from dormouse.tables.table import is_mirrored
+        from dormouse.tables.table import is_mirrored, published_name
 
         services, table = self.handle.services, self.handle.current()
         published = published_metadata(services, table)

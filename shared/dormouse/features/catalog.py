@@ -41,12 +41,12 @@ from dormouse.iceberg.rest import (
     parse_path,
     shown,
 )
-from dormouse.iceberg.views import PARTS, View, published_name, view_of, view_result, why_no_view
+from dormouse.iceberg.views import View, view_of, view_result, why_no_view
 from dormouse.items.records import LOST_PUBLICATION
 from dormouse.ports import Services
 from dormouse.storage import root_uri
 from dormouse.stored.paths import data_prefix, iceberg_prefix
-from dormouse.tables.table import Table, is_published
+from dormouse.tables.table import PARTS, Table, is_published, published_name
 
 # The tables and views that the catalog has: what is published, and under which names.
 #

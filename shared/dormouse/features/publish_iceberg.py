@@ -23,7 +23,6 @@ from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError
 from dormouse.iceberg.dead_rows import find_dead_rows, find_hidden_rows
 from dormouse.iceberg.metadata import Previous, parse_metadata, read_previous
 from dormouse.iceberg.publication import Changes, PublicationSource, changes_since, plan_publication
-from dormouse.iceberg.views import published_name
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Mirror, MirroredTable, Services
 from dormouse.schema.iceberg import hive_type
@@ -32,7 +31,7 @@ from dormouse.state.store import StateStore
 from dormouse.state.versions import Checkpoint, PublicationRecord
 from dormouse.storage import root_uri
 from dormouse.stored.paths import data_prefix, iceberg_prefix, publication_sequence
-from dormouse.tables.table import Table, glue_name, is_mirrored, is_published
+from dormouse.tables.table import Table, glue_name, is_mirrored, is_published, published_name
 
 # Let the entry of a table in Glue name the metadata that is published.
 #

@@ -19,7 +19,6 @@ from dormouse.errors import CorruptDataError
 from dormouse.features.delete_rows import build_deletions, hide_rows
 from dormouse.features.kinds import Kind, delete_below, list_jobs
 from dormouse.features.long_jobs import SelectedRows
-from dormouse.features.publishing import list_replaced
 from dormouse.features.requests import (
     JobCheck,
     JobOutcome,
@@ -350,6 +349,8 @@ def remaining_objects(check: JobCheck) -> list[str]:
     The purge has checked every referenced shard, so once these objects are deleted, no object holds
     a row to remove, or its key.
     """
+    from dormouse.features.publishing import list_replaced  # loads what knows Iceberg
+
     # Listed before the state is read: a shard committed in between counts as referenced.
     paths = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
     state = check.services.store(check.table).current()

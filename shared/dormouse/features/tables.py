@@ -13,7 +13,6 @@ from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundErr
 from dormouse.features.reset import ResetOptions, finish_reset, reset_table
 from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.versions import release_tags
-from dormouse.iceberg.views import PARTS, published_name
 from dormouse.key_codec import KeyCodec
 from dormouse.messages.requests import (
     AlterSchema,
@@ -42,6 +41,7 @@ from dormouse.tables.properties import (
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import (
+    PARTS,
     Alteration,
     Origin,
     Table,
@@ -55,6 +55,7 @@ from dormouse.tables.table import (
     is_mirrored,
     is_published,
     merge_settings,
+    published_name,
 )
 
 # What follows from a change of a table for its readers of Iceberg.

@@ -44,7 +44,7 @@ from dormouse.sql.conditions import (
 )
 from dormouse.stored.paths import METADATA_SUFFIX, iceberg_prefix
 from dormouse.tables.row_rules import Aggregation, RowRules, row_rules
-from dormouse.tables.table import Table
+from dormouse.tables.table import Table, published_name
 
 # Names, literals and conditions in the SQL of engines that read views: Spark's and Trino's.
 #
@@ -297,10 +297,6 @@ def _cannot(what: str) -> InvalidRequestError:
     )
 
 
-PARTS = "__parts"
-"""The end of the name under which readers find the stored rows of a table with rules."""
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """The view of a table with rules: its name, that of the table of the stored rows, and the query
@@ -310,12 +306,6 @@ class View:
     name: str
     parts: str
     sql: Mapping[str, str]
-
-
-def published_name(table: Table) -> str:
-    """Return the name under which readers find the stored rows of a table."""
-    has_rules = not row_rules(table.schema, table.properties).after_publishing().is_empty
-    return table.name + PARTS if has_rules else table.name
 
 
 def view_of(table: Table) -> View | None:

@@ -68,6 +68,16 @@ def glue_name(name: str) -> str:
     return name.lower()
 
 
+PARTS = "__parts"
+"""The end of the name under which readers find the stored rows of a table with rules."""
+
+
+def published_name(table: Table) -> str:
+    """Return the name under which readers of Iceberg find the stored rows of a table."""
+    has_rules = not row_rules(table.schema, table.properties).after_publishing().is_empty
+    return table.name + PARTS if has_rules else table.name
+
+
 def check_published(schema: Schema, properties: Properties) -> None:
     """Check that a table with these properties can be published, if it is to be.
 

@@ -8,10 +8,10 @@ import duckdb
 import pytest
 import sqlglot
 
-from dormouse.iceberg.views import published_name, view_of, view_result, why_no_view
+from dormouse.iceberg.views import view_of, view_result, why_no_view
 from dormouse.schema.schema import Schema
 from dormouse.tables.properties import parse_properties
-from dormouse.tables.table import Table
+from dormouse.tables.table import Table, published_name
 from tests.support.ruled_tables import (
     CASES,
     ODD,
