@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.iceberg import avro
+from tests.support.waiting import LIMIT_SECONDS
 
 COLUMNS = pa.schema({"id": pa.int64(), "v": pa.string(), "_change": pa.string()})
 
@@ -28,7 +29,7 @@ def published(
     instance.wait()
     queue = "iceberg-changes"  # of which waiting knows nothing, as it changes no table
     instance.polling.until_nothing(
-        lambda: instance.queues.depths((queue,))[queue], timeout_seconds=60
+        lambda: instance.queues.depths((queue,))[queue], timeout_seconds=LIMIT_SECONDS
     )
     body = json.loads(Path(table.iceberg.show().metadata).read_text())
     files = list(files_of(body["snapshots"][-1]["manifest-list"]))
