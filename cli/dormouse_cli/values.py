@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from dormouse.client.inferring import Inferred
 
 
-def parse_columns(given: Sequence[str], schema: Schema) -> list[str] | None:
+def parse_columns(texts: Sequence[str], schema: Schema) -> list[str] | None:
     """Return the columns named, one an argument or several with commas between; None if none is."""
     names = [field.name for field in schema.fields]
-    columns = [c for text in given for c in ([text] if text in names else text.split(","))]
+    columns = [c for text in texts for c in ([text] if text in names else text.split(","))]
     return columns or None
 
 
-def parse_properties(given: Sequence[str]) -> dict[str, object]:
+def parse_properties(texts: Sequence[str]) -> dict[str, object]:
     """Return the properties written as ``name=value``.
 
     A value that is a whole number is one, unless the property is a text.
@@ -40,7 +40,7 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
         InvalidRequestError: one is written otherwise.
     """
     properties: dict[str, object] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise InvalidRequestError(f"{text!r} has no value", hint="write it as name=value")
@@ -50,14 +50,14 @@ def parse_properties(given: Sequence[str]) -> dict[str, object]:
     return properties
 
 
-def parse_parameters(given: Sequence[str]) -> dict[str, object]:
+def parse_parameters(texts: Sequence[str]) -> dict[str, object]:
     """Return the parameters of a statement written as ``name=value``; their values are texts.
 
     Raises:
         InvalidRequestError: one is written otherwise.
     """
     parameters: dict[str, object] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not re.fullmatch(r"\w+", name):
             raise InvalidRequestError(
@@ -67,15 +67,15 @@ def parse_parameters(given: Sequence[str]) -> dict[str, object]:
     return parameters
 
 
-def parse_spark(wanted: bool, given: Sequence[str] | None) -> SparkOptions | None:
+def parse_spark(spark: bool, settings: Sequence[str] | None) -> SparkOptions | None:
     """Return what is asked of Spark for a job; None if nothing is: neither it nor a property.
 
     Raises:
         InvalidRequestError: a property is not one of a single job, or cannot have its value.
     """
-    if not wanted and not given:
+    if not spark and not settings:
         return None
-    properties = parse_properties(given or ())
+    properties = parse_properties(settings or ())
     known = SparkOptions.__struct_fields__
     if others := [name for name in properties if name not in known]:
         raise InvalidRequestError(
@@ -84,14 +84,14 @@ def parse_spark(wanted: bool, given: Sequence[str] | None) -> SparkOptions | Non
     return SparkOptions(**properties)  # type: ignore[arg-type]  # it checks them itself
 
 
-def parse_new_fields(given: Sequence[str]) -> list[Field]:
+def parse_new_fields(texts: Sequence[str]) -> list[Field]:
     """Return the columns written as ``name:type``, which can be null, or as JSON.
 
     Raises:
         InvalidRequestError: one is written otherwise, or there is no such type.
     """
     fields = []
-    for text in given:
+    for text in texts:
         if text.startswith("{"):
             fields.append(parse_field(_json(text), "the column"))
             continue
@@ -102,14 +102,14 @@ def parse_new_fields(given: Sequence[str]) -> list[Field]:
     return fields
 
 
-def parse_types(given: Sequence[str]) -> dict[str, str]:
+def parse_types(texts: Sequence[str]) -> dict[str, str]:
     """Return types by columns, written as ``name:type``.
 
     Raises:
         InvalidRequestError: one is written otherwise.
     """
     types = {}
-    for text in given:
+    for text in texts:
         name, colon, kind = text.partition(":")
         if not name or not colon:
             raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
@@ -117,7 +117,7 @@ def parse_types(given: Sequence[str]) -> dict[str, str]:
     return types
 
 
-def parse_renames(given: Sequence[str], schema: Schema) -> dict[str, str]:
+def parse_renames(texts: Sequence[str], schema: Schema) -> dict[str, str]:
     """Return new names by old ones, written as ``old=new``; the old name may have ``=`` in it.
 
     Raises:
@@ -125,7 +125,7 @@ def parse_renames(given: Sequence[str], schema: Schema) -> dict[str, str]:
     """
     renames: dict[str, str] = {}
     names = [field.name for field in schema.fields]
-    for text in given:
+    for text in texts:
         known = max((n for n in names if text.startswith(f"{n}=")), key=len, default=None)
         old, equals, new = (
             text.partition("=") if known is None else (known, "=", text[len(known) + 1 :])
@@ -140,14 +140,14 @@ def parse_renames(given: Sequence[str], schema: Schema) -> dict[str, str]:
     return renames
 
 
-def parse_units(given: Sequence[str]) -> dict[str, str]:
+def parse_units(texts: Sequence[str]) -> dict[str, str]:
     """Return units by columns, written as ``column=unit``; ``none`` takes one away.
 
     Raises:
         InvalidRequestError: one is written otherwise, or a column has two.
     """
     units: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, _, unit = text.rpartition("=")
         if not name or not unit:
             raise InvalidRequestError(f"{text!r} is no unit", hint="write it as column=unit")
@@ -316,9 +316,9 @@ def column_rows(schema: Schema) -> list[dict[str, object]]:
     return [dict(zip(COLUMNS, row, strict=True)) for row in schema.described()]
 
 
-def _names(given: Sequence[str] | None) -> list[str]:
+def _names(texts: Sequence[str] | None) -> list[str]:
     """Return names that are given one an argument, or several with commas between."""
-    return [name for text in given or () for name in text.split(",") if name]
+    return [name for text in texts or () for name in text.split(",") if name]
 
 
 def _decoded(content: bytes, path: Path) -> str:

@@ -97,13 +97,13 @@ def grant(
 def revoke(ctx: typer.Context, principal: Principal, tables: Tables) -> None:
     """Remove the rule of a principal for tables. Other rules may still apply to both."""
     instance = instance_of(ctx)
-    left = instance.revoke(principal, tables)
+    remaining = instance.revoke(principal, tables)
     note(f"the access rule of {principal} for {tables} is removed")
     permitted = instance.permission(principal, tables)
     if permitted.verbs and "*" not in f"{principal}{tables}":
         verbs = ", ".join(verb for verb in VERBS if verb in permitted.verbs)
         note(f"by other rules, {principal} may still {verbs} {tables}")
-    if not left:
+    if not remaining:
         note(_NONE_LEFT)
 
 

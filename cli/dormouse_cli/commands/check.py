@@ -119,8 +119,8 @@ def rebuild(
     if not force:
         built = f"one built from its shards, with about {counted(planned.state.rows, 'row')}"
         confirm(f"Replace the state of table {name} by {built}?")
-    made = _run(handle, dry_run=False)
-    note(f"table {name} was rebuilt with {counted(made.state.reference_count, 'reference')}")
+    result = _run(handle, dry_run=False)
+    note(f"table {name} was rebuilt with {counted(result.state.reference_count, 'reference')}")
 
 
 def _mended(ctx: typer.Context, name: str | None) -> bool:

@@ -143,11 +143,11 @@ def metrics(
         except CorruptDataError as error:
             rows.append({"table": table.name, "damaged": str(error)})
             damaged.append(error)
-    listed = {table.name for table in tables}
+    names = {table.name for table in tables}
     rows += [
         {"table": error.what, "damaged": str(error)}
         for error in entries
-        if (error.name or error.table_id) and error.name not in listed
+        if (error.name or error.table_id) and error.name not in names
     ]
     columns = dict.fromkeys(name for row in rows for name in row) or ["table"]
     print_listing(list(columns), [{**dict.fromkeys(columns), **r} for r in rows], form)

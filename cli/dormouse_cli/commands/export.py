@@ -115,7 +115,7 @@ def export(
         empty_folder(output)
     handle = table_of(ctx, name)
     codec = KeyCodec(handle.schema)
-    begun = handle.export(
+    job = handle.export(
         list(map(codec.range_from_assignments, key_range or ())) or None,
         to=to,
         exact=list(map(codec.from_assignments, key or ())) or None,
@@ -126,13 +126,13 @@ def export(
         skip_damaged=skip_damaged,
     )
     if not wait:
-        note(f"export {begun.id} to {begun.uri} has begun")
+        note(f"export {job.id} to {job.uri} has begun")
         return
     with progress_bars() as progress:
-        manifest = _watch(progress, begun, timeout)
+        manifest = _watch(progress, job, timeout)
         if output is not None:
-            _download(progress, begun, manifest, output)
-    print_facts(_facts(begun, manifest, output), form)
+            _download(progress, job, manifest, output)
+    print_facts(_facts(job, manifest, output), form)
     _list_skipped(manifest)
 
 
@@ -171,10 +171,10 @@ def _export_sql(
 ) -> None:
     if others:
         raise typer.BadParameter("--sql goes with --to, --file-format, --spark and --timeout alone")
-    done = instance_of(ctx).export_sql(
+    result = instance_of(ctx).export_sql(
         sql, to=to, form=file_format.value, timeout_seconds=timeout, spark=spark
     )
-    manifest = done.manifest
+    manifest = result.manifest
     facts: dict[str, object] = {
         "versions": ", ".join(
             f"{table} {version}"
@@ -184,34 +184,34 @@ def _export_sql(
         "files": len(manifest.files),
         "rows": manifest.rows,
         "bytes": manifest.size_bytes,
-        "where": done.uri,
+        "where": result.uri,
     }
     print_facts(facts, form)
 
 
-def _watch(progress: Progress, begun: Export, timeout_seconds: float) -> ExportManifest:
+def _watch(progress: Progress, job: Export, timeout_seconds: float) -> ExportManifest:
     task = progress.add_task("tasks done", total=None)
 
     def watch(now: ExportProgress) -> None:
         progress.update(task, completed=now.done, total=now.tasks)
 
-    manifest = begun.wait(timeout_seconds, watch=watch)
+    manifest = job.wait(timeout_seconds, watch=watch)
     progress.update(task, visible=False)
     return manifest
 
 
-def _download(progress: Progress, begun: Export, manifest: ExportManifest, folder: Path) -> None:
+def _download(progress: Progress, job: Export, manifest: ExportManifest, folder: Path) -> None:
     task = progress.add_task("files copied", total=len(manifest.files))
-    begun.download(folder, watch=lambda _: progress.advance(task))
+    job.download(folder, watch=lambda _: progress.advance(task))
 
 
-def _facts(begun: Export, manifest: ExportManifest, output: Path | None) -> dict[str, object]:
+def _facts(job: Export, manifest: ExportManifest, output: Path | None) -> dict[str, object]:
     facts: dict[str, object] = {
         "version": manifest.version,
         "files": len(manifest.files),
         "rows": manifest.rows,
         "bytes": manifest.size_bytes,
-        "where": begun.uri,
+        "where": job.uri,
     }
     if manifest.skipped:
         facts["skipped_shards"] = len(manifest.skipped)

@@ -148,8 +148,8 @@ def ingest(
     With --spark and --prefix they are one bulk import; for dropped files, a property of the table
     decides: ingest_spark_bytes.
     """
-    asked = parse_spark(spark, None if create else properties)
-    _check_asked(files, prefixes, asked, on_error)
+    options = parse_spark(spark, None if create else properties)
+    _check_asked(files, prefixes, options, on_error)
     if not create and (row_keys or sort_keys or types):
         raise InvalidRequestError(
             "keys and types are those of a table that is created", hint="add --create"
@@ -164,28 +164,28 @@ def ingest(
             _create(instance, name, local, (row_keys, sort_keys, types), settings, on_error)
         if prefixes:
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
-            chosen = instance.ingest_files(name, keys, spark=asked, again=again, tags=tags)
-            done = "on the way"
+            drop = instance.ingest_files(name, keys, spark=options, again=again, tags=tags)
+            verb = "on the way"
         else:
             handle = table_of(ctx, name)
-            chosen, done = _drop(progress, handle, local, again, on_error, tags), "dropped"
+            drop, verb = _drop(progress, handle, local, again, on_error, tags), "dropped"
         if wait:
             try:
-                _watch(progress, chosen, timeout)
+                _watch(progress, drop, timeout)
             except RefusedSourceError:
-                _tell_left_out(chosen, began_ms, on_error)
+                _tell_left_out(drop, began_ms, on_error)
                 raise
         elif instance.folder is not None:
             instance.folder.background.was_woken = False  # leave the work to other processes
-    _tell(chosen, "ingested" if wait else done)
+    _tell(drop, "ingested" if wait else verb)
     if wait:
-        _tell_left_out(chosen, began_ms, on_error)
+        _tell_left_out(drop, began_ms, on_error)
 
 
 def _check_asked(
     files: list[str] | None,
     prefixes: list[str] | None,
-    asked: SparkOptions | None,
+    options: SparkOptions | None,
     on_error: OnError | None,
 ) -> None:
     """Check that what is to be ingested was said in one way, and how in a way that it has."""
@@ -194,7 +194,7 @@ def _check_asked(
             "say what to ingest: either files from here, or keys of the ingest bucket",
             hint="give FILE…, or --prefix KEY",
         )
-    if asked and files:
+    if options and files:
         raise InvalidRequestError(
             "files that are dropped go where the table says",
             hint="set its property ingest_spark_bytes, or give --prefix",
@@ -241,7 +241,7 @@ def _create(
     instance: Instance,
     name: str,
     files: Sequence[str | Path],
-    asked: tuple[list[str] | None, list[str] | None, list[str] | None],
+    roles: tuple[list[str] | None, list[str] | None, list[str] | None],
     settings: Mapping[str, object],
     on_error: OnError | None,
 ) -> None:
@@ -257,30 +257,30 @@ def _create(
         return
     first, reading = files_to_drop(name, files)[0][1], instance.settings_of(settings)
     reading |= {"ingest_on_error": on_error.value} if on_error else {}
-    inferred = inferred_schema(first, *asked, reading)
+    inferred = inferred_schema(first, *roles, reading)
     check_file(first, inferred.schema, reading)
     instance.create_table(name, inferred.schema, settings)
     print_inferred(inferred)
     note(f"table {name} was created")
 
 
-def _tell(chosen: Ingested, done: str) -> None:
+def _tell(drop: Ingested, verb: str) -> None:
     """Say what becomes of files, and of which nothing does since they were ingested before."""
-    known = sum(source.id in chosen.known for source in chosen.sources)
-    fresh = len(chosen.sources) - known
+    known = sum(source.id in drop.known for source in drop.sources)
+    fresh = len(drop.sources) - known
     if fresh:
-        note(f"{counted(fresh, 'file')} {done}")
+        note(f"{counted(fresh, 'file')} {verb}")
     if known or not fresh:
         which = counted(known, "file") if known else "all files there are"
         note(f"{which} already ingested; --again adds the same rows once more")
 
 
-def _tell_left_out(chosen: Ingested, began_ms: int, on_error: OnError | None) -> None:
+def _tell_left_out(drop: Ingested, began_ms: int, on_error: OnError | None) -> None:
     """Say of which files rows were left out, by the table's filters or as unreadable."""
-    properties = chosen.handle.current().properties
+    properties = drop.handle.current().properties
     if not properties.filters and "skip" not in (on_error, properties.ingest_on_error):
         return
-    for job in chosen.handle.jobs():
+    for job in drop.handle.jobs():
         is_new = job.kind == "ingest" and job.updated_ms >= began_ms
         if is_new and job.rows_read > job.rows and job.reason:
             note(f"{job.subject}: {job.reason}")
@@ -290,8 +290,8 @@ def _key_in(bucket: str, text: str) -> str:
     """Return the key that a person means, who may have named the bucket too."""
     if not text.startswith("s3://"):
         return text
-    named, _, key = text.removeprefix("s3://").partition("/")
-    if named != bucket:
+    name, _, key = text.removeprefix("s3://").partition("/")
+    if name != bucket:
         raise InvalidRequestError(
             f"{text} is not in the ingest bucket {bucket!r}",
             hint="copy it there, or download it and ingest the files",
@@ -311,7 +311,7 @@ def wait_until_done(
 def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
     """Wait until nothing is pending of a table or of all, and say so."""
     with notes().status("looking") as status:
-        target.wait(timeout_seconds, watch=lambda left: status.update(f"{left:,} pending"))
+        target.wait(timeout_seconds, watch=lambda count: status.update(f"{count:,} pending"))
     note("nothing is pending")
 
 
@@ -337,4 +337,6 @@ def _drop(
 def _watch(progress: Progress, dropped: Ingested, timeout_seconds: float) -> None:
     total = len(dropped.sources)
     task = progress.add_task("ingested", total=total)
-    dropped.wait(timeout_seconds, watch=lambda left: progress.update(task, completed=total - left))
+    dropped.wait(
+        timeout_seconds, watch=lambda count: progress.update(task, completed=total - count)
+    )

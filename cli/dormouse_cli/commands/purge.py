@@ -89,16 +89,16 @@ def purge(
     handle = table_of(ctx, name)
     codec = KeyCodec(handle.schema)
     keys: list[KeyLike] = [codec.from_assignments(text) for text in key or ()]
-    asked = parse_spark(spark, properties)
+    options = parse_spark(spark, properties)
     if not prove:
         if not force:
             _confirm(handle, where, keys)
-        _watch(handle.purge(where, keys, spark=asked, release_tags=release_tags), timeout)
+        _watch(handle.purge(where, keys, spark=options, release_tags=release_tags), timeout)
         note(f"the rows were removed from table {name}")
     proof = _proof(handle, where, keys)
     _show(proof, form)
     now_ms = handle.services.clock.now_ms()
-    if any(found.until_ms and found.until_ms < now_ms for found in proof.remains):
+    if any(remnant.until_ms and remnant.until_ms < now_ms for remnant in proof.remains):
         note(f"some of it can be deleted now: `dormouse gc {name}` does that at once")
     if proof.rows or (prove and not proof.is_complete):
         raise typer.Exit(1)
@@ -140,12 +140,12 @@ def _show(proof: Proof, form: Format) -> None:
     }
     remains: list[dict[str, object]] = [
         {
-            "object": found.path,
-            "rows": found.rows,
-            "reason": found.reason,
-            "deleted_after": iso_time(found.until_ms) if found.until_ms is not None else None,
+            "object": remnant.path,
+            "rows": remnant.rows,
+            "reason": remnant.reason,
+            "deleted_after": iso_time(remnant.until_ms) if remnant.until_ms is not None else None,
         }
-        for found in proof.remains
+        for remnant in proof.remains
     ]
     if form is Format.json:
         print_json({**facts, "remains": remains})

@@ -59,7 +59,7 @@ def list_queries(
     Parts are the sub-queries of a query; bytes and requests are those that read shards. A query
     whose message still waits in the queue is not among them.
     """
-    kept = [
+    matches = [
         record
         for record in instance_of(ctx).queries()
         if not (unfinished or failed)
@@ -67,25 +67,25 @@ def list_queries(
         or (failed and record.state == "failed")
         or record.state == DAMAGED
     ]
-    print_listing(_COLUMNS, [_row(record) for record in kept], form)
-    if any(record.state == DAMAGED for record in kept):
+    print_listing(_COLUMNS, [_row(record) for record in matches], form)
+    if any(record.state == DAMAGED for record in matches):
         raise typer.Exit(1)
 
 
 def show(ctx: typer.Context, query_id: QueryId, form: FactsFormatOption = Format.table) -> None:
     """Show one query: its progress and, once it has ended, the files of its result."""
-    asked = instance_of(ctx).asked(query_id)
-    record = asked.record()
+    query = instance_of(ctx).asked(query_id)
+    record = query.record()
     facts = _row(record)
     if record.state == "finished":
-        end = asked.end()
+        end = query.end()
         facts |= {
             "format": end.format,
             "versions": dict(end.versions),
             "result_bytes": end.size_bytes,
             "function_seconds": round(end.function_milliseconds / 1000, 1),
             "files": [file.name for file in end.files],
-            "where": asked.uri,
+            "where": query.uri,
         }
     print_facts(facts, form)
 
@@ -99,11 +99,11 @@ def result(
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Wait for a query, and show or write the rows of its result, in any format."""
-    chosen: RowFormat = form or format_of(output)
-    check_output(chosen, output, explain=False)
+    row_format: RowFormat = form or format_of(output)
+    check_output(row_format, output, explain=False)
     began = time.monotonic()
     rows = instance_of(ctx).asked(query_id).result(timeout)
-    write_rows(rows, chosen, limit, output, began)
+    write_rows(rows, row_format, limit, output, began)
 
 
 def cancel(ctx: typer.Context, query_id: QueryId, timeout: TimeoutOption = WAIT_SECONDS) -> None:
@@ -111,11 +111,11 @@ def cancel(ctx: typer.Context, query_id: QueryId, timeout: TimeoutOption = WAIT_
 
     Only the caller that asked it can, and one that administers all tables by an access rule.
     """
-    asked = instance_of(ctx).asked(query_id)
-    if asked.progress() is not None:
-        asked.cancel()
-        asked.polling.until_ended(asked.progress, timeout_seconds=timeout)
-    state = asked.record().state
+    query = instance_of(ctx).asked(query_id)
+    if query.progress() is not None:
+        query.cancel()
+        query.polling.until_ended(query.progress, timeout_seconds=timeout)
+    state = query.record().state
     note(f"query {query_id} {'was cancelled' if state == 'cancelled' else f'is {state} already'}")
 
 

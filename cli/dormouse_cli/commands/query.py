@@ -110,12 +110,12 @@ def query(
 
     JSON has one object a line, with decimals as text, and NaN, Infinity and -Infinity as text.
     """
-    chosen = form or format_of(output)
+    row_format = form or format_of(output)
     if count and (columns or limit is not None or form or output or explain):
         raise typer.BadParameter("--count goes with --key, --range, --where and --as-of alone")
     if remote and (count or explain):
         raise typer.BadParameter("--remote goes with neither --count nor --explain")
-    check_output(chosen, output, explain=explain)
+    check_output(row_format, output, explain=explain)
     handle = table_of(ctx, name)
     ranges, exact = _keys(handle.schema, key, key_range)
     version = None if as_of is None else parse_as_of(as_of)
@@ -128,15 +128,15 @@ def query(
         exact=exact,
         where=where,
         columns=parse_columns(columns or [], handle.schema),
-        limit=limit if explain else _shown(chosen, limit),
+        limit=limit if explain else _shown(row_format, limit),
         as_of=version,
         run="remote" if remote else "here",
         timeout_seconds=timeout,
     )
     if explain:
-        _explain(result, chosen)
+        _explain(result, row_format)
         return
-    write_rows(result, chosen, limit, output, began)
+    write_rows(result, row_format, limit, output, began)
 
 
 def changes(
@@ -166,18 +166,18 @@ def changes(
     Compactions in between change nothing. The version to ask for next is shown at the end. Changes
     are kept for gc_delay_seconds of the table.
     """
-    chosen = form or format_of(output)
-    check_output(chosen, output, explain=False)
+    row_format = form or format_of(output)
+    check_output(row_format, output, explain=False)
     handle, began = table_of(ctx, name), time.monotonic()
     result = handle.changes(
         parse_as_of(since),
         where=where,
         columns=parse_columns(columns or [], handle.schema),
-        limit=_shown(chosen, limit),
+        limit=_shown(row_format, limit),
         deleted=deleted,
         before=before,
     )
-    write_rows(result, chosen, limit, output, began)
+    write_rows(result, row_format, limit, output, began)
     note(f"these are the changes of table {name} up to version {result.version}")
 
 
@@ -231,10 +231,10 @@ def why(
     """
     handle = table_of(ctx, name)
     version = None if as_of is None else parse_as_of(as_of)
-    found = handle.why(KeyCodec(handle.schema).from_assignments(key), as_of=version)
-    if not found:
+    origins = handle.why(KeyCodec(handle.schema).from_assignments(key), as_of=version)
+    if not origins:
         raise NotFoundError(f"table {name!r} has no row of that key")
-    for number, each in enumerate(found):
+    for number, each in enumerate(origins):
         facts = asdict(each)
         if form is Format.json:
             print_facts(facts, form)
@@ -327,10 +327,10 @@ def _first(reader: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchRea
         return reader
 
     def batches() -> Iterator[pa.RecordBatch]:
-        left = limit
-        while left and (batch := next(reader, None)) is not None:
-            yield batch.slice(0, left)
-            left -= min(left, batch.num_rows)
+        remaining = limit
+        while remaining and (batch := next(reader, None)) is not None:
+            yield batch.slice(0, remaining)
+            remaining -= min(remaining, batch.num_rows)
 
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 

@@ -65,8 +65,8 @@ def redrive(
     """
     if bool(ids) == everything:
         raise InvalidRequestError("say which dead letters: --id, once or more, or --all")
-    done = instance_of(ctx).dead_letters().redrive(queue, ids or ())
-    _account(done, "sent back", form)
+    result = instance_of(ctx).dead_letters().redrive(queue, ids or ())
+    _account(result, "sent back", form)
 
 
 def discard(
@@ -90,17 +90,21 @@ def discard(
     _account(dead_letters.discard(queue, ids or [each.id for each in lost]), "discarded", form)
 
 
-def _account(done: Redriven, verb: str, form: Format) -> None:
+def _account(result: Redriven, verb: str, form: Format) -> None:
     """Print the outcome of each message; raise an error if some are still dead letters."""
-    outcomes = ((verb, done.sent), ("sent, not deleted", done.undeleted), ("left", done.unsent))
+    outcomes = (
+        (verb, result.sent),
+        ("sent, not deleted", result.undeleted),
+        ("left", result.unsent),
+    )
     if form is Format.json:
         rows = [{"id": i, "outcome": outcome} for outcome, ids in outcomes for i in ids]
         print_listing(("id", "outcome"), rows, form)
-    note(f"{counted(len(done.sent), 'message')} {verb}")
-    if left := len(done.unsent) + len(done.undeleted):
-        sent = f", {len(done.undeleted)} of them sent" if done.undeleted else ""
+    note(f"{counted(len(result.sent), 'message')} {verb}")
+    if count := len(result.unsent) + len(result.undeleted):
+        sent = f", {len(result.undeleted)} of them sent" if result.undeleted else ""
         raise UnavailableError(
-            f"still among the dead letters: {counted(left, 'message')}{sent}",
+            f"still among the dead letters: {counted(count, 'message')}{sent}",
             hint="run it again: what was sent is not sent twice",
         )
 

@@ -65,8 +65,8 @@ def sql(
     version, FOR VERSION AS OF 'name' a tag, FOR VERSION AS OF '2026-01-31T12:00:00Z' what was
     there at a time. EXPLAIN before the query shows what would be read, and reads no rows.
     """
-    chosen = form or format_of(output)
-    check_output(chosen, output, explain=False)
+    row_format = form or format_of(output)
+    check_output(row_format, output, explain=False)
     instance = instance_of(ctx)
     parameters = parse_parameters(param or [])
 
@@ -81,7 +81,7 @@ def sql(
             spark=parse_spark(spark, properties),
         )
         try:
-            _write(result, chosen, limit, output, began)
+            _write(result, row_format, limit, output, began)
         finally:
             result.close()
 

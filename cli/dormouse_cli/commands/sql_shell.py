@@ -80,14 +80,14 @@ class Shell:
             self._words = sorted({*names, *_KEYWORDS})
         return self._words
 
-    def complete(self, begun: str, number: int) -> str | None:
+    def complete(self, prefix: str, number: int) -> str | None:
         """Return one of the words that begin so; keywords in either case."""
         try:
             words = self.words()
         except DormouseError:
             return None
-        upper = begun.upper()
-        candidates = [word for word in words if word.startswith(begun)]
+        upper = prefix.upper()
+        candidates = [word for word in words if word.startswith(prefix)]
         candidates += sorted(w for w in _KEYWORDS if w.startswith(upper) and w not in candidates)
         return candidates[number] if number < len(candidates) else None
 

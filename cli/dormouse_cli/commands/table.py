@@ -145,11 +145,11 @@ def list_tables(
         for table in tables
     ]
     columns = (*_LISTED, *(_SIZES if sizes else ()), *(["damaged"] if damaged else ()))
-    listed = {table.table.id for table in tables}
+    ids = {table.table.id for table in tables}
     rows += [
         dict.fromkeys(columns) | {"name": error.what, "damaged": str(error)}
         for error in damaged
-        if (error.name or error.table_id) and error.table_id not in listed
+        if (error.name or error.table_id) and error.table_id not in ids
     ]
     print_listing(columns, rows, form)
     end_if_damaged(damaged)
@@ -163,12 +163,12 @@ def unregistered(ctx: typer.Context, form: ListFormatOption = ListFormat.table) 
     """
     rows: list[dict[str, object]] = [
         {
-            "id": found.table_id,
-            "objects": found.objects,
-            "size_bytes": found.size_bytes,
-            "newest": iso_time(found.newest_ms),
+            "id": leftover.table_id,
+            "objects": leftover.objects,
+            "size_bytes": leftover.size_bytes,
+            "newest": iso_time(leftover.newest_ms),
         }
-        for found in instance_of(ctx).unregistered()
+        for leftover in instance_of(ctx).unregistered()
     ]
     print_listing(("id", "objects", "size_bytes", "newest"), rows, form)
     if rows:
@@ -325,9 +325,9 @@ def set_properties(
 
     Asks first if new filters or aggregations hide rows that the table has.
     """
-    given = parse_properties(settings)
+    properties = parse_properties(settings)
     instance = instance_of(ctx)
-    with_consent(lambda yes: instance.set_properties(name, given, hide_rows=yes), force)
+    with_consent(lambda yes: instance.set_properties(name, properties, hide_rows=yes), force)
     _show_changed(ctx, table_of(ctx, name), [text.partition("=")[0] for text in settings], form)
 
 
@@ -440,8 +440,8 @@ def set_defaults(
 
     Asks first if new filters or aggregations hide rows that a table has.
     """
-    instance, given = instance_of(ctx), parse_properties(settings)
-    with_consent(lambda yes: instance.set_defaults(given, hide_rows=yes), force)
+    instance, properties = instance_of(ctx), parse_properties(settings)
+    with_consent(lambda yes: instance.set_defaults(properties, hide_rows=yes), force)
     _show_defaults(instance.defaults(), [text.partition("=")[0] for text in settings], form)
 
 

@@ -44,9 +44,9 @@ def compact(
     ask again until nothing is begun. If the table has iceberg=on, --all also rewrites lone shards
     that old readers read slowly, or whose rows are partly dead.
     """
-    asked = parse_spark(spark, properties)
-    begun = instance_of(ctx).compact(name, everything=everything, spark=asked)
-    note(f"{counted(begun, 'compaction')} of table {name} started")
+    options = parse_spark(spark, properties)
+    count = instance_of(ctx).compact(name, everything=everything, spark=options)
+    note(f"{counted(count, 'compaction')} of table {name} started")
     if wait:
         wait_for(table_of(ctx, name), timeout)
 
@@ -65,8 +65,8 @@ def split(
 
     It works on tables that are offline too. A leaf whose rows all share one key stays whole.
     """
-    begun = instance_of(ctx).split(name, partition, forced=forced)
-    note(f"{counted(begun, 'split')} of table {name} started")
+    count = instance_of(ctx).split(name, partition, forced=forced)
+    note(f"{counted(count, 'split')} of table {name} started")
     if wait:
         wait_for(table_of(ctx, name), timeout)
 
@@ -110,9 +110,9 @@ def work(
     with notes().status("looking for work") as status:
         try:
             while True:
-                left = sum(instance.queues.depths(_QUEUES).values())
-                status.update(f"{left:,} messages to work on" if left else "waiting for work")
-                if until_idle and not left:
+                depth = sum(instance.queues.depths(_QUEUES).values())
+                status.update(f"{depth:,} messages to work on" if depth else "waiting for work")
+                if until_idle and not depth:
                     _check_dead_letters(instance)
                     if not instance.pending():
                         note("nothing is left to do")

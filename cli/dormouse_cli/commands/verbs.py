@@ -32,8 +32,8 @@ class Verb:
         spec = find_spec(f"dormouse_cli.{module}")
         assert spec is not None and spec.origin is not None, self.where
         tree = ast.parse(Path(spec.origin).read_bytes())
-        found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
-        text = ast.get_docstring(found[0] if found else tree) or ""
+        functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+        text = ast.get_docstring(functions[0] if functions else tree) or ""
         return " ".join(text.partition("\n\n")[0].split())
 
     def load(self) -> Any:

@@ -160,9 +160,9 @@ def _check_origin(request: HttpRequest) -> None:
 
 
 def _check_token(request: HttpRequest, token: str) -> None:
-    given = request.headers.get("authorization", "")
-    has_scheme = given[: len(SCHEME)].lower() == SCHEME
-    if not has_scheme or not compare_digest(given[len(SCHEME) :].encode(), token.encode()):
+    header = request.headers.get("authorization", "")
+    has_scheme = header[: len(SCHEME)].lower() == SCHEME
+    if not has_scheme or not compare_digest(header[len(SCHEME) :].encode(), token.encode()):
         raise ProblemError(
             401,
             "the request does not carry the token of this server",
@@ -190,9 +190,9 @@ JSON_HEADERS = {"content-type": JSON, "cache-control": "no-store"}
 def json_answer(status: int, answer: object, **headers: str) -> HttpResponse:
     """Return an answer as JSON, with its location if it has one. Headers have underscores."""
     location = getattr(answer, "location", "")
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    found = {**JSON_HEADERS, **({"location": location} if location else {}), **given}
-    return HttpResponse(status, found, msgspec.json.encode(answer))
+    extra = {name.replace("_", "-"): value for name, value in headers.items()}
+    fields = {**JSON_HEADERS, **({"location": location} if location else {}), **extra}
+    return HttpResponse(status, fields, msgspec.json.encode(answer))
 
 
 class NoQuery(Form, frozen=True, kw_only=True):
@@ -247,10 +247,12 @@ class HttpCall:
             NotFoundError: there is none, or the caller may do nothing with it.
             ForbiddenError: the caller may not do this with it.
         """
-        seen = allowed_table(self.services, self.principal, name, verb)
-        found = self.instance
-        handle = TableHandle(seen.table, found.services, found.queues, found.bucket, found.polling)
-        return OpenTable(seen, handle)
+        visible = allowed_table(self.services, self.principal, name, verb)
+        instance = self.instance
+        handle = TableHandle(
+            visible.table, instance.services, instance.queues, instance.bucket, instance.polling
+        )
+        return OpenTable(visible, handle)
 
     def header(self, name: str) -> str:
         """Return a header, by its name in lower case; empty if there is none."""
@@ -313,15 +315,15 @@ class Route:
         parts = path.removeprefix("/").split("/")
         if len(parts) != len(self.parts):
             return None
-        found = {}
-        for own, given in zip(self.parts, parts, strict=True):
+        values = {}
+        for own, part in zip(self.parts, parts, strict=True):
             if own.startswith("{"):
-                if not given:
+                if not part:
                     return None
-                found[own[1:-1]] = unquote(given)
-            elif own != given:
+                values[own[1:-1]] = unquote(part)
+            elif own != part:
                 return None
-        return found
+        return values
 
     def arguments(self, call: HttpCall) -> dict[str, object]:
         """Return the query and the body of a request as the function takes them.
@@ -329,15 +331,15 @@ class Route:
         Raises:
             ProblemError: they are not what the function takes.
         """
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         query = _parsed("the query", lambda: convert_texts(call.request.query, self.query))
         if self.query is not NoQuery:
-            found["query"] = query
+            values["query"] = query
         if self.body is not None:
             check_body(call.request, (JSON,))
             body = call.request.body or b"{}"
-            found["body"] = _parsed("the body", lambda: decode_json(body, self.body))
-        return found
+            values["body"] = _parsed("the body", lambda: decode_json(body, self.body))
+        return values
 
 
 def check_body(request: HttpRequest, types: tuple[str, ...]) -> str:
@@ -352,12 +354,14 @@ def check_body(request: HttpRequest, types: tuple[str, ...]) -> str:
             f"the body has {len(request.body):,} bytes, more than {MOST_BODY_BYTES:,}",
             hint="drop large amounts of rows as files: POST /tables/{table}/files",
         )
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.body and given not in types:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.body and media_type not in types:
         raise ProblemError(
-            415, f"the body is of type {given or 'unknown'!r}", hint=f"send {' or '.join(types)}"
+            415,
+            f"the body is of type {media_type or 'unknown'!r}",
+            hint=f"send {' or '.join(types)}",
         )
-    return given or types[0]
+    return media_type or types[0]
 
 
 def _parsed(what: str, parse: Callable[[], object]) -> object:

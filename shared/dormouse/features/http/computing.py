@@ -44,9 +44,9 @@ def limit_memory() -> None:
     """
     half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = max(half, LEAST_BYTES)
-    if most == resource.RLIM_INFINITY or wanted < most:
-        resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
+    limit = max(half, LEAST_BYTES)
+    if most == resource.RLIM_INFINITY or limit < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
 
 
 def serve(instance: Instance, descriptor: int) -> None:
@@ -75,8 +75,8 @@ def _do(instance: Instance, task: Task) -> Done:
             request = HttpRequest(
                 "POST", task.name, task.query_string, task.headers, task.body, task.principal
             )
-            found = serve_http(instance, request)
-            return Done(found.whole, found.status, dict(found.headers), found.problem)
+            response = serve_http(instance, request)
+            return Done(response.whole, response.status, dict(response.headers), response.problem)
     return Done()
 
 

@@ -109,14 +109,14 @@ def accepted_form(headers: Mapping[str, str]) -> RowForm:
     Raises:
         ProblemError: the client accepts none.
     """
-    found = preferred_type(headers, _NAMES)
-    if found is None:
+    name = preferred_type(headers, _NAMES)
+    if name is None:
         raise ProblemError(
             406,
             "rows are not available in what the client accepts",
             hint=f"accept {', '.join(RowForm)}",
         )
-    return _NAMES[found]
+    return _NAMES[name]
 
 
 def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpResponse:
@@ -163,13 +163,13 @@ def _encoded(form: RowForm, page: RowPage, count: int) -> bytes:
 
 
 def _first(batches: Iterable[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
-    found = []
+    slices = []
     for batch in batches:
-        found.append(batch.slice(0, count))
+        slices.append(batch.slice(0, count))
         count -= min(count, batch.num_rows)
         if not count:
             break
-    return found
+    return slices
 
 
 # Continuations: where the next page of a query begins, as a text that the client hands back.
@@ -225,8 +225,8 @@ class Pagination:
         if self.before is None:
             return list(ranges)
         rest = KeyRange(self._last())
-        found = [span.intersection(rest) for span in ranges]
-        return [span for span in found if not span.is_empty()] or [EMPTY_RANGE]
+        spans = [span.intersection(rest) for span in ranges]
+        return [span for span in spans if not span.is_empty()] or [EMPTY_RANGE]
 
     def _last(self) -> Key:
         if self.before is None:
@@ -285,20 +285,20 @@ def decode(text: str, table: Table, question: str) -> Position:
         ProblemError: it is damaged, or of another table, or of another question.
     """
     try:
-        found = decode_json(unsealed(text), Position)
+        position = decode_json(unsealed(text), Position)
     except ValueError as error:
         raise ProblemError(400, "`after` is no continuation, or is damaged", hint=_AGAIN) from error
-    if found.state.partition("/")[0] != table.id:
+    if position.state.partition("/")[0] != table.id:
         raise ProblemError(422, "`after` is the continuation of another table", hint=_AGAIN)
-    if found.question != question:
+    if position.question != question:
         raise ProblemError(
             422,
             "`after` is the continuation of another question",
             hint="send the same keys, ranges, condition, columns, limit and version as before",
         )
-    if found.state != table.state_id:
+    if position.state != table.state_id:
         raise gone()
-    return found
+    return position
 
 
 def gone() -> ProblemError:

@@ -155,21 +155,21 @@ def prefers_later(headers: Mapping[str, str]) -> bool:
     return RESPOND_LATER in [part.partition(";")[0].strip() for part in preferences]
 
 
-def ask_later(call: HttpCall, asked: AnswerQuery) -> HttpResponse:
-    """Send a query, and return where it is followed; `asked` lacks its id, format and asker.
+def ask_later(call: HttpCall, request: AnswerQuery) -> HttpResponse:
+    """Send a query, and return where it is followed; `request` lacks its id, format and asker.
 
     Raises:
         ForbiddenError: nothing identifies the caller, who could not be given the result.
         ProblemError: the client accepts no format of files, or the question is too long.
     """
     form = _accepted_format(call.request.headers)
-    asked = msgspec.structs.replace(asked, format=form.value)
-    query_id = send_query(call, asked, idempotency_key(call))
+    request = msgspec.structs.replace(request, format=form.value)
+    query_id = send_query(call, request, idempotency_key(call))
     answer = QueryAccepted(query_id=query_id, location=f"/queries/{query_id}")
     return json_answer(202, answer, preference_applied=RESPOND_LATER)
 
 
-def send_query(call: HttpCall, asked: AnswerQuery, key: str = "") -> str:
+def send_query(call: HttpCall, request: AnswerQuery, key: str = "") -> str:
     """Send a query of the caller; return its id, which follows from `key` and the question if there
     is a key.
 
@@ -179,8 +179,8 @@ def send_query(call: HttpCall, asked: AnswerQuery, key: str = "") -> str:
     """
     if call.principal == NOBODY:
         raise ForbiddenError("nothing says who you are, so no result can be kept for you")
-    asked = msgspec.structs.replace(asked, who=call.principal)
-    content = encode(asked)
+    request = msgspec.structs.replace(request, who=call.principal)
+    content = encode(request)
     if len(content) > MOST_MESSAGE_BYTES:
         raise ProblemError(
             413,
@@ -189,8 +189,8 @@ def send_query(call: HttpCall, asked: AnswerQuery, key: str = "") -> str:
         )
     head = _digest(key, content, 16) if key else call.services.ids.new()
     query_id = f"{head}-{_mark(head, call.principal)}"
-    asked = msgspec.structs.replace(asked, query_id=query_id)
-    call.instance.queues.send([OutboundMessage(QUEUE, asked)])
+    request = msgspec.structs.replace(request, query_id=query_id)
+    call.instance.queues.send([OutboundMessage(QUEUE, request)])
     return query_id
 
 
@@ -391,18 +391,20 @@ def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
     With the header ``Prefer: respond-async``, and if a condition would read very much, all rows are
     answered later, as files.
     """
-    services, seen = call.services, call.table(table).seen
+    services, visible = call.services, call.table(table).seen
     if prefers_later(call.request.headers) and not body.after:
-        return _rows_later(call, seen, body)
+        return _rows_later(call, visible, body)
     form = accepted_form(call.request.headers)
-    current = seen.table
+    current = visible.table
     question = digest(msgspec.structs.replace(body, after="", page_rows=1))
     before = decode(body.after, current, question) if body.after else None
     as_of = before.version if before else _as_of(body)
     time_ms = before.time_ms if before else services.clock.now_ms()
 
     def ranges_of(table: Table) -> list[KeyRange]:
-        paging = Pagination(VisibleTable.of(table, seen.permission), 0, time_ms, question, before)
+        paging = Pagination(
+            VisibleTable.of(table, visible.permission), 0, time_ms, question, before
+        )
         return selected_ranges(table, _selection(paging, body, _columns(paging, body), 1))
 
     try:
@@ -411,8 +413,8 @@ def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
         if before is None:
             raise
         raise gone() from None  # it was there when the first page was read
-    seen = VisibleTable.of(current, seen.permission)
-    paging = Pagination(seen, state.version, time_ms, question, before)
+    visible = VisibleTable.of(current, visible.permission)
+    paging = Pagination(visible, state.version, time_ms, question, before)
     columns = _columns(paging, body)
     most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
     selection = _selection(paging, body, columns, most)
@@ -420,7 +422,7 @@ def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
     if body.where and before is None:
         size_bytes = bytes_to_read(state, selected_ranges(current, selection))
         if size_bytes > MOST_READ_BYTES:
-            return _rows_later(call, seen, body)
+            return _rows_later(call, visible, body)
     result = query_rows(services, current, state, selection)
     with closing(result):
         rows = _without_first(result.batches, paging.repeats)
@@ -479,9 +481,9 @@ def _statement_now(call: HttpCall, body: Statement) -> HttpResponse:
     return rows_response(form, page, can_continue=False)
 
 
-def _rows_later(call: HttpCall, seen: VisibleTable, body: Question) -> HttpResponse:
+def _rows_later(call: HttpCall, visible: VisibleTable, body: Question) -> HttpResponse:
     """Ask for all rows by a message, once it is known to fit the table."""
-    if body.columns == [] or EMPTY_RANGE in _ranges(KeyCodec(seen.schema), body):
+    if body.columns == [] or EMPTY_RANGE in _ranges(KeyCodec(visible.schema), body):
         raise InvalidRequestError("no rows or columns are asked for")
     rows = SelectionMessage(
         keys=tuple(_parts(key) or () for key in body.keys or ()),
@@ -494,12 +496,12 @@ def _rows_later(call: HttpCall, seen: VisibleTable, body: Question) -> HttpRespo
     _as_of(body)
     decode_selection(
         rows,
-        seen.table.schema,
-        permission=seen.permission,
+        visible.table.schema,
+        permission=visible.permission,
         version=0,
         time_ms=call.services.clock.now_ms(),
     )
-    return ask_later(call, AnswerQuery(query_id=_UNASKED, table=seen.table.name, selection=rows))
+    return ask_later(call, AnswerQuery(query_id=_UNASKED, table=visible.table.name, selection=rows))
 
 
 def _as_of(body: Question) -> Any:

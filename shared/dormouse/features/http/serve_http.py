@@ -113,17 +113,17 @@ _WITH_KEY = (RequestAccepted, RowsReceipt)
 @lru_cache(maxsize=1)
 def document(routes: Sequence[Route]) -> bytes:
     """Return the document, as JSON."""
-    found = (
+    classes = (
         kind
         for route in routes
         for kind in (route.body, _answered(route), route.query, route.later)
     )
-    types = [*dict.fromkeys(kind for kind in found if kind is not None), Problem]
+    types = [*dict.fromkeys(kind for kind in classes if kind is not None), Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
-    made = _Document(dict(zip(types, schemas, strict=True)), components)
+    document = _Document(dict(zip(types, schemas, strict=True)), components)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = made.operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = document.operation(route)
     body = {
         "openapi": "3.1.0",
         "info": {
@@ -132,7 +132,7 @@ def document(routes: Sequence[Route]) -> bytes:
             "description": "Tables on S3: what there is, queries, files and rows, requests.",
         },
         "paths": paths,
-        "components": {"schemas": components, "responses": made.problems()},
+        "components": {"schemas": components, "responses": document.problems()},
     }
     return msgspec.json.encode(body)
 
@@ -222,15 +222,17 @@ def _answered(route: Route) -> Any:
 
 
 def _in_headers(route: Route) -> list[dict[str, Any]]:
-    found = []
+    parameters = []
     if route.later is not None or _answered(route) in _WITH_KEY:
         text = "The same request, sent again under one key, is done once."
         schema = {"type": "string", "minLength": 1, "maxLength": 128}
-        found = [{"name": IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}]
+        parameters = [
+            {"name": IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}
+        ]
     if route.later is not None:
         text = f"With {RESPOND_LATER}, all rows are answered later, as files."
-        found += [{"name": "prefer", "in": "header", "description": text, "schema": _TEXT}]
-    return found
+        parameters += [{"name": "prefer", "in": "header", "description": text, "schema": _TEXT}]
+    return parameters
 
 
 def _body_schema(media_type: str) -> dict[str, Any]:

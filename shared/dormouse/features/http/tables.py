@@ -205,29 +205,29 @@ def show_metrics(call: HttpCall, table: str) -> dict[str, float]:
 
 def list_partitions(call: HttpCall, table: str, query: PartitionsPage) -> PartitionPage:
     """List the leaf partitions of a table in key order, and split ones that still hold rows."""
-    opened = call.table(table)
-    opened.check_keys()
-    partitions = opened.handle.partitions(everything=query.all, as_of=_as_of(query))
+    source = call.table(table)
+    source.check_keys()
+    partitions = source.handle.partitions(everything=query.all, as_of=_as_of(query))
     some, more = page_of(partitions, query, lambda each: each.id)
     return PartitionPage(partitions=[picked(PartitionShown, each) for each in some], next=more)
 
 
 def list_shards(call: HttpCall, table: str, query: PartsPage) -> ShardPage:
     """List the shards of a table that have rows which count, by their first key."""
-    opened = call.table(table)
-    opened.check_keys()
-    shards = opened.handle.shards(as_of=_as_of(query))
+    source = call.table(table)
+    source.check_keys()
+    shards = source.handle.shards(as_of=_as_of(query))
     some, more = page_of(shards, query, lambda each: each.id)
     return ShardPage(shards=[picked(ShardShown, each) for each in some], next=more)
 
 
 def list_row_tags(call: HttpCall, table: str, query: PartsPage) -> RowTagsPage:
     """List which row tags rows of a table have, and how many rows have just these."""
-    opened = call.table(table)
-    if TAGS.name in opened.seen.permission.hidden:
+    source = call.table(table)
+    if TAGS.name in source.seen.permission.hidden:
         raise ForbiddenError("row tags of this table are hidden from you")
-    found = opened.handle.row_tags(as_of=_as_of(query))
-    some, more = page_of(found, query, lambda each: row_tags(each.tags))
+    references = source.handle.row_tags(as_of=_as_of(query))
+    some, more = page_of(references, query, lambda each: row_tags(each.tags))
     shown = [TaggedRows(tags=dict(each.tags), rows=each.rows) for each in some]
     return RowTagsPage(row_tags=shown, next=more)
 
@@ -436,12 +436,12 @@ def compact_table(call: HttpCall, table: str, body: CompactionChoice) -> Request
 
 def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> RequestAccepted:
     """Hide rows of a table from all readers; what comes later is not affected."""
-    opened = call.table(table, "write")
+    source = call.table(table, "write")
     selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
     request = DeleteRows(_id(call), table, selection)
-    handle, now_ms = opened.handle, call.services.clock.now_ms()
+    handle, now_ms = source.handle, call.services.clock.now_ms()
     # only to refuse what it would be refused for
-    build_deletion(handle.table, request.request_id, selection, now_ms, opened.seen.permission)
+    build_deletion(handle.table, request.request_id, selection, now_ms, source.seen.permission)
     return send(call.instance, request, handle.table.id)
 
 

@@ -134,8 +134,8 @@ def list_jobs(call: HttpCall, table: str, query: JobsPage) -> JobPage:
 
 def list_refused_files(call: HttpCall, table: str, query: PageQuery) -> JobPage:
     """List the files that were refused for a table, each with the reason."""
-    asked = JobsPage(limit=query.limit, after=query.after, kind="ingest", state="refused")
-    return _jobs(call, table, asked)
+    page = JobsPage(limit=query.limit, after=query.after, kind="ingest", state="refused")
+    return _jobs(call, table, page)
 
 
 def list_other_jobs(call: HttpCall, query: JobsPage) -> JobPage:
@@ -157,31 +157,31 @@ def list_queues(call: HttpCall) -> QueueList:
 def list_dead_letters(call: HttpCall, queue: str, query: PageQuery) -> LetterPage:
     """List the dead letters of a queue, which stay where they are."""
     check_instance(call.services, call.principal, "administer")
-    found = call.instance.dead_letters().show(queue)
-    some, more = page_of(found, query, lambda each: each.id)
+    letters = call.instance.dead_letters().show(queue)
+    some, more = page_of(letters, query, lambda each: each.id)
     return LetterPage(dead_letters=[picked(Letter, each) for each in some], next=more)
 
 
 def show_request(call: HttpCall, request: str) -> RequestShown:
     """Show what became of a request, by the path that was the answer to it."""
     table_id, dot, request_id = request.partition(".")
-    found = _recorded(call.instance, table_id, request_id) if dot and request_id else None
-    if found is None or found.state not in ("accepted", "finished", "failed", "refused"):
+    record = _recorded(call.instance, table_id, request_id) if dot and request_id else None
+    if record is None or record.state not in ("accepted", "finished", "failed", "refused"):
         if not _may_wait(call, table_id, request_id):
             raise ProblemError(
                 404, "there is no such request", hint="ask by the location that answered it"
             )
         return RequestShown(state="waiting", reason=_UNKNOWN)
     rules = call.services.tables.access_rules()
-    if "administer" not in permission(rules, call.principal, found.subject).verbs:
+    if "administer" not in permission(rules, call.principal, record.subject).verbs:
         raise ForbiddenError("you may not see what became of this request")
     return RequestShown(
-        state=found.state,
-        request=found.kind,
-        reason=found.reason,
-        rows=found.rows,
-        files=found.files,
-        updated_ms=found.updated_ms,
+        state=record.state,
+        request=record.kind,
+        reason=record.reason,
+        rows=record.rows,
+        files=record.files,
+        updated_ms=record.updated_ms,
     )
 
 
@@ -203,33 +203,33 @@ def _may_wait(call: HttpCall, table_id: str, request_id: str) -> bool:
 def _recorded(instance: Instance, table_id: str, request_id: str) -> JobRecord | None:
     """Return the record of a request: under its table, or if that is gone, under none."""
     get = instance.services.tracker.get
-    found, table = get(table_id, request_id), instance.services.table(table_id)
-    if found is not None and table is not None and instance.folder is not None:  # else no right
-        return request_by_now(instance.services, table, found)
-    return found or get(NO_TABLE, request_id)
+    record, table = get(table_id, request_id), instance.services.table(table_id)
+    if record is not None and table is not None and instance.folder is not None:  # else no right
+        return request_by_now(instance.services, table, record)
+    return record or get(NO_TABLE, request_id)
 
 
 def _jobs(call: HttpCall, table: str, query: JobsPage) -> JobPage:
     """Return jobs of a table; reasons may name columns, and keys are in the names of partitions."""
-    opened = call.table(table)
+    source = call.table(table)
     records: Iterable[JobRecord] = jobs_of(
         call.services,
-        opened.handle.current(),
+        source.handle.current(),
         reads_requests=call.instance.folder is not None,
     )
-    if not opened.seen.is_whole:
+    if not source.seen.is_whole:
         records = (replace(record, reason="", subject="") for record in records)
     return _page_of_jobs(records, query)
 
 
 def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> JobPage:
-    wanted = [
+    matches = [
         record
         for record in records
         if query.kind in ("", record.kind) and query.state in ("", record.state)
     ]
-    wanted.sort(key=lambda record: (-record.updated_ms, record.job_id))
-    some, more = page_of(wanted, query, lambda each: each.job_id)
+    matches.sort(key=lambda record: (-record.updated_ms, record.job_id))
+    some, more = page_of(matches, query, lambda each: each.job_id)
     return JobPage(jobs=[_job(each) for each in some], next=more)
 
 
@@ -316,23 +316,23 @@ def put_file(call: HttpCall, table: str, file: str, query: Tagged) -> FileShown:
     """Drop a file, which becomes rows of the table: on AWS a small one; POST /tables/{table}/files
     names where a large one goes.
     """
-    opened = call.table(table, "write")
-    handle, key = opened.handle, _key(opened.handle, file, _tags(call))
+    source = call.table(table, "write")
+    handle, key = source.handle, _key(source.handle, file, _tags(call))
     check_body(call.request, (call.header("content-type").partition(";")[0].strip().lower(),))
     body = io.BytesIO(call.request.body) if call.request.stream is None else call.request.stream
-    return _shown(opened, _drop(handle, key, body, once=False))
+    return _shown(source, _drop(handle, key, body, once=False))
 
 
 def show_file(call: HttpCall, table: str, file: str, query: Tagged) -> FileShown:
     """Show whether a file that was dropped for a table is rows of it, or was refused, and why."""
-    opened = _opened(call, table)
-    handle, key = opened.handle, _key(opened.handle, file, _tags(call))
-    found = next((s for s in handle.services.sources.list(key, since_ms=0) if s.key == key), None)
-    if found is None:
+    target = _opened(call, table)
+    handle, key = target.handle, _key(target.handle, file, _tags(call))
+    source = next((s for s in handle.services.sources.list(key, since_ms=0) if s.key == key), None)
+    if source is None:
         raise ProblemError(
             404, "there is no such file", hint="it was not uploaded yet, or was deleted since"
         )
-    return _shown(opened, found)
+    return _shown(target, source)
 
 
 def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
@@ -341,19 +341,19 @@ def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
     Sent again with one Idempotency-Key, the same body adds nothing; another body is refused, or,
     once the table was renamed, copied or restored, adds nothing and is answered with `known`.
     """
-    opened = call.table(table, "write")
-    handle = opened.handle
+    target = call.table(table, "write")
+    handle = target.handle
     is_array = check_body(call.request, ROWS_TYPES) == JSON
     body = _lines_of(call.request.body) if is_array else call.request.body
     key, tags = idempotency_key(call), _tags(call)
     name = f"rows-{handle.services.ids.new()}.jsonl"
     if key:
         name = keyed_name(key, "", handle.table, "jsonl")
-    with _without_hidden_names(opened):
+    with _without_hidden_names(target):
         if call.instance.computing is None:
-            read = count_rows(handle.table, body)
+            count = count_rows(handle.table, body)
         else:
-            read = call.instance.computing.count_rows(handle.table.id, body)
+            count = call.instance.computing.count_rows(handle.table.id, body)
     dropped = _drop(handle, _key(handle, name, tags), io.BytesIO(body), once=bool(key))
     if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
         raise ProblemError(
@@ -365,11 +365,11 @@ def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
         bool(key) and dropped.id in look_up_sources(handle.services, handle.table, [dropped]).ids
     )
     return RowsReceipt(
-        rows=read.rows,
+        rows=count.rows,
         location=_location(handle, name, tags),
         known=is_known,
-        rejected=read.rejected,
-        reasons=read.reasons if opened.seen.is_whole else (),
+        rejected=count.rejected,
+        reasons=count.reasons if target.seen.is_whole else (),
     )
 
 
@@ -378,10 +378,10 @@ def _opened(call: HttpCall, table: str) -> OpenTable:
     try:
         return call.table(table, "write")
     except ForbiddenError:
-        opened = call.table(table)
-        if not opened.seen.is_whole:
+        target = call.table(table)
+        if not target.seen.is_whole:
             raise
-        return opened
+        return target
 
 
 def _lines_of(body: bytes) -> bytes:
@@ -426,12 +426,12 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
 
 
 @contextmanager
-def _without_hidden_names(opened: OpenTable) -> Iterator[None]:
+def _without_hidden_names(target: OpenTable) -> Iterator[None]:
     """Say of rows that do not fit only that, to a caller from whom columns are hidden."""
     try:
         yield
     except InvalidRequestError as error:
-        if opened.seen.is_whole:
+        if target.seen.is_whole:
             raise
         raise ProblemError(422, _UNFIT, hint=_ASK_FOR_NAMES) from error
 
@@ -450,8 +450,8 @@ def _drop(handle: TableHandle, key: str, body: Readable, *, once: bool) -> Sourc
         return handle.bucket.drop(key, path, once=once)
 
 
-def _shown(opened: OpenTable, source: Source) -> FileShown:
-    handle, services = opened.handle, opened.handle.services
+def _shown(target: OpenTable, source: Source) -> FileShown:
+    handle, services = target.handle, target.handle.services
     table = handle.current()
     is_known = source.id in look_up_sources(services, table, [source]).ids
     refusal = None if is_known else refusal_of(services, source, table.id, NO_TABLE)
@@ -460,18 +460,18 @@ def _shown(opened: OpenTable, source: Source) -> FileShown:
         state="ingested" if is_known else "refused" if refusal else "waiting",
         size_bytes=source.size_bytes,
         dropped_ms=source.dropped_ms,
-        reason=_reason(opened, refusal.reason) if refusal else "",
+        reason=_reason(target, refusal.reason) if refusal else "",
     )
 
 
-def _reason(opened: OpenTable, reason: str) -> str:
-    return reason if opened.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
+def _reason(target: OpenTable, reason: str) -> str:
+    return reason if target.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
 
 
 def _tags(call: HttpCall) -> dict[str, str]:
     """Return the row tags of a query: what is repeated in it counts each time."""
-    named = parse_qsl(call.request.query_string, keep_blank_values=True)
-    return parse_tags(value for name, value in named if name == "tag")
+    parameters = parse_qsl(call.request.query_string, keep_blank_values=True)
+    return parse_tags(value for name, value in parameters if name == "tag")
 
 
 def _key(handle: TableHandle, name: str, tags: Mapping[str, str]) -> str:
