@@ -119,8 +119,8 @@ def _without_space(raw: bytes) -> bytes:
 
 def _check_depth(raw: bytes) -> None:
     depth = 0
-    for found in _NESTING.finditer(raw):
-        depth += (found["open"] is not None) - (found["close"] is not None)
+    for bracket in _NESTING.finditer(raw):
+        depth += (bracket["open"] is not None) - (bracket["close"] is not None)
         if depth > MAX_DEPTH:
             raise ValueError(f"the document is nested deeper than {MAX_DEPTH}")
 
@@ -137,12 +137,12 @@ def values_at(texts: Iterable[str | None], paths: Sequence[Path]) -> list[list[o
     """Return what is at each path in each of some documents, path by path: numbers are int or
     Decimal, JSON null is None. What a document lacks, or all of a null, is `ABSENT`.
     """
-    found: list[list[object]] = [[] for _ in paths]
+    columns: list[list[object]] = [[] for _ in paths]
     for text in texts:
         value = ABSENT if text is None else _value(text)[0]
-        for cells, path in zip(found, paths, strict=True):
+        for cells, path in zip(columns, paths, strict=True):
             cells.append(_at(value, path))
-    return found
+    return columns
 
 
 def _at(value: Any, path: Path) -> object:
@@ -199,15 +199,15 @@ def typed(values: Sequence[object], kind: Primitive) -> Array:
 
 
 def _typed(value: object, kind: Primitive) -> object:
-    found = kind_of(value)
+    kind_there = kind_of(value)
     match kind:
-        case Primitive.STRING if found == "string":
+        case Primitive.STRING if kind_there == "string":
             return value
-        case Primitive.BOOLEAN if found == "boolean":
+        case Primitive.BOOLEAN if kind_there == "boolean":
             return value
-        case Primitive.LONG if found == "number":
+        case Primitive.LONG if kind_there == "number":
             return _whole(value)
-        case Primitive.DOUBLE if found == "number":
+        case Primitive.DOUBLE if kind_there == "number":
             nearest = float(Decimal(value))  # type: ignore[arg-type]  # a number
             return nearest if isfinite(nearest) else None
     return None
@@ -221,43 +221,43 @@ def _whole(value: Any) -> int | None:
 
 
 def typed_columns(
-    texts: Array, wanted: Sequence[tuple[Path, Primitive]]
+    texts: Array, parts: Sequence[tuple[Path, Primitive]]
 ) -> list[tuple[Array, bool]]:
     """Return the values at some paths in documents, each as a column of one kind, and whether it
     has all values that would compare as such: a column of whole numbers may lack others.
 
     Documents that have values of these kinds alone are read without the rest of them.
     """
-    read = _reader(tuple(wanted))
-    blank = (None,) * len(wanted)
-    paths = [path for path, _ in wanted]
+    reader = _reader(tuple(parts))
+    blank = (None,) * len(parts)
+    paths = [path for path, _ in parts]
     rows: list[Sequence[object]] = []
-    lost = [False] * len(wanted)
+    lost = [False] * len(parts)
     for text in texts.to_pylist():
         try:
-            rows.append(blank if text is None else read(text))
+            rows.append(blank if text is None else reader(text))
         except msgspec.ValidationError:
-            found = [cells[0] for cells in values_at([text], paths)]
-            row = [_typed(value, kind) for value, (_, kind) in zip(found, wanted, strict=True)]
-            for at, (_, kind) in enumerate(wanted):
-                is_number = kind is Primitive.LONG and kind_of(found[at]) == "number"
+            values = [cells[0] for cells in values_at([text], paths)]
+            row = [_typed(value, kind) for value, (_, kind) in zip(values, parts, strict=True)]
+            for at, (_, kind) in enumerate(parts):
+                is_number = kind is Primitive.LONG and kind_of(values[at]) == "number"
                 lost[at] |= is_number and row[at] is None
             rows.append(row)
-    columns = zip(*rows, strict=True) if rows else [()] * len(wanted)
+    columns = zip(*rows, strict=True) if rows else [()] * len(parts)
     return [
         (pa.array(cells, arrow_type(kind)), not is_lost)
-        for cells, (_, kind), is_lost in zip(columns, wanted, lost, strict=True)
+        for cells, (_, kind), is_lost in zip(columns, parts, lost, strict=True)
     ]
 
 
 @lru_cache(maxsize=64)
-def _reader(wanted: tuple[tuple[Path, Primitive], ...]) -> Callable[[str], Sequence[object]]:
+def _reader(parts: tuple[tuple[Path, Primitive], ...]) -> Callable[[str], Sequence[object]]:
     """Return what reads the values at some paths of a document, None for each that it lacks; it
     raises ValidationError for all documents if msgspec has no class for these paths.
     """
     tree: dict[str, Any] = {}
     places = []
-    for path, kind in wanted:
+    for path, kind in parts:
         names = [step for step in path if isinstance(step, str) and not _ESCAPED.search(step)]
         inside, place = tree, []
         for name in names:

@@ -18,15 +18,15 @@ from dormouse.schema.schema import Field
 from dormouse.schema.types import ListType, MapType, StructType, show_type
 
 
-def becoming(stored: Field, wanted: Field) -> Field:
+def becoming(stored: Field, current: Field) -> Field:
     """Return a field as a shard has it, whose values become those of the same field in the table.
 
     Raises:
         UnavailableError: they do not: the shard was written by a later schema.
     """
-    if not becomes(stored, wanted):
+    if not becomes(stored, current):
         raise UnavailableError(
-            f"column {wanted.name!r} became {show_type(stored.type)} while the table was read",
+            f"column {current.name!r} became {show_type(stored.type)} while the table was read",
             hint="try again; the table's current schema is used then",
         )
     return stored
@@ -46,21 +46,21 @@ def evolved_rows(
     return pa.RecordBatch.from_arrays(columns, names=list(stored))
 
 
-def evolved(column: Array, stored: Field, wanted: Field) -> Array:
+def evolved(column: Array, stored: Field, current: Field) -> Array:
     """Return a column of a shard in the type that its field has now.
 
     Raises:
         InvalidRequestError: a time is too early or too late for nanoseconds.
     """
-    if is_same(stored, wanted):
+    if is_same(stored, current):
         return column
-    match wanted.type:
+    match current.type:
         case ListType() | MapType():
-            return _evolved_entries(column, stored, wanted)
+            return _evolved_entries(column, stored, current)
         case StructType():
-            return _evolved_struct(column, stored, wanted)
+            return _evolved_struct(column, stored, current)
     try:
-        return column.cast(arrow_type(wanted.type))
+        return column.cast(arrow_type(current.type))
     except pa.ArrowInvalid:  # the message quotes the value
         raise unfit_time() from None
 
@@ -75,18 +75,18 @@ def unfit_time() -> InvalidRequestError:
     )
 
 
-def _evolved_entries(column: Any, stored: Field, wanted: Field) -> Array:
+def _evolved_entries(column: Any, stored: Field, current: Field) -> Array:
     """Return a column of lists or maps with other entries, which stay where they are."""
-    pairs = zip(parts_of(stored), parts_of(wanted), strict=True)
-    if isinstance(wanted.type, ListType):
+    pairs = zip(parts_of(stored), parts_of(current), strict=True)
+    if isinstance(current.type, ListType):
         ((then, now),) = pairs
         entries = evolved(column.values, then, now)
         kind: pa.DataType = pa.list_(entries.type)
     else:
         both = zip((column.keys, column.items), pairs, strict=True)
         keys, items = (evolved(cells, then, now) for cells, (then, now) in both)
-        named = [pa.field("key", keys.type, nullable=False), pa.field("value", items.type)]
-        entries = pa.StructArray.from_arrays([keys, items], fields=named)
+        fields = [pa.field("key", keys.type, nullable=False), pa.field("value", items.type)]
+        entries = pa.StructArray.from_arrays([keys, items], fields=fields)
         kind = pa.map_(keys.type, items.type)
     result: Array = pa.Array.from_buffers(
         kind, len(column), column.buffers()[:2], column.null_count, column.offset, [entries]
@@ -94,16 +94,16 @@ def _evolved_entries(column: Any, stored: Field, wanted: Field) -> Array:
     return result
 
 
-def _evolved_struct(column: Any, stored: Field, wanted: Field) -> Array:
+def _evolved_struct(column: Any, stored: Field, current: Field) -> Array:
     known = {part.id: (place, part) for place, part in enumerate(parts_of(stored))}
-    cells, parts = [], parts_of(wanted)
+    cells, parts = [], parts_of(current)
     for part in parts:
         if part.id in known:
             place, then = known[part.id]
             cells.append(evolved(column.field(place), then, part))
         else:
             cells.append(nulls(len(column), part.type))
-    named = [pa.field(part.name, each.type) for part, each in zip(parts, cells, strict=True)]
+    fields = [pa.field(part.name, each.type) for part, each in zip(parts, cells, strict=True)]
     mask = column.is_null() if column.null_count else None
-    result: Array = pa.StructArray.from_arrays(cells, fields=named, mask=mask)
+    result: Array = pa.StructArray.from_arrays(cells, fields=fields, mask=mask)
     return result

@@ -55,14 +55,14 @@ def taken_keys(
     batch: pa.RecordBatch | pa.Table, rows: Sequence[int], fields: Sequence[Field]
 ) -> list[Key]:
     """Return the keys of some rows of `batch`, whose first columns are `fields`, taken together."""
-    wanted = pa.array(rows, pa.int64())
+    indexes = pa.array(rows, pa.int64())
     parts = []
     for i, field in enumerate(fields):
-        cells = batch.column(i).take(wanted)
+        cells = batch.column(i).take(indexes)
         plain: Any = cells.cast(COUNTS[field.type]) if field.type in COUNTS else cells
-        found = plain.to_pylist()  # an integer, a string or bytes, as a key part is, or a decimal
+        values = plain.to_pylist()  # an integer, a string or bytes, as a key part is, or a decimal
         is_plain = not isinstance(field.type, DecimalType)
-        parts.append(found if is_plain else [plain_part(each, field.type) for each in found])
+        parts.append(values if is_plain else [plain_part(each, field.type) for each in values])
     return list(zip(*parts, strict=True))
 
 
@@ -82,12 +82,12 @@ def key_part(value: object, kind: FieldType) -> KeyPart:
 
 def key_column(parts: Sequence[KeyPart], kind: FieldType) -> Array:
     """Return key parts as a column of the Arrow type of `kind`. Requires: they fit it."""
-    wanted = arrow_type(kind)
-    stored = COUNTS.get(kind, wanted)
+    target = arrow_type(kind)
+    stored = COUNTS.get(kind, target)
     column = pa.Array.from_buffers(
         stored, len(parts), [None, *map(pa.py_buffer, _buffers(parts, stored))]
     )
-    return column if stored is wanted else column.view(wanted)
+    return column if stored is target else column.view(target)
 
 
 def _buffers(parts: Sequence[KeyPart], stored: pa.DataType) -> list[bytes]:
@@ -287,12 +287,12 @@ def spans_in_ranges(
     if len(ranges) > 1:  # the others are not worth to be looked for
         rows = 0, batch.num_rows - 1
         low, high = (encode_key(row_key(batch, row, schema)) for row in rows)
-        among = [wanted for wanted in ranges if wanted.overlaps_span(low, high)]
-    ends = [bound for wanted in among for bound in (wanted.min, wanted.max) if bound is not None]
+        among = [span for span in ranges if span.overlaps_span(low, high)]
+    ends = [bound for span in among for bound in (span.min, span.max) if bound is not None]
     places = iter(_places_of(batch, ends, schema))
-    for wanted in among:
+    for span in among:
         start = next(places)
-        end = batch.num_rows if wanted.max is None else next(places)
+        end = batch.num_rows if span.max is None else next(places)
         if start < end:
             yield start, end
 
@@ -498,10 +498,10 @@ def _uuid_from(bound: bytes) -> bytes | None:
 
 
 def _check_type(part: KeyPart, field: Field) -> None:
-    wanted = _PYTHON_TYPES.get(field.type, int)
-    if not isinstance(part, wanted) or isinstance(part, bool):
+    expected = _PYTHON_TYPES.get(field.type, int)
+    if not isinstance(part, expected) or isinstance(part, bool):
         raise InvalidRequestError(
-            f"a key does not fit column {field.name!r}: its part is not of type {wanted.__name__}"
+            f"a key does not fit column {field.name!r}: its part is not of type {expected.__name__}"
         )
 
 

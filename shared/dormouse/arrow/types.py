@@ -119,10 +119,10 @@ def pandas_schema(stored: pa.Schema) -> pa.Schema:
     UUIDs within lists, maps and structs are plain bytes: it cannot convert lists of any other type
     of UUIDs (seen in 26.0). JSON documents are text.
     """
-    wanted = frame_schema(stored)
-    flat = (pa.uuid() if f.type == pa.uuid() else _with_uuids(f.type, pa.binary()) for f in wanted)
+    schema = frame_schema(stored)
+    flat = (pa.uuid() if f.type == pa.uuid() else _with_uuids(f.type, pa.binary()) for f in schema)
     plain = (pa.string() if isinstance(kind, pa.JsonType) else kind for kind in flat)
-    return pa.schema([f.with_type(kind) for f, kind in zip(wanted, plain, strict=True)])
+    return pa.schema([f.with_type(kind) for f, kind in zip(schema, plain, strict=True)])
 
 
 def _with_uuids(kind: pa.DataType, uuid: pa.DataType) -> pa.DataType:
@@ -143,20 +143,20 @@ def nulls(rows: int, kind: FieldType) -> Array:
 
 
 def of_shard(
-    batch: pa.RecordBatch, wanted: pa.Schema, constants: Mapping[str, int | str | None]
+    batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, int | str | None]
 ) -> pa.RecordBatch:
-    """Return the columns of `wanted` from a batch of a shard (`conform`); one that the shard does
+    """Return the columns of `schema` from a batch of a shard (`conform`); one that the shard does
     not have is one of its `constants`, if that is known.
     """
     for name, value in constants.items():
-        if name in wanted.names and name not in batch.schema.names:
-            same = pa.scalar(value, wanted.field(name).type)
+        if name in schema.names and name not in batch.schema.names:
+            same = pa.scalar(value, schema.field(name).type)
             batch = batch.append_column(name, pa.repeat(same, batch.num_rows))
-    return conform(batch, wanted)
+    return conform(batch, schema)
 
 
-def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `wanted` from a batch that may have an older
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema` from a batch that may have an older
     schema; a missing column is null.
 
     Its schema is exactly that, without ids of fields and with the names that Arrow has for parts of
@@ -165,10 +165,10 @@ def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     Raises:
         CorruptDataError: a missing column cannot be null.
     """
-    if batch.schema.equals(wanted, check_metadata=True):
+    if batch.schema.equals(schema, check_metadata=True):
         return batch
     arrays = []
-    for field in wanted:
+    for field in schema:
         at = batch.schema.get_field_index(field.name)
         if at >= 0:
             column = batch.column(at)
@@ -178,7 +178,7 @@ def conform(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:
             raise CorruptDataError(f"a shard lacks the column {field.name!r}")
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def slices_of_size(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -45,38 +45,42 @@ def plain(column: Array) -> Array:
 
 def leaves(column: Array) -> Iterator[Array]:
     """Yield the columns of single values in a plain column, without those of null lists."""
-    found: Any = column
+    values: Any = column
     if isinstance(column.type, pa.MapType):
-        found = _entries(column)
-    if isinstance(found.type, pa.StructType):
-        for child in found.flatten():
+        values = _entries(column)
+    if isinstance(values.type, pa.StructType):
+        for child in values.flatten():
             yield from leaves(child)
-    elif isinstance(found.type, LISTS):
-        yield from leaves(found.flatten())
+    elif isinstance(values.type, LISTS):
+        yield from leaves(values.flatten())
     else:
-        yield found
+        yield values
 
 
 def rebuilt(column: Array, replace: Callable[[Array], Array]) -> Array:
     """Return a column of the same lists, maps and structs, with the columns of single values in it
     replaced in their order.
     """
-    found: Any = column
+    values: Any = column
     match column.type:
         case pa.StructType():
-            parts = [rebuilt(child, replace) for child in found.flatten()]
-            names = [field.name for field in found.type]
+            parts = [rebuilt(child, replace) for child in values.flatten()]
+            names = [field.name for field in values.type]
             fields = [pa.field(name, p.type) for name, p in zip(names, parts, strict=True)]
-            return cast(Array, pa.StructArray.from_arrays(parts, fields=fields, mask=_nulls(found)))
+            return cast(
+                Array, pa.StructArray.from_arrays(parts, fields=fields, mask=_nulls(values))
+            )
         case pa.MapType():
             lists: Any = rebuilt(_entries(column), replace)
             keys, items = lists.values.flatten()
             return cast(
-                Array, pa.MapArray.from_arrays(lists.offsets, keys, items, mask=_nulls(found))
+                Array, pa.MapArray.from_arrays(lists.offsets, keys, items, mask=_nulls(values))
             )
         case kind if isinstance(kind, LISTS):
-            items = rebuilt(found.flatten(), replace)  # without those of null lists
-            return cast(Array, pa.ListArray.from_arrays(_offsets(found), items, mask=_nulls(found)))
+            items = rebuilt(values.flatten(), replace)  # without those of null lists
+            return cast(
+                Array, pa.ListArray.from_arrays(_offsets(values), items, mask=_nulls(values))
+            )
         case _:
             return replace(column)
 
@@ -89,17 +93,17 @@ def _is_packed(kind: pa.DataType) -> bool:
 
 
 def _unpacked(column: Array) -> Array:
-    found: Any = column
+    array: Any = column
     match column.type:
         case pa.DictionaryType(value_type=kind):
-            values = found.dictionary
+            values = array.dictionary
             if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
                 values = values.cast(pa.string() if kind == pa.string_view() else pa.binary())
-            return plain(values).take(found.indices)
+            return plain(values).take(array.indices)
         case pa.RunEndEncodedType():
-            return plain(pc.call_function("run_end_decode", [found]))
+            return plain(pc.call_function("run_end_decode", [array]))
         case pa.BaseExtensionType():
-            return plain(found.storage)
+            return plain(array.storage)
         case _:
             return column
 
@@ -136,11 +140,11 @@ def parse_decimals(cells: Array, kind: DecimalType) -> Array:
     Raises:
         ValueError: a cell is not a number, or has more digits than the type.
     """
-    wanted = arrow_type(kind)
+    target = arrow_type(kind)
     if pc.all(pc.match_substring_regex(cells, _PLAIN), min_count=0).as_py():
-        return cells.cast(widest_decimal(kind.precision, kind.scale)).cast(wanted)
+        return cells.cast(widest_decimal(kind.precision, kind.scale)).cast(target)
     texts = cells.to_pylist()
-    return pa.array([None if t is None else parse_decimal(t, kind) for t in texts], wanted)
+    return pa.array([None if t is None else parse_decimal(t, kind) for t in texts], target)
 
 
 # The types of foreign Arrow columns, of frames and Parquet files, as types of a table.

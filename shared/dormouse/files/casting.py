@@ -261,8 +261,8 @@ def check_years(cells: Array) -> None:
         counts = cells.cast(pa.int64())
     else:
         return
-    found: Any = pc.min_max(counts).as_py()
-    if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
+    years: Any = pc.min_max(counts).as_py()
+    if years["min"] is not None and not first <= years["min"] <= years["max"] <= last:
         raise ValueError("times and dates have the years 0 to 9999")
 
 
@@ -289,9 +289,9 @@ def _usual(cells: Array, kind: Primitive) -> Array:
 
 def _zoneless(cells: Array, kind: Primitive) -> Array:
     """Parse times without a zone, which are in UTC if the type is of instants."""
-    wanted = cast(pa.TimestampType, arrow_type(kind))
-    plain = cells.cast(pa.timestamp(wanted.unit))
-    return plain if kind not in ZONED else plain.cast(pa.int64()).cast(wanted)
+    target = cast(pa.TimestampType, arrow_type(kind))
+    plain = cells.cast(pa.timestamp(target.unit))
+    return plain if kind not in ZONED else plain.cast(pa.int64()).cast(target)
 
 
 def _times(cells: Array, kind: Primitive) -> Array:
@@ -323,9 +323,9 @@ def _with_offset_seconds(cells: Array, kind: Primitive) -> Array:
     whole = pc.replace_substring_regex(cells, _OFFSET_SECONDS, r"\1\2\3")
     seconds = pc.if_else(has, pc.utf8_slice_codeunits(cells, -2), "0").cast(pa.int64())
     is_east = pc.match_substring_regex(cells, "[+][0-9]{2}:[0-9]{2}:[0-9]{2}$")
-    wanted = cast(pa.TimestampType, arrow_type(kind))
+    target = cast(pa.TimestampType, arrow_type(kind))
     more = pc.if_else(is_east, pc.negate(seconds), seconds).cast(pa.duration("s"))
-    moved: Array = pc.add_checked(_times(whole, kind), more.cast(pa.duration(wanted.unit)))
+    moved: Array = pc.add_checked(_times(whole, kind), more.cast(pa.duration(target.unit)))
     return moved
 
 
@@ -362,8 +362,8 @@ def _check_all(cells: Array, pattern: str, reason: str) -> None:
         raise ValueError(reason)
 
 
-def _any(found: Array) -> bool:
-    return bool(pc.any(found).as_py())
+def _any(flags: Array) -> bool:
+    return bool(pc.any(flags).as_py())
 
 
 EXPECTED_FORMS: dict[FieldType, str] = {
@@ -408,10 +408,10 @@ def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the f
     Raises:
         RefusedSourceError: a column is missing, unknown, or present twice.
     """
-    wanted = {f.name for f in schema.fields}
+    columns = {f.name for f in schema.fields}
     columns_hint = "the table has: " + ", ".join(f.name for f in schema.fields)
-    if unknown := [at for at, name in enumerate(names, start=1) if name not in wanted]:
-        is_header = not {name.strip().lower() for name in names}.isdisjoint(map(str.lower, wanted))
+    if unknown := [at for at, name in enumerate(names, start=1) if name not in columns]:
+        is_header = not {name.strip().lower() for name in names}.isdisjoint(map(str.lower, columns))
         shown = [
             repr(name) if is_header and _WORDS.fullmatch(name := names[at - 1]) else str(at)
             for at in unknown[:_COUNTED]
@@ -421,7 +421,7 @@ def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the f
         fates = [
             f"{name!r}: {fate}"
             for name in names
-            if name not in wanted and (fate := schema.explain_former_name(name))
+            if name not in columns and (fate := schema.explain_former_name(name))
         ]
         known = f" ({'; '.join(fates)})" if fates else ""
         raise RefusedSourceError(
@@ -619,13 +619,13 @@ def _can_cast_plain(source: pa.DataType, kind: FieldType) -> bool:
 
 
 def _can_cast_members(source: pa.StructType, kind: StructType) -> bool:
-    wanted = {member.name: member for member in kind.members}
+    targets = {member.name: member for member in kind.members}
     names = [field.name for field in source]
     required = {member.name for member in kind.members if not member.nullable}
     return (
         len(set(names)) == len(names)
-        and required <= set(names) <= wanted.keys()
-        and all(can_cast(field.type, wanted[field.name].type) for field in source)
+        and required <= set(names) <= targets.keys()
+        and all(can_cast(field.type, targets[field.name].type) for field in source)
     )
 
 
@@ -640,13 +640,13 @@ def cast_column(column: Array, kind: FieldType, unit: str = "") -> Array:
         return from_unit_count(column, kind, unit)
     if kind is Primitive.DYNAMIC:
         return _documents(column)
-    wanted = arrow_type(kind)
+    target = arrow_type(kind)
     is_parsed = contains_type(kind, DecimalType) or contains_type(kind, Primitive.UUID)
-    if not column.type.equals(wanted) and is_parsed:
+    if not column.type.equals(target) and is_parsed:
         kinds = _leaf_kinds(column.type, kind)
         column = rebuilt(column, lambda leaf: _parsed(leaf, next(kinds)))
         column = column.cast(arrow_type(kind, widest_decimal))
-    result = column if column.type.equals(wanted) else column.cast(wanted)
+    result = column if column.type.equals(target) else column.cast(target)
     result.validate(full=True)  # find invalid UTF-8, which would break readers
     for leaf in leaves(result):
         check_years(leaf)
@@ -666,18 +666,18 @@ def _documents(column: Array) -> Array:
     return documents(json_texts(column))
 
 
-def _leaf_kinds(found: pa.DataType, kind: FieldType) -> Iterator[FieldType]:
+def _leaf_kinds(source: pa.DataType, kind: FieldType) -> Iterator[FieldType]:
     """Yield what the columns of single values in a column become, in the order of `leaves`."""
     match kind:
-        case ListType(element=element) if isinstance(found, LISTS):
-            yield from _leaf_kinds(found.value_type, element)
-        case MapType(key=key, value=value) if isinstance(found, pa.MapType):
-            yield from _leaf_kinds(found.key_type, key)
-            yield from _leaf_kinds(found.item_type, value)
-        case StructType(members=members) if isinstance(found, pa.StructType):
-            wanted = {member.name: member.type for member in members}
-            for field in found:
-                yield from _leaf_kinds(field.type, wanted[field.name])
+        case ListType(element=element) if isinstance(source, LISTS):
+            yield from _leaf_kinds(source.value_type, element)
+        case MapType(key=key, value=value) if isinstance(source, pa.MapType):
+            yield from _leaf_kinds(source.key_type, key)
+            yield from _leaf_kinds(source.item_type, value)
+        case StructType(members=members) if isinstance(source, pa.StructType):
+            targets = {member.name: member.type for member in members}
+            for field in source:
+                yield from _leaf_kinds(field.type, targets[field.name])
         case _:
             yield kind
 
@@ -773,9 +773,9 @@ def describe_without_values(error: BaseException, kind: FieldType) -> str:
     else the expected form of a value.
     """
     if isinstance(error, pa.ArrowException):
-        found = _QUOTES_NOTHING.match(str(error))
-        if found:
-            return str(next(filter(None, found.groups())))
+        match = _QUOTES_NOTHING.match(str(error))
+        if match:
+            return str(next(filter(None, match.groups())))
         return f"expected: {form}" if (form := EXPECTED_FORMS.get(kind)) else ""
     text = str(error).partition("\n")[0]
     # msgspec quotes the member's name, which is text of the file

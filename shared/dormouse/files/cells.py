@@ -133,11 +133,12 @@ _text_decoder = msgspec.json.Decoder(str)
 def _nested_column(raws: Raws, kind: FieldType, unit: str) -> Array:
     decode = _decoder(kind).decode
     values = [None if raw is None else decode(raw) for raw in raws]
-    found: dict[FieldType, list[bytes | None]] = defaultdict(list)
+    cells_of_kind: dict[FieldType, list[bytes | None]] = defaultdict(list)
     for value in values:
-        _gather(value, kind, found)
+        _gather(value, kind, cells_of_kind)
     leaves = {
-        leaf: iter(_python_cells(_column(raws, leaf, unit), leaf)) for leaf, raws in found.items()
+        leaf: iter(_python_cells(_column(raws, leaf, unit), leaf))
+        for leaf, raws in cells_of_kind.items()
     }
     column: Array = pa.array([_filled(value, kind, leaves) for value in values], arrow_type(kind))
     for raw in raws:
@@ -170,27 +171,27 @@ def _is_leaf(kind: FieldType) -> bool:
     )
 
 
-def _gather(value: Any, kind: FieldType, found: dict[FieldType, list[bytes | None]]) -> None:
+def _gather(value: Any, kind: FieldType, leaves: dict[FieldType, list[bytes | None]]) -> None:
     """Collect the values of leaves, in the order in which `_filled` puts them back."""
     if _is_leaf(kind):
         raw = None if value is None else bytes(value)
-        found[kind].append(None if raw == _NULL else raw)
+        leaves[kind].append(None if raw == _NULL else raw)
         return
     match kind, value:
         case _, None:
             return
         case ListType(element=element), list():
             for item in value:
-                _gather(item, element, found)
+                _gather(item, element, leaves)
         case MapType(), dict() | list():
             for key, item in _entries(value, kind):
-                _gather(key, kind.key, found)
-                _gather(item, kind.value, found)
+                _gather(key, kind.key, leaves)
+                _gather(item, kind.value, leaves)
         case StructType(members=members), msgspec.Struct():
             for member, item in zip(members, msgspec.structs.astuple(value), strict=True):
                 if not member.nullable and _is_leaf(member.type) and bytes(item) == _NULL:
                     raise ValueError(f"{member.name!r} has no value in it, and cannot be null")
-                _gather(item, member.type, found)
+                _gather(item, member.type, leaves)
 
 
 def _filled(value: Any, kind: FieldType, leaves: dict[FieldType, Iterator[object]]) -> object:
@@ -259,8 +260,8 @@ def _decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
 
 
 def _or_null(kind: FieldType) -> Any:
-    wanted = _python_type(kind)
-    return wanted if wanted is msgspec.Raw else wanted | None
+    target = _python_type(kind)
+    return target if target is msgspec.Raw else target | None
 
 
 def _python_type(kind: FieldType) -> Any:

@@ -98,7 +98,7 @@ class ChangeData:
         form: str,
         schema: Schema,
         latest_by: str = "",
-        given: Collection[str] = (),
+        defaults: Collection[str] = (),
         emptied: Callable[[Emptied], None] = lambda _: None,
     ) -> None:
         """Read messages of a form: ``debezium`` or ``dms``."""
@@ -106,8 +106,8 @@ class ChangeData:
         self._latest_by = latest_by
         self._filled = {CHANGE.name, latest_by} if latest_by else {CHANGE.name}
         fields = [f for f in schema.fields if f.name not in self._filled]
-        self._names = {f.name: _prefix(f.name) for f in fields if f.name not in given}
-        self._keys = [f.name for f in schema.row_keys if f.name not in given]
+        self._names = {f.name: _prefix(f.name) for f in fields if f.name not in defaults}
+        self._keys = [f.name for f in schema.row_keys if f.name not in defaults]
         self._form: _Form = (
             _Debezium(fields, latest_by) if form == "debezium" else _Dms(fields, latest_by)
         )
@@ -150,8 +150,8 @@ class ChangeData:
         row = self._row(change)
         if not change.before:
             return [row]
-        named = {k: change.before[k] for k in self._keys if k in change.before}
-        before = {k: value for k, value in named.items() if bytes(value) != NULL}
+        keys = {k: change.before[k] for k in self._keys if k in change.before}
+        before = {k: value for k, value in keys.items() if bytes(value) != NULL}
         if all(bytes(value) == bytes(change.row[k]) for k, value in before.items()):
             return [row]
         return [self._tombstone(change, {**change.row, **before}), row]
@@ -267,15 +267,15 @@ class _Source(msgspec.Struct, frozen=True):
         """
         if self.sequence:
             return _sequence_text(self.sequence)
-        found = _FILE_NUMBER.search(self.file or "")
+        match = _FILE_NUMBER.search(self.file or "")
         row = self.row or 0
-        if found is None or self.pos is None:
+        if match is None or self.pos is None:
             raise UnfitError(
                 "its source has no position: sequence, or file and pos", hint=_POSITION_HINT
             )
         if not (0 <= self.pos <= _MOST_POSITION and 0 <= row <= _MOST_ROW):
             raise UnfitError("the position in its source is no position of a log")
-        return f"{int(found[1]):010d}-{self.pos:020d}-{row:010d}"
+        return f"{int(match[1]):010d}-{self.pos:020d}-{row:010d}"
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -301,10 +301,10 @@ def _sequence_text(text: str) -> str:
     Without a commit before it, as in a first snapshot, its own place is taken for that: 0 would put
     a snapshot that is taken again before all other changes.
     """
-    found = _PAIR.fullmatch(text)
-    if found is None:
+    match = _PAIR.fullmatch(text)
+    if match is None:
         raise UnfitError("the sequence in its source is not a pair of numbers")
-    committed, own = found.groups()
+    committed, own = match.groups()
     return f"{committed or own:0>20}-{own:0>20}"
 
 
@@ -383,8 +383,10 @@ class _Debezium:
         return self._of_schema
 
     def _converters(self, part: ValueSchema | None) -> dict[str, Convert]:
-        found = {f.name: debezium_converter(f, part and part.member(f.name)) for f in self._fields}
-        return {name: convert for name, convert in found.items() if convert is not None}
+        converters = {
+            f.name: debezium_converter(f, part and part.member(f.name)) for f in self._fields
+        }
+        return {name: convert for name, convert in converters.items() if convert is not None}
 
 
 def _operation(op: str) -> str:
@@ -450,8 +452,8 @@ _metadata = msgspec.json.Decoder(_Metadata)
 class _Dms:
     def __init__(self, fields: Collection[Field], latest_by: str) -> None:
         self._latest_by = latest_by
-        found = {f.name: dms_converter(f) for f in fields}
-        self._converters = {name: each for name, each in found.items() if each is not None}
+        converters = {f.name: dms_converter(f) for f in fields}
+        self._converters = {name: each for name, each in converters.items() if each is not None}
 
     def read(self, line: bytes) -> _Change | None:
         values = _objects.decode(line)
@@ -498,10 +500,10 @@ def operations(cells: Array, place: Place) -> Array:
         RefusedSourceError: a cell is another one, or null; the message says its `place`.
     """
     letters = pa.array(["I", "U", "D"])
-    found: Any = pc.index_in(cells.cast(pa.string()), value_set=letters, skip_nulls=True)
-    if found.null_count:
-        row = pc.index(found.is_null(), True).as_py()
+    indexes: Any = pc.index_in(cells.cast(pa.string()), value_set=letters, skip_nulls=True)
+    if indexes.null_count:
+        row = pc.index(indexes.is_null(), True).as_py()
         column = Field(OPERATION, Primitive.STRING)
         raise cell_refusal(place(row), column, "the operation is unknown: none of I, U and D")
-    taken: Array = pc.take(pa.array(["insert", "update", "delete"]), found)
-    return taken
+    names: Array = pc.take(pa.array(["insert", "update", "delete"]), indexes)
+    return names

@@ -139,11 +139,11 @@ def _debezium(kind: FieldType, unit: str, part: ValueSchema | None) -> Convert |
             inner = _debezium(value, unit, part and part.values)
             return inner and partial(_object, lambda _: inner)
         case StructType(members=members):
-            found = {
+            converters = {
                 each.name: _debezium(each.type, unit, part and part.member(each.name))
                 for each in members
             }
-            return partial(_object, found.get)
+            return partial(_object, converters.get)
     return None
 
 
@@ -169,13 +169,13 @@ def _without_zone(raw: bytes) -> bytes:
 
 
 def _hexadecimal(raw: bytes) -> bytes:
-    found = _HEX.fullmatch(_text.decode(raw))
-    if found is None:
+    match = _HEX.fullmatch(_text.decode(raw))
+    if match is None:
         raise UnfitError(
             "the bytes are not written as hexadecimal digits after 0x",
             hint="leave the endpoint's setting NoHexPrefix off",
         )
-    return _encode(bytes.fromhex(found[1]))
+    return _encode(bytes.fromhex(match[1]))
 
 
 # Numbers: Debezium writes decimals as base64 of the unscaled number, and the scale elsewhere.
@@ -224,10 +224,10 @@ def _scaled_number(raw: bytes, part: ValueSchema | None) -> tuple[int, int] | No
     """Return the unscaled number and the scale of a decimal; None if the value is another one."""
     if raw[:1] == b"{" and (part is None or part.name == _VARIABLE):
         try:
-            found = _scaled.decode(raw)
+            number = _scaled.decode(raw)
         except msgspec.ValidationError:
             return None
-        return _unscaled(found.value), found.scale
+        return _unscaled(number.value), number.scale
     if part is None or part.name != _DECIMAL or raw[:1] != b'"':
         return None
     scale = (part.parameters or {}).get("scale", "")

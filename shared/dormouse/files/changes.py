@@ -144,8 +144,8 @@ def changes_in_files(table: Table) -> FileChanges | None:
 
 
 def _deletes(batch: pa.RecordBatch) -> Array:
-    found = pc.equal(batch.column(CHANGE.name), pa.scalar("delete"))
-    return found.fill_null(False)
+    flags = pc.equal(batch.column(CHANGE.name), pa.scalar("delete"))
+    return flags.fill_null(False)
 
 
 def _refuse(column: str, wrong: Array, reason: str, before: int) -> None:

@@ -201,7 +201,7 @@ def read_source(
         schema = changes.file_schema
     file = LocalParquet(local, arrivals)
     values = path_values(key, schema)
-    read = without_required(schema, values) if values else schema
+    nullable = without_required(schema, values) if values else schema
     messages = None
     if changes is not None and changes.form:
         messages = ChangeData(changes.form, changes.schema, changes.by, values, changes.emptied)
@@ -215,9 +215,9 @@ def read_source(
 
     if rejects is not None and format_of(key)[0] not in _BINARY:
         finish: Finish = lambda batch: next(finished(iter([batch])))  # noqa: E731
-        yield from _read(file, key, read, dialect, rejects, finish, numbers=numbers)
+        yield from _read(file, key, nullable, dialect, rejects, finish, numbers=numbers)
     else:
-        yield from finished(_read(file, key, read, dialect, changes=messages, numbers=numbers))
+        yield from finished(_read(file, key, nullable, dialect, changes=messages, numbers=numbers))
 
 
 def _read(
@@ -256,11 +256,11 @@ def check_content(local: LocalParquet, suffix: str, compression: str) -> None:
     """
     with local.open() as file:
         head = file.read(HEAD_BYTES)
-    found = compression_of(head)
-    if found != compression:
-        is_named, is_in = WORDS.get(compression), WORDS.get(found)
+    actual = compression_of(head)
+    if actual != compression:
+        is_named, is_in = WORDS.get(compression), WORDS.get(actual)
         problem = (
-            f"is {is_in} but not named {found}"
+            f"is {is_in} but not named {actual}"
             if is_in
             else f"is named {compression} but is not {is_named}"
         )
@@ -268,9 +268,9 @@ def check_content(local: LocalParquet, suffix: str, compression: str) -> None:
     if compression:
         return
     name, hint = _what_begins(head)
-    wanted = _BINARY[suffix][0] if suffix in _BINARY else ""
-    if name != wanted:
-        problem = f"is {name}" if name else f"is not {wanted}" if head else "is empty"
+    expected = _BINARY[suffix][0] if suffix in _BINARY else ""
+    if name != expected:
+        problem = f"is {name}" if name else f"is not {expected}" if head else "is empty"
         raise RefusedSourceError(f"the file is named {suffix} but {problem}", hint=hint)
 
 
@@ -486,8 +486,8 @@ def _of_csv(batches: Iterator[pa.RecordBatch]) -> FoundFile:
             column.see(cells)
         rows += batch.num_rows
         size_bytes += batch.nbytes
-    found = (column.found(name) for name, column in zip(names, columns, strict=True))
-    return FoundFile(tuple(found), rows, is_whole)
+    findings = (column.found(name) for name, column in zip(names, columns, strict=True))
+    return FoundFile(tuple(findings), rows, is_whole)
 
 
 def _of_json(objects: Iterable[tuple[int, int, dict[str, object]]]) -> FoundFile:

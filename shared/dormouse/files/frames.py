@@ -85,40 +85,40 @@ Frame = ArrowStream | ArrowArray
 """Rows of any library that speaks Arrow."""
 
 
-def is_frame(given: object) -> TypeGuard[Frame]:
-    """Return whether `given` can be read as rows."""
-    return hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
+def is_frame(value: object) -> TypeGuard[Frame]:
+    """Return whether `value` can be read as rows."""
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
-def frame_columns(given: object) -> list[FoundColumn]:
+def frame_columns(value: object) -> list[FoundColumn]:
     """Return the columns of a frame, or of an Arrow schema; a stream is not read.
 
     Raises:
         InvalidRequestError: it is neither, or its library cannot convert it to Arrow.
     """
-    own = given if _is_schema(given) else _schema_of(given)
+    own = value if _is_schema(value) else _schema_of(value)
     if _is_schema(own):
         try:
             schema = pa.schema(own)  # type: ignore[arg-type]  # it has the C schema interface
         except _CANNOT_EXPORT as error:
-            raise _unreadable(given, error) from error
-    elif is_frame(given):
-        schema = frame_reader(given).schema
+            raise _unreadable(value, error) from error
+    elif is_frame(value):
+        schema = frame_reader(value).schema
     else:
         raise InvalidRequestError(
-            f"{type(given).__name__} has no Arrow schema",
-            hint=how_to_frame(given) or "give a frame, an Arrow schema, or the path of a file",
+            f"{type(value).__name__} has no Arrow schema",
+            hint=how_to_frame(value) or "give a frame, an Arrow schema, or the path of a file",
         )
-    _check_no_objects(given, schema)
+    _check_no_objects(value, schema)
     if index := [name for name in schema.names if _INDEX.fullmatch(name)]:
         raise InvalidRequestError(
             f"the frame has a column {_listed(index)}", hint=_index_hint(index, "")
         )
-    return list(infer_columns(schema, as_written=isinstance(given, pa.Schema)))
+    return list(infer_columns(schema, as_written=isinstance(value, pa.Schema)))
 
 
-def _is_schema(given: object) -> bool:
-    return isinstance(given, pa.Schema) or hasattr(given, "__arrow_c_schema__")
+def _is_schema(value: object) -> bool:
+    return isinstance(value, pa.Schema) or hasattr(value, "__arrow_c_schema__")
 
 
 def _schema_of(frame: object) -> object:
@@ -132,9 +132,9 @@ def _schema_of(frame: object) -> object:
         return None
 
 
-def how_to_frame(given: object, calls: Sequence[str] = _CALLS) -> str:
+def how_to_frame(value: object, calls: Sequence[str] = _CALLS) -> str:
     """Return a hint at the call that makes a frame of an object; empty if none is known."""
-    call = next((call for call in calls if hasattr(type(given), call)), "")
+    call = next((call for call in calls if hasattr(type(value), call)), "")
     return f"it becomes a frame by its {call}()" if call else ""
 
 
@@ -231,13 +231,13 @@ def _is_exact(kind: pa.DataType) -> bool:
     return any(is_one(kind) for is_one in (*plain, types.is_string, types.is_null))
 
 
-def _is_same(given: Any, read: object) -> bool:
-    if isinstance(read, list):
-        is_typed = str(getattr(given, "dtype", "object")) != "object"  # an array of numpy
-        return is_typed or all(map(_is_same, given, read))
-    if isinstance(read, dict):
-        return all(_is_same(given.get(name), value) for name, value in read.items())
-    return read is None or bool(given == read)
+def _is_same(original: Any, copy: object) -> bool:
+    if isinstance(copy, list):
+        is_typed = str(getattr(original, "dtype", "object")) != "object"  # an array of numpy
+        return is_typed or all(map(_is_same, original, copy))
+    if isinstance(copy, dict):
+        return all(_is_same(original.get(name), value) for name, value in copy.items())
+    return copy is None or bool(original == copy)
 
 
 def read_frame(frame: Frame, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -309,9 +309,9 @@ def _read_before(frame: Frame, how: str) -> InvalidRequestError:
     )
 
 
-def _check_no_objects(frame: object, found: pa.Schema) -> None:
+def _check_no_objects(frame: object, schema: pa.Schema) -> None:
     """Refuse Python objects of Polars, which it exports as 8 bytes that are not their value."""
-    addresses = [field.name for field in found if field.type == pa.binary(8)]
+    addresses = [field.name for field in schema if field.type == pa.binary(8)]
     if not addresses:
         return
     own = frame if isinstance(frame, Mapping) else _schema_of(frame)
@@ -344,25 +344,25 @@ class _Rows:
         return f"row {self._first + row + 1}"
 
 
-def check_frame_columns(found: pa.Schema, schema: Schema) -> None:
+def check_frame_columns(source: pa.Schema, schema: Schema) -> None:
     """Check that a frame has the columns of the table; nullable columns may be missing.
 
     Raises:
         RefusedSourceError: a column is missing, unknown, or there twice.
     """
-    wanted = {field.name: field for field in schema.fields}
-    columns_hint = "the table has: " + ", ".join(wanted)
-    if twice := sorted(name for name, count in Counter(found.names).items() if count > 1):
+    fields = {field.name: field for field in schema.fields}
+    columns_hint = "the table has: " + ", ".join(fields)
+    if twice := sorted(name for name, count in Counter(source.names).items() if count > 1):
         raise RefusedSourceError(
             f"the frame has columns of one name: {_listed(twice)}",
             hint="rename them: a name occurs once in a table",
         )
-    if unknown := [name for name in found.names if name not in wanted]:
+    if unknown := [name for name in source.names if name not in fields]:
         raise RefusedSourceError(
             f"the table has no column {_listed(unknown)} of the frame{_fates(unknown, schema)}",
             hint=_index_hint(unknown, columns_hint),
         )
-    missing = [f.name for f in schema.fields if not f.nullable and f.name not in found.names]
+    missing = [f.name for f in schema.fields if not f.nullable and f.name not in source.names]
     if missing:
         raise RefusedSourceError(f"the frame has no column {_listed(missing)}", hint=columns_hint)
 

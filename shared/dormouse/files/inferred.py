@@ -209,11 +209,11 @@ def _value(field: Field, text: str) -> Array:
 
 def without_required(schema: Schema, names: Mapping[str, object]) -> Schema:
     """Return the schema for readers of files that may lack these columns, which may be keys."""
-    read = copy.copy(schema)  # unchecked: a key is never nullable in a table
+    nullable = copy.copy(schema)  # unchecked: a key is never nullable in a table
     for part in ("row_keys", "sort_keys", "values"):
         fields = (replace(f, nullable=f.nullable or f.name in names) for f in getattr(schema, part))
-        object.__setattr__(read, part, tuple(fields))
-    return read
+        object.__setattr__(nullable, part, tuple(fields))
+    return nullable
 
 
 def with_path_values(

@@ -169,8 +169,8 @@ class SourceLoader:
         self._loaded.absorb(staged)
         self._added += 1
         first = file * ROWS_OF_A_FILE
-        found = (replace(each, row=first + each.row) for each in emptied)
-        self.emptied = last_emptied([self.emptied, *found])
+        times = (replace(each, row=first + each.row) for each in emptied)
+        self.emptied = last_emptied([self.emptied, *times])
 
     def add_rows(self, batches: Iterable[pa.RecordBatch], source: Source | None = None) -> None:
         """Load rows in the types of the table, or of its files if it has `changes`, as if they were
@@ -280,8 +280,8 @@ def loaded_schema(table: Table, *, tagged: bool) -> Schema:
 
 
 def _added_fields(table: Table, *, tagged: bool) -> tuple[Field, ...]:
-    kept = origin_fields(row_rules(table.schema, table.properties), table.properties)
-    return (*(f for f in FROM_FILES if f in kept), *([TAGS] if tagged else []))
+    fields = origin_fields(row_rules(table.schema, table.properties), table.properties)
+    return (*(f for f in FROM_FILES if f in fields), *([TAGS] if tagged else []))
 
 
 def ingested_schema(table: Table, sources: Iterable[Source]) -> tuple[Schema, str]:
@@ -313,9 +313,9 @@ def ruled_rows(
     return (conform(b, wanted) for b in apply_row_rules(batches, loaded, rules, now_ms))
 
 
-def last_emptied(found: Iterable[Emptied | None]) -> Emptied | None:
+def last_emptied(times: Iterable[Emptied | None]) -> Emptied | None:
     """Return the last time that the source emptied its table, as far as some files tell."""
-    return max((each for each in found if each is not None), default=None)
+    return max((each for each in times if each is not None), default=None)
 
 
 Loaded = Generator[tuple[Source, RefusedSourceError | None]]
@@ -356,13 +356,13 @@ def load_sources(
         UnavailableError: a source could not be read.
         OSError: the scratch space may be full.
     """
-    left = deque(wanted)
+    queue = deque(wanted)
     local: deque[_LocalSource] = deque()
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as threads:
         try:
-            while left or local:
-                while left and _has_room(local, left[0]):
-                    local.append(_LocalSource.download(threads, sources, left.popleft(), scratch))
+            while queue or local:
+                while queue and _has_room(local, queue[0]):
+                    local.append(_LocalSource.download(threads, sources, queue.popleft(), scratch))
                 if begins is not None:
                     begins(local[0].source)
                 yield local[0].source, local[0].load(loader)

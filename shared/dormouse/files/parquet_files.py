@@ -338,8 +338,8 @@ def open_parquet(
             buffer_size=BUFFER_BYTES,
             coerce_int96_timestamp_unit=old_unit,
             page_checksum_verification=True,  # Spark writes page checksums
-        ) as opened:
-            yield opened
+        ) as parquet:
+            yield parquet
 
 
 def _check_footer(file: BinaryIO) -> None:
@@ -389,9 +389,9 @@ def read_batches(
         RefusedSourceError: a single row may be too large.
     """
     most, old = _most_rows(file), old_times(file.schema_arrow)
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         if old:
-            finer = opened.enter_context(open_parquet(local, None, file.metadata, "ns"))
+            finer = stack.enter_context(open_parquet(local, None, file.metadata, "ns"))
         for groups in _runs(file.metadata):
             repeated = REPEATED_BYTES // max(1, _longest_repeated(local, file.metadata, groups))
             rows = max(1, min(most, repeated))
@@ -542,7 +542,7 @@ def convert_arrow(
 
 
 def arrow_converter(
-    found: pa.Schema, schema: Schema, *, of: str, declared: pa.Schema | None = None
+    source: pa.Schema, schema: Schema, *, of: str, declared: pa.Schema | None = None
 ) -> Converter:
     """Return what converts the columns of an Arrow schema to those of the table.
 
@@ -552,10 +552,10 @@ def arrow_converter(
     """
     misfits = {}
     for field in schema.fields:
-        at = found.get_field_index(field.name)
+        at = source.get_field_index(field.name)
         if at < 0:
             continue
-        kinds = [found.field(at).type, *([declared.field(at).type] if declared else [])]
+        kinds = [source.field(at).type, *([declared.field(at).type] if declared else [])]
         if not any(can_cast(kind, field.type, field.unit) for kind in kinds):
             misfits[field.name] = partial(_misfit, field, kinds[-1], of)
 

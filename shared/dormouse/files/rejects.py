@@ -184,18 +184,18 @@ def without_rejected(
     bad = list(misfits)
     while rows and rejects.rows + len(bad) <= MOST_REJECTED:
         try:
-            found = convert(rows)
+            batch = convert(rows)
         except RowRefusal as error:
-            named = dict(islice(error.every(), MOST_REJECTED + 1))
-            if not named:
+            refusals = dict(islice(error.every(), MOST_REJECTED + 1))
+            if not refusals:
                 raise
-            bad += [(*records[rows[at]], refusal) for at, refusal in named.items()]
-            rows = [row for at, row in enumerate(rows) if at not in named]
+            bad += [(*records[rows[at]], refusal) for at, refusal in refusals.items()]
+            rows = [row for at, row in enumerate(rows) if at not in refusals]
         else:
-            if found.num_rows != len(rows):
-                raise InvariantError(f"{len(rows)} records became {found.num_rows} rows")
+            if batch.num_rows != len(rows):
+                raise InvariantError(f"{len(rows)} records became {batch.num_rows} rows")
             numbers.add(records[row][0] for row in rows)
-            yield found
+            yield batch
             break
     for line, record, refusal in sorted(bad, key=lambda each: each[0]):
         rejects.add(line, record, refusal)

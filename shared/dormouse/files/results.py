@@ -291,10 +291,10 @@ def json_values(column: pa.Array[Any]) -> Cells:
 
 
 def _json_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("an object has a name twice")
-    return found
+    return members
 
 
 @refusing_unwritable()
@@ -654,7 +654,7 @@ def read_rows(
             f"a result in {form.value} is not read back: its types are those of text",
             hint=f"ask for {' or '.join(READABLE)}, or read the files themselves",
         )
-    found = 0
+    count = 0
     try:
         for batch in _batches(objects, form, path, size_bytes):
             batch.validate(full=True)
@@ -662,15 +662,15 @@ def read_rows(
                 raise CorruptDataError(
                     f"{path} has other columns than its manifest says", hint="ask again"
                 )
-            found += batch.num_rows
+            count += batch.num_rows
             if batch.num_rows:
                 yield conform(batch, schema)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # not of what was read, but of reading it
         raise CorruptDataError(f"{path} is damaged: {error}", hint="ask again") from error
-    if found != rows:  # a stream of Arrow that is cut off between two batches ends like a whole one
-        raise CorruptDataError(f"{path} has {found:,} rows, not {rows:,}", hint="ask again")
+    if count != rows:  # a stream of Arrow that is cut off between two batches ends like a whole one
+        raise CorruptDataError(f"{path} has {count:,} rows, not {rows:,}", hint="ask again")
 
 
 def _batches(
@@ -704,7 +704,7 @@ class _Arriving(io.RawIOBase):
                 return 0
             self._left = memoryview(piece)
         into = cast(memoryview, buffer)
-        taken = min(len(into), len(self._left))
-        into[:taken] = self._left[:taken]
-        self._left = self._left[taken:]
-        return taken
+        count = min(len(into), len(self._left))
+        into[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count

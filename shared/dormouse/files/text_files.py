@@ -171,16 +171,16 @@ class CsvStructure:
             first_line, ended = line, self._separator
             fields: list[bytes] = []
             while ended == self._separator:
-                found = self._field.match(data, at)
-                if found is None:
+                match = self._field.match(data, at)
+                if match is None:
                     raise self._broken(block, at, len(fields))
-                field, ended = found.groups()
+                field, ended = match.groups()
                 if field.count(b"\n") > FIELD_LINES:
                     reason = f"the quoted field has more than {FIELD_LINES:,} line ends"
                     raise self.refused(line, len(fields), reason, _HINT)
                 fields.append(field)
-                line += data.count(b"\n", at, found.end())
-                at = found.end()
+                line += data.count(b"\n", at, match.end())
+                at = match.end()
             yield Record(first_line, at, tuple(fields))
 
     def text(self, field: bytes) -> bytes:
@@ -228,8 +228,8 @@ class CsvStructure:
 
     def _broken(self, block: TextBlock, at: int, column: int) -> RefusedSourceError:
         """Return the error for the malformed field at offset `at` of a block."""
-        data, opened = block.data, self._opened.match(block.data, at)
-        if opened is None:
+        data, match = block.data, self._opened.match(block.data, at)
+        if match is None:
             stop = self._unquoted.match(data, at)
             end = stop.end() if stop else at
             reason, hint = "a quote inside a field that does not begin with one", _HINT
@@ -237,11 +237,11 @@ class CsvStructure:
                 reason = "a carriage return without a line feed, outside of quotes"
                 hint = "lines end in LF or CRLF"
             return self.refused(block.line_of(end), column, reason, hint)
-        if opened.end() == len(data):
+        if match.end() == len(data):
             reason = "the quote that opens the field is not closed"
             return self.refused(block.line_of(at), column, reason, _HINT)
         reason = "text after the quote that closes the field"
-        return self.refused(block.line_of(opened.end()), column, reason, _HINT)
+        return self.refused(block.line_of(match.end()), column, reason, _HINT)
 
 
 def _codes(characters: bytes) -> Array:
@@ -358,17 +358,17 @@ def _rows_of(
 ) -> Iterator[pa.RecordBatch]:
     for block in blocks:
         try:
-            found = [convert(texts, partial(_place, structure, block)) for texts in parse(block)]
+            batches = [convert(texts, partial(_place, structure, block)) for texts in parse(block)]
         except RefusedSourceError:
             if rejects is None:
                 raise
             yield from _without_rejected(block, structure, parse, convert, rejects)
         else:
-            rows = sum(batch.num_rows for batch in found)
+            rows = sum(batch.num_rows for batch in batches)
             of_one_line = block.line_ends == rows - (not block.data.endswith(b"\n"))
             first, lines = block.line, partial(_lines_of_rows, structure, block)
             structure.numbers.add(range(first, first + rows) if of_one_line else lines)
-            yield from found
+            yield from batches
 
 
 def _without_rejected(
@@ -457,10 +457,10 @@ def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[s
 
 def _other_separator(names: Sequence[str], schema: Schema) -> str:
     """Return the separator by which the header names columns of the table; empty if none does."""
-    wanted = {field.name.lower() for field in schema.fields}
+    columns = {field.name.lower() for field in schema.fields}
     for each in _SEPARATORS if len(names) == 1 else ():
         parts = {part.strip(" \"'").lower() for part in names[0].split(each)}
-        if len(parts) > 1 and not parts.isdisjoint(wanted):
+        if len(parts) > 1 and not parts.isdisjoint(columns):
             return each.replace("\t", "\\t")
     return ""
 
@@ -509,11 +509,11 @@ def _parser(dialect: CsvDialect, structure: CsvStructure) -> _Parse:
 
     def parse(block: TextBlock) -> list[pa.RecordBatch]:
         try:
-            found = table(block.data)
+            cells = table(block.data)
         except pa.ArrowException as error:
             raise _refusal(structure, block) from error
-        structure.check_lines(block, found.num_rows)
-        return found.combine_chunks().to_batches()
+        structure.check_lines(block, cells.num_rows)
+        return cells.combine_chunks().to_batches()
 
     return parse
 
@@ -530,21 +530,20 @@ def _place(structure: CsvStructure, block: TextBlock, row: int) -> str:
 
 def _refusal(structure: CsvStructure, block: TextBlock) -> RefusedSourceError:
     """Return the error for a well-formed block that Arrow cannot parse."""
-    found = (_misfit(structure, record) for record in structure.records(block))
-    return next(filter(None, found), None) or RefusedSourceError(
+    misfits = (_misfit(structure, record) for record in structure.records(block))
+    return next(filter(None, misfits), None) or RefusedSourceError(
         f"the records from line {block.line} on cannot be parsed as CSV"
     )
 
 
 def _misfit(structure: CsvStructure, record: Record) -> RefusedSourceError | None:
     """Return the error for a record that Arrow cannot parse; None if it can."""
-    wanted = len(structure.names)
-    if record.is_blank and wanted > 1:
+    width = len(structure.names)
+    if record.is_blank and width > 1:
         return None
-    if len(record.fields) != wanted:
+    if len(record.fields) != width:
         return RefusedSourceError(
-            f"line {record.line}: fields of the record: {len(record.fields)}; "
-            f"of the file: {wanted}",
+            f"line {record.line}: fields of the record: {len(record.fields)}; of the file: {width}",
             hint="a separator within a field needs quotes around it",
         )
     for at, field in enumerate(record.fields):
@@ -602,8 +601,8 @@ class TextRows:
 
     def cells(self, name: str) -> list[bytes | None]:
         """Return the values of one name as written; None where it is missing or null."""
-        found = [values.get(name) for values in self.objects]
-        cells = [None if cell is None else bytes(cell) for cell in found]
+        values_of_name = [values.get(name) for values in self.objects]
+        cells = [None if cell is None else bytes(cell) for cell in values_of_name]
         return [None if cell == _NULL else cell for cell in cells] if _NULL in cells else cells
 
 
@@ -631,9 +630,9 @@ def read_json_lines(
         if rejects is not None:
             yield from without_rejected(lines, partial(convert, lines), rejects, numbers=numbers)
         else:
-            found = convert(lines, range(len(lines)))
+            batch = convert(lines, range(len(lines)))
             numbers.add(number for number, _ in lines)
-            yield found
+            yield batch
 
 
 def _pieces(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
@@ -703,13 +702,13 @@ def _elements(line: int, array: bytes) -> Iterator[tuple[int, bytes]]:
             hint="write one object on each line: jq -c '.[]'",
         )
     try:
-        found = _array.decode(array)
+        elements = _array.decode(array)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RefusedSourceError(
             f"the JSON array from line {line} on cannot be read: {error}", hint=_FORM_HINT
         ) from error
     start = end = 0
-    for text in map(bytes, found):
+    for text in map(bytes, elements):
         before, start = start, array.index(text, end)
         line, end = line + array.count(b"\n", before, start), start + len(text)
         yield line, text

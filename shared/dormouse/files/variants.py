@@ -81,7 +81,7 @@ def _values(group: Any, names: Sequence[Sequence[str]], depth: int) -> list[obje
     typed: list[object] = [_MISSING] * len(group)
     if "typed_value" in parts:
         typed = _typed(parts["typed_value"], names, depth + 1)
-    return [_joined(left, value) for left, value in zip(rest, typed, strict=True)]
+    return [_joined(objects, value) for objects, value in zip(rest, typed, strict=True)]
 
 
 def _joined(rest: tuple[object] | None, typed: object) -> object:
@@ -108,10 +108,10 @@ def _typed(column: Any, names: Sequence[Sequence[str]], depth: int) -> list[obje
     elif isinstance(column.type, LISTS):
         lengths = [length or 0 for length in column.value_lengths().to_pylist()]
         of_items = chain.from_iterable(map(repeat, names, lengths))
-        found = _values(column.flatten(), list(of_items), depth)
-        if _MISSING in found:
+        values = _values(column.flatten(), list(of_items), depth)
+        if _MISSING in values:
             raise ValueError("the VARIANT lacks an element of an array")
-        items = iter(found)
+        items = iter(values)
         cells = (list(islice(items, length)) for length in lengths)
     else:
         cells = iter(json_values(column))

@@ -523,10 +523,10 @@ def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
     Raises:
         InvalidRequestError: a column is unknown, or its type can have no filter.
     """
-    named = [name.strip() for name in properties.bloom_columns.split(",")]
-    found = tuple(dict.fromkeys(name for name in named if name))
+    texts = [name.strip() for name in properties.bloom_columns.split(",")]
+    distinct = tuple(dict.fromkeys(name for name in texts if name))
     names = [field.name for field in schema.fields]
-    for name in found:
+    for name in distinct:
         field = next((field for field in schema.fields if field.name == name), None)
         if field is None:
             raise InvalidRequestError(
@@ -538,7 +538,7 @@ def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
                 f"bloom_columns: {name} is {show_type(field.type)}, which can have no Bloom filter",
                 hint="these types can: decimal, " + ", ".join(sorted(map(show_type, KEY_TYPES))),
             )
-    return found
+    return distinct
 
 
 # Change data, as the property `change_data` says.

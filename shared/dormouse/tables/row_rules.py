@@ -208,21 +208,21 @@ def asked_fields(
     Raises:
         InvalidRequestError: the table does not keep it.
     """
-    asked = tuple(field for field in (TAGS, *ASKED) if field.name in names)
-    if asked and not rules.keeps_tags:
+    fields = tuple(field for field in (TAGS, *ASKED) if field.name in names)
+    if fields and not rules.keeps_tags:
         raise InvalidRequestError(
             "rows of a table with aggregations have no row tags and no origin: one may come of "
             "several files",
             hint="leave them out, or make the table without aggregations",
         )
-    unknown = [f.name for f in asked if f in ORIGIN and not origin_fields(rules, properties)]
+    unknown = [f.name for f in fields if f in ORIGIN and not origin_fields(rules, properties)]
     if unknown:
         raise InvalidRequestError(
             f"the table does not keep {', '.join(unknown)}: where its rows come from",
             hint="set its property row_origin=on: rows that are ingested from then on have it; "
             "`dormouse why NAME --key KEY` says what is known of others",
         )
-    return asked
+    return fields
 
 
 def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
@@ -362,8 +362,8 @@ def _aggregation(text: str, schema: Schema) -> Aggregation | None:
                 hint="operations are " + ", ".join((*_OPERATIONS, *_KEPT)),
             )
     _check_fields([name for _, name in pairs], schema)
-    kept = {op for op, _ in pairs if op in _KEPT}
-    if kept:
+    operations = {op for op, _ in pairs if op in _KEPT}
+    if operations:
         return Aggregation(kept=_kept({op for op, _ in pairs}, schema))
     by_name = {name: cast(Operation, op) for op, name in pairs}
     for field in schema.values:
@@ -394,12 +394,12 @@ def _kept(operations: set[str], schema: Schema) -> Kept:
             f"they mix {', '.join(sorted(operations))}",
             hint="first and last choose whole rows: use the same one for every value field",
         )
-    (kept,) = operations
+    (operation,) = operations
     if not schema.sort_keys:
         raise InvalidRequestError(
-            f"{kept} needs a sort key, by which rows of equal row keys are ordered"
+            f"{operation} needs a sort key, by which rows of equal row keys are ordered"
         )
-    return cast(Kept, kept)
+    return cast(Kept, operation)
 
 
 def _check_operation(op: Operation, field: Field) -> None:
@@ -444,8 +444,8 @@ def _calls(text: str) -> Iterator[tuple[str, str]]:
     """Yield the name and argument of each ``name(argument)`` in a comma-separated text."""
     rest = text.strip()
     while rest:
-        name, opened, after = rest.partition("(")
-        end = _closing(after) if opened else -1
+        name, parenthesis, after = rest.partition("(")
+        end = _closing(after) if parenthesis else -1
         if end < 0 or not name.strip():
             raise InvalidRequestError(f"{rest!r} is not of the form name(…)")
         yield name.strip(), after[:end].strip()

@@ -73,33 +73,33 @@ def shredded_paths(schema: Schema, properties: Properties) -> tuple[ShreddedPath
     text = properties.shredded_paths.strip()
     if text in ("auto", "off", ""):
         return None if text == "auto" else ()
-    found = tuple(dict.fromkeys(_shredded(part.strip(), schema) for part in _PART.findall(text)))
-    for column in {each.column for each in found}:
-        count = sum(each.column == column for each in found)
+    paths = tuple(dict.fromkeys(_shredded(part.strip(), schema) for part in _PART.findall(text)))
+    for column in {each.column for each in paths}:
+        count = sum(each.column == column for each in paths)
         if count > MOST_PATHS:
             raise InvalidRequestError(
                 f"shredded_paths: {count} paths are of {column.name}; at most {MOST_PATHS} can be"
             )
-    return found
+    return paths
 
 
 def _shredded(text: str, schema: Schema) -> ShreddedPath:
-    written, _, kind = text.rpartition(":")
-    named = next((each for each in KINDS if show_type(each) == kind.strip()), None)
-    if named is None:
+    part, _, kind = text.rpartition(":")
+    primitive = next((each for each in KINDS if show_type(each) == kind.strip()), None)
+    if primitive is None:
         raise InvalidRequestError(
             f"shredded_paths: {text!r} does not end in :long, :string or :boolean", hint=_HINT
         )
     try:
-        test = parse_condition(f"{written} IS NULL", schema).expression
+        test = parse_condition(f"{part} IS NULL", schema).expression
     except InvalidRequestError as error:
         raise InvalidRequestError(f"shredded_paths: {error}", hint=error.hint or _HINT) from error
     path = test.arguments[0] if isinstance(test, Call) else test
     if not isinstance(path, Call) or path.op != "PATH" or not isinstance(path.arguments[0], Column):
         raise InvalidRequestError(
-            f"shredded_paths: {written} is no path in a dynamic column", hint=_HINT
+            f"shredded_paths: {part} is no path in a dynamic column", hint=_HINT
         )
-    return of_call(path, schema, named)
+    return of_call(path, schema, primitive)
 
 
 def of_call(path: Call, schema: Schema, kind: Primitive) -> ShreddedPath:

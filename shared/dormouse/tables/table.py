@@ -210,9 +210,9 @@ def with_applied_request(table: Table, request_id: str) -> Table:
 
 
 def merge_settings(
-    kept: Mapping[str, int | str], put: Mapping[str, int | str], unset: Iterable[str]
+    before: Mapping[str, int | str], put: Mapping[str, int | str], unset: Iterable[str]
 ) -> dict[str, int | str]:
-    """Return `kept` with the properties in `put` changed and those in `unset` removed.
+    """Return `before` with the properties in `put` changed and those in `unset` removed.
 
     Raises:
         InvalidRequestError: a property is in both.
@@ -220,10 +220,10 @@ def merge_settings(
     away = set(unset)
     if both := sorted(away & set(put)):
         raise InvalidRequestError(f"{both[0]} cannot be set and unset at once")
-    return {name: value for name, value in {**kept, **put}.items() if name not in away}
+    return {name: value for name, value in {**before, **put}.items() if name not in away}
 
 
-def check_change(kept: Table, changed: Table) -> None:
+def check_change(table: Table, changed: Table) -> None:
     """Check that a table may change in this way: fixed properties stay, and its row rules fit its
     schema.
 
@@ -231,10 +231,10 @@ def check_change(kept: Table, changed: Table) -> None:
         InvalidRequestError: it may not.
     """
     for name, known in KNOWN.items():
-        before, after = getattr(kept.properties, name), getattr(changed.properties, name)
+        before, after = getattr(table.properties, name), getattr(changed.properties, name)
         if known.is_fixed and before != after:
             raise InvalidRequestError(
-                f"{name} of table {kept.name!r} is {before} and cannot change",
+                f"{name} of table {table.name!r} is {before} and cannot change",
                 hint="create another table, and export this one's rows to it",
             )
     row_rules(changed.schema, changed.properties)
@@ -372,15 +372,15 @@ def apply_alteration(schema: Schema, alteration: Alteration, properties: Propert
     _check_names(schema, alteration, changes)
     ids = count(schema.next_field_id)
     before = _with_units(schema, alteration.units)
-    kept = [changes.of(item, ids) for item in before.values if item.id not in changes.drop]
-    _check_distinct(schema, [*kept, *columns])
+    values = [changes.of(item, ids) for item in before.values if item.id not in changes.drop]
+    _check_distinct(schema, [*values, *columns])
     lost = changes.drop | changes.rename.keys()
     former = [FormerName(item.name, item.id) for item in schema.values if item.id in lost]
     result = replace(
         before,
         row_keys=tuple(changes.of(item, ids) for item in before.row_keys),
         sort_keys=tuple(changes.of(item, ids) for item in before.sort_keys),
-        values=(*kept, *columns),
+        values=(*values, *columns),
         former=(*schema.former, *former)[-RETAINED_NAMES:],
     )
     if alteration.add:
@@ -441,9 +441,9 @@ def check_columns(schema: Schema, properties: Properties) -> None:
 
 
 def _check_free(names: Iterable[str]) -> None:
-    if taken := sorted(OF_ROWS.intersection(names)):
+    if reserved := sorted(OF_ROWS.intersection(names)):
         raise InvalidRequestError(
-            f"no column of a table can be named {taken[0]!r}",
+            f"no column of a table can be named {reserved[0]!r}",
             hint=f"{', '.join(sorted(OF_ROWS))} are what is known of each row",
         )
 
@@ -495,15 +495,15 @@ def _check_addition(item: Field) -> None:
 
 
 def _check_distinct(schema: Schema, values: Iterable[Field]) -> None:
-    taken = {item.name for item in schema.keys}
+    names = {item.name for item in schema.keys}
     for item in values:
-        if item.name in taken:
+        if item.name in names:
             raise InvalidRequestError(
                 f"there would be two columns {item.name!r}",
                 hint="choose another name; a type only widens, so for any other type add a column "
                 "of another name, or drop this one in the same request",
             )
-        taken.add(item.name)
+        names.add(item.name)
 
 
 def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
