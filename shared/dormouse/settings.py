@@ -90,8 +90,8 @@ def folder_of(name: str) -> Path:
 
 
 def _config_path(environment: Mapping[str, str]) -> Path:
-    if named := environment.get("DORMOUSE_CONFIG", ""):
-        return Path(named).expanduser()
+    if path := environment.get("DORMOUSE_CONFIG", ""):
+        return Path(path).expanduser()
     home = environment.get("XDG_CONFIG_HOME", "") or "~/.config"
     return Path(home).expanduser() / "dormouse" / "config.toml"
 
@@ -205,27 +205,31 @@ class Settings:
         Raises:
             InvalidRequestError: a setting is missing or invalid; the message says which.
         """
-        given = os.environ if environment is None else environment
+        variables = os.environ if environment is None else environment
         if instance is not None and not instance.strip():
             raise InvalidRequestError(
                 f"no instance is named {instance!r}",
                 hint="name a folder, such as ./mice, a deployment or a profile",
             )
-        profile = find_profile(instance or given.get("DORMOUSE_INSTANCE", ""), given)
+        profile = find_profile(instance or variables.get("DORMOUSE_INSTANCE", ""), variables)
         return Settings(
             instance=profile.instance,
-            account=profile.account or given.get("DORMOUSE_ACCOUNT", ""),
-            scratch=scratch_folder(given),
-            memory_bytes=memory_bytes(given),
-            spark=_spark(given),
-            has_spark=given.get("DORMOUSE_SPARK", "") == "yes",
+            account=profile.account or variables.get("DORMOUSE_ACCOUNT", ""),
+            scratch=scratch_folder(variables),
+            memory_bytes=memory_bytes(variables),
+            spark=_spark(variables),
+            has_spark=variables.get("DORMOUSE_SPARK", "") == "yes",
             folder=profile.folder,
-            readers_role=given.get("DORMOUSE_READERS_ROLE", ""),
-            glue_database=given.get("DORMOUSE_GLUE_DATABASE", ""),
-            result_queues=tuple(filter(None, given.get("DORMOUSE_RESULT_QUEUES", "").split(","))),
-            http_role_id=given.get("DORMOUSE_HTTP_ROLE_ID", ""),
-            query_role_ids=tuple(filter(None, given.get("DORMOUSE_QUERY_ROLE_IDS", "").split(","))),
-            conditions_tried_at=given.get(CONDITIONS_TRIED_AT, ""),
+            readers_role=variables.get("DORMOUSE_READERS_ROLE", ""),
+            glue_database=variables.get("DORMOUSE_GLUE_DATABASE", ""),
+            result_queues=tuple(
+                filter(None, variables.get("DORMOUSE_RESULT_QUEUES", "").split(","))
+            ),
+            http_role_id=variables.get("DORMOUSE_HTTP_ROLE_ID", ""),
+            query_role_ids=tuple(
+                filter(None, variables.get("DORMOUSE_QUERY_ROLE_IDS", "").split(","))
+            ),
+            conditions_tried_at=variables.get(CONDITIONS_TRIED_AT, ""),
         )
 
 
@@ -236,8 +240,8 @@ def scratch_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 def named_scratch_folder(environment: Mapping[str, str] | None = None) -> Path | None:
     """Return the folder that ``TMPDIR`` names for temporary files; None if it is not set."""
-    given = os.environ if environment is None else environment
-    return Path(given["TMPDIR"]) if given.get("TMPDIR") else None
+    variables = os.environ if environment is None else environment
+    return Path(variables["TMPDIR"]) if variables.get("TMPDIR") else None
 
 
 def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
@@ -246,8 +250,8 @@ def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
     Raises:
         InvalidRequestError: the setting is no positive number.
     """
-    given = os.environ if environment is None else environment
-    return _positive(given, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES)
+    variables = os.environ if environment is None else environment
+    return _positive(variables, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES)
 
 
 _STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
@@ -258,19 +262,19 @@ def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[s
     """Return the environment of Spark on this machine; None without Spark or Java, or if
     ``DORMOUSE_SPARK`` is ``no``.
     """
-    given = os.environ if environment is None else environment
-    if given.get("DORMOUSE_SPARK") == "no" or find_spec("dormouse_spark") is None:
+    variables = os.environ if environment is None else environment
+    if variables.get("DORMOUSE_SPARK") == "no" or find_spec("dormouse_spark") is None:
         return None
-    has_spark = find_spec("pyspark") or shutil.which("spark-submit", path=given.get("PATH"))
-    return dict(given) if has_spark and _has_java(given) else None
+    has_spark = find_spec("pyspark") or shutil.which("spark-submit", path=variables.get("PATH"))
+    return dict(variables) if has_spark and _has_java(variables) else None
 
 
-def _has_java(given: Mapping[str, str]) -> bool:
+def _has_java(variables: Mapping[str, str]) -> bool:
     """Return whether there is Java, without starting it, which takes as long as a command."""
-    home = given.get("JAVA_HOME")
+    home = variables.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").is_file():
         return True
-    java = shutil.which("java", path=given.get("PATH"))
+    java = shutil.which("java", path=variables.get("PATH"))
     if java == _STUB and Path(_FINDS_JAVA).is_file():
         import subprocess  # other commands need it not
 
@@ -278,16 +282,16 @@ def _has_java(given: Mapping[str, str]) -> bool:
     return java is not None
 
 
-def _spark(given: Mapping[str, str]) -> SparkSettings | None:
-    application = given.get("DORMOUSE_SPARK_APPLICATION", "")
+def _spark(variables: Mapping[str, str]) -> SparkSettings | None:
+    application = variables.get("DORMOUSE_SPARK_APPLICATION", "")
     if not application:
         return None
-    package = Path(given.get("DORMOUSE_SPARK_PACKAGE") or SPARK_PACKAGE)
-    return SparkSettings(application, given.get("DORMOUSE_SPARK_ROLE", ""), package)
+    package = Path(variables.get("DORMOUSE_SPARK_PACKAGE") or SPARK_PACKAGE)
+    return SparkSettings(application, variables.get("DORMOUSE_SPARK_ROLE", ""), package)
 
 
-def _positive(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name)
+def _positive(variables: Mapping[str, str], name: str, default: int) -> int:
+    text = variables.get(name)
     if text is None or text == "":
         return default
     if not text.isdecimal() or int(text) == 0:

@@ -157,11 +157,11 @@ class ComputingProcess:
         return self.result(result)
 
     @staticmethod
-    def result(done: Done) -> Done:
+    def result(outcome: Done) -> Done:
         """Return what was done. Raises DormouseError: it failed."""
-        if done.error is None:
-            return done
-        name, text, hint = done.error
+        if outcome.error is None:
+            return outcome
+        name, text, hint = outcome.error
         kind = getattr(errors, name, InvariantError)
         raise kind(text, hint=hint)
 
@@ -207,9 +207,9 @@ class ComputingProcess:
     def _begun(self) -> _Running:
         if self._is_over:
             raise UnavailableError("the process ends")
-        begun = _Running(self._name, self._scratch, self._environment)
-        self._running.append(begun)
-        return begun
+        process = _Running(self._name, self._scratch, self._environment)
+        self._running.append(process)
+        return process
 
     def _forget(self, running: _Running) -> None:
         if running in self._running:  # else this process ends

@@ -79,8 +79,8 @@ class Export(RequestedWork[ExportProgress, ExportManifest]):
         export = load_export(services, table_id, self.id)
         if export is None:
             return None
-        done = parts_of(services.storage, export).ended(export.tasks)
-        return ExportProgress(len(done), export.tasks)
+        ends = parts_of(services.storage, export).ended(export.tasks)
+        return ExportProgress(len(ends), export.tasks)
 
     def _result(self) -> ExportManifest:
         return self.manifest()

@@ -35,7 +35,7 @@ def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
     submit = None
     if environment is not None:
         submit = SparkSubmit(root, environment, memory_bytes(), scratch_folder())
-    opened = open_folder(
+    folder_instance = open_folder(
         root,
         memory_bytes=memory_bytes(),
         scratch=scratch,
@@ -44,18 +44,25 @@ def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
         submit=submit,
     )
     if background:
-        opened.background.wake()
-    polling = Polling(opened.services.clock, _Work(opened), LOOK_SECONDS, works_here=True)
+        folder_instance.background.wake()
+    polling = Polling(
+        folder_instance.services.clock, _Work(folder_instance), LOOK_SECONDS, works_here=True
+    )
     return Instance(
-        opened.services, opened.queues, opened.inbox, polling, opened.queues.ages, folder=opened
+        folder_instance.services,
+        folder_instance.queues,
+        folder_instance.inbox,
+        polling,
+        folder_instance.queues.ages,
+        folder=folder_instance,
     )
 
 
 class _Work:
     """Stands for a sleep: the time is used to work."""
 
-    def __init__(self, opened: OpenFolder) -> None:
-        self._opened = opened
+    def __init__(self, folder_instance: OpenFolder) -> None:
+        self._opened = folder_instance
 
     def __call__(self, seconds: float) -> None:
         """Work, or wait, for so long at least."""

@@ -323,7 +323,7 @@ class Ingested:
         if self.done:
             return
         refused: dict[str, JobRecord] = {}
-        left = list(self.sources)
+        remaining = list(self.sources)
         services = self.handle.services
 
         def _deciding(table: Table, source: Source) -> list[str]:
@@ -337,15 +337,15 @@ class Ingested:
 
         def look() -> int:
             table = self.handle.current()
-            left[:] = look_up_sources(services, table, left).fresh(left)
-            refusals = ((s.id, refusal_of(services, s, *_deciding(table, s))) for s in left)
+            remaining[:] = look_up_sources(services, table, remaining).fresh(remaining)
+            refusals = ((s.id, refusal_of(services, s, *_deciding(table, s))) for s in remaining)
             records = {source: record for source, record in refusals if record is not None}
-            left[:] = [s for s in left if s.id not in records]
+            remaining[:] = [s for s in remaining if s.id not in records]
             refused.update(records)
-            return len(left)
+            return len(remaining)
 
         polling = self.handle.polling
-        awaited = polling.awaited(self.handle, lambda: source_names(left), FILE_QUEUES)
+        awaited = polling.awaited(self.handle, lambda: source_names(remaining), FILE_QUEUES)
         polling.until_nothing(look, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited)
         if refused:
             raise RefusedSourceError(

@@ -476,8 +476,8 @@ class Instance(Shown):
             from dormouse.statements.running import run_statement
             from dormouse.statements.tables import SqlTables
         services = self.services
-        opened, now_ms = partial(open_table, services, principal), services.clock.now_ms()
-        tables = SqlTables(services, opened, now_ms)
+        lookup, now_ms = partial(open_table, services, principal), services.clock.now_ms()
+        tables = SqlTables(services, lookup, now_ms)
         return run_statement(tables, text, named_parameters(parameters), services.scratch, limits)
 
     def _delete(self, text: str, others: object) -> QueryResult:
@@ -518,15 +518,15 @@ class Instance(Shown):
         """
         from dormouse.client.exporting import export_result, exported, free_prefix
 
-        prefix, chosen = free_prefix(self.services, to, form)
+        prefix, row_format = free_prefix(self.services, to, form)
         if spark is not None:
             if to:
                 raise InvalidRequestError("Spark writes below queries/: `to` has to be empty")
-            query = self._ask(text, parameters, timeout_seconds, spark=spark, form=chosen.value)
+            query = self._ask(text, parameters, timeout_seconds, spark=spark, form=row_format.value)
             return exported(query.uri, text, query.ended(timeout_seconds))
         limits = Limits(memory_bytes, timeout_seconds, None)
         result = self._query(text, parameters, limits)
-        return export_result(self.services, text, result, prefix, chosen)
+        return export_result(self.services, text, result, prefix, row_format)
 
     def _ask(
         self,

@@ -68,15 +68,15 @@ def why(handle: TableHandle, key: KeyLike, as_of: AsOf | None) -> list[RowOrigin
     table, state = read_as_of(services, handle.current(), as_of)
     rules = row_rules(table.schema, table.properties)
     names = [field.name for field in table.schema.keys]
-    kept = [field.name for field in origin_fields(rules, table.properties)]
-    kept += [SHARD.name] if rules.keeps_tags else []
+    hidden = [field.name for field in origin_fields(rules, table.properties)]
+    hidden += [SHARD.name] if rules.keeps_tags else []
     selection = select(
         table.schema,
         state.version,
         services.clock.now_ms(),
         KeyCodec(table.schema).ranges_from_python(None, key),
         permission=EVERYTHING,  # AWS decides about what this process reads
-        columns=[*names, *kept],
+        columns=[*names, *hidden],
         limit=MOST_ROWS + 1,
     )
     rows = query_rows(services, table, state, selection).to_arrow()
@@ -84,7 +84,7 @@ def why(handle: TableHandle, key: KeyLike, as_of: AsOf | None) -> list[RowOrigin
         raise InvalidRequestError(
             f"more than {MOST_ROWS:,} rows have this key", hint="give more columns of the key"
         )
-    found = []
+    origins = []
     for row in rows.to_pylist():
         own = {name: row[name] for name in names}
         shard = row.get(SHARD.name)
@@ -102,22 +102,22 @@ def why(handle: TableHandle, key: KeyLike, as_of: AsOf | None) -> list[RowOrigin
             steps=steps,
             files=() if row.get(FILE.name) else tuple(_names(handle, sources)),
         )
-        found.append(origin)
-    return found
+        origins.append(origin)
+    return origins
 
 
 def _holding(
     handle: TableHandle, table: Table, state: TableState, selection: Selection
 ) -> Iterator[str]:
     """Yield the shards that have stored rows of a selection, of a table that combines rows."""
-    seen = set()
+    ids = set()
     for part in slices_to_read(state, selected_ranges(table, selection)):
         for each in part:
-            if each.shard.id in seen:
+            if each.shard.id in ids:
                 continue
-            found = query_slices(handle.services, table, [[each]], selection)
-            if any(batch.num_rows for batch in found):
-                seen.add(each.shard.id)
+            batches = query_slices(handle.services, table, [[each]], selection)
+            if any(batch.num_rows for batch in batches):
+                ids.add(each.shard.id)
                 yield each.shard.id
 
 
@@ -129,30 +129,33 @@ def _steps(
     """
     steps: list[ShardStep] = []
     sources: set[str] = set()
-    left, seen = list(shards), set(shards)
-    while left and len(steps) < MOST_STEPS:
-        known = [state.shards[each] for each in left if each in state.shards]
-        left = []
+    queue, ids = list(shards), set(shards)
+    while queue and len(steps) < MOST_STEPS:
+        known = [state.shards[each] for each in queue if each in state.shards]
+        queue = []
         for each in known:
             try:
                 ((_, footer),) = read_footers(handle.services.storage, table.id, [each])
             except NotFoundError:
                 continue  # deleted since
-            written = footer.provenance
+            provenance = footer.provenance
             steps.append(
                 ShardStep(
-                    each.id, written.job, iso_time(written.written_ms), written.lineage.inputs
+                    each.id,
+                    provenance.job,
+                    iso_time(provenance.written_ms),
+                    provenance.lineage.inputs,
                 )
             )
-            sources.update(written.lineage.sources)
-            left += [shard for shard in written.lineage.inputs if shard not in seen]
-            seen.update(written.lineage.inputs)
+            sources.update(provenance.lineage.sources)
+            queue += [shard for shard in provenance.lineage.inputs if shard not in ids]
+            ids.update(provenance.lineage.inputs)
     return tuple(steps), sources
 
 
 def _names(handle: TableHandle, sources: set[str]) -> Iterator[str]:
     """Yield the keys of the objects in the table's folder that are among some sources."""
-    listed = handle.services.sources.list(f"{handle.name}/", since_ms=0) if sources else iter(())
-    for source in islice(listed, MOST_NAMES):
+    objects = handle.services.sources.list(f"{handle.name}/", since_ms=0) if sources else iter(())
+    for source in islice(objects, MOST_NAMES):
         if source.remembered_id in sources:
             yield source.key

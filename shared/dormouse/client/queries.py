@@ -73,19 +73,19 @@ class AskedQuery:
         Raises:
             NotFoundError: nothing is recorded yet, or any more.
         """
-        found = self.services.tracker.get(QUERIES, self.id)
-        if found is None:
+        entry = self.services.tracker.get(QUERIES, self.id)
+        if entry is None:
             raise NotFoundError(
                 f"there is no query {self.id!r}", hint="records live for seven days"
             )
-        return found
+        return entry
 
     def progress(self) -> QueryProgress | None:
         """Return the progress; None once the query has ended."""
-        found = self.services.tracker.get(QUERIES, self.id)
-        if found is None:
+        record = self.services.tracker.get(QUERIES, self.id)
+        if record is None:
             return QueryProgress()
-        return None if found.is_finished else QueryProgress(found.parts_done, found.parts)
+        return None if record.is_finished else QueryProgress(record.parts_done, record.parts)
 
     def wait(
         self,
@@ -148,15 +148,15 @@ class AskedQuery:
 
 
 def ask(
-    services: Services, queues: Outbox, polling: Polling, asked: AnswerQuery, seconds: float
+    services: Services, queues: Outbox, polling: Polling, request: AnswerQuery, seconds: float
 ) -> AskedQuery:
     """Send a query, which may take so many seconds; infinitely many are as many as it may."""
     if not seconds > 0:
         raise InvalidRequestError(f"a query has some seconds, which {seconds!r} is not")
     limits = QueryLimits() if seconds == inf else QueryLimits(seconds=ceil(seconds))
-    asked = _replaced(asked, limits)
-    queues.send([OutboundMessage(QUEUE, asked)])
-    return AskedQuery(asked.query_id, services, queues, polling, asked)
+    request = _replaced(request, limits)
+    queues.send([OutboundMessage(QUEUE, request)])
+    return AskedQuery(request.query_id, services, queues, polling, request)
 
 
 def check_run(run: str) -> None:
@@ -193,10 +193,10 @@ def _began_ms(record: JobRecord) -> int:
     return record.started_ms or record.updated_ms
 
 
-def _replaced(asked: AnswerQuery, limits: QueryLimits) -> AnswerQuery:
+def _replaced(request: AnswerQuery, limits: QueryLimits) -> AnswerQuery:
     from msgspec.structs import replace
 
-    return replace(asked, limits=limits)
+    return replace(request, limits=limits)
 
 
 def failure_of(end: QueryEnd) -> DormouseError:
@@ -216,7 +216,7 @@ def result_of(services: Services, end: QueryEnd) -> QueryResult:
 
     schema = read_schema(end.schema, end.query)
     versions = dict(end.versions)
-    each = [version for found in versions.values() for version in found]
+    each = [version for numbers in versions.values() for version in numbers]
     only = each[0] if len(each) == 1 else 0
     reads = ReadCounters(requests=end.requests, size_bytes=end.read_bytes)
     batches = PeekableBatches(_batches(services, end, schema))

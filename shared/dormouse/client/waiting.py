@@ -120,11 +120,11 @@ class Awaited:
     def check(self) -> None:
         """Raise DeadLetterError if nobody works on what is left, and a dead letter is about it."""
         try:
-            found = self._dead_letter()
+            entry = self._dead_letter()
         except UnavailableError:  # who waits may have no right to look at dead letters
             return
-        if found is not None:
-            queue, letter = found
+        if entry is not None:
+            queue, letter = entry
             raise dead_letter_error("what is waited for failed at each attempt", queue, letter)
 
     def example(self) -> str:
@@ -133,7 +133,7 @@ class Awaited:
 
     def _is_worked_on(self) -> bool:
         counts = self.queues.counts(self.sent_to).values() if self.queues is not None else ()
-        return any(found.waiting + found.in_flight + found.delayed for found in counts)
+        return any(count.waiting + count.in_flight + count.delayed for count in counts)
 
     def _dead_letter(self) -> tuple[str, DeadLetter] | None:
         from dormouse.features.dead_letters import list_letters
@@ -166,15 +166,15 @@ def source_names(sources: Iterable[Source]) -> Iterator[Named]:
 def texts_of(body: str) -> Iterator[str]:
     """Yield the texts in the JSON of a message; S3 encodes keys as in a URL, so also decoded."""
     try:
-        left = [json.loads(body)]
+        stack = [json.loads(body)]
     except (ValueError, RecursionError):  # then nobody knows what it is about
         return
-    while left:
-        match left.pop():
+    while stack:
+        match stack.pop():
             case dict() as entries:
-                left += entries.values()
+                stack += entries.values()
             case list() as items:
-                left += items
+                stack += items
             case str() as text:
                 yield text
                 yield unquote_plus(text)
@@ -203,14 +203,14 @@ class Polling:
 
     def until_nothing(
         self,
-        left: Callable[[], int],
+        pending: Callable[[], int],
         *,
         timeout_seconds: float,
         looks: int = 1,
         watch: Watch | None = None,
         awaited: Awaited | None = None,
     ) -> None:
-        """Wait until `left` has returned zero `looks` times in a row.
+        """Wait until `pending` has returned zero `looks` times in a row.
 
         Raises:
             TimedOutError: it did not within `timeout_seconds`.
@@ -220,7 +220,7 @@ class Polling:
         zeros, last, stalled, due = 0, -1, 0, STALLED_LOOKS
         begun_ms, say_seconds = self.clock.now_ms(), SAY_SECONDS
         while True:
-            count = left()
+            count = pending()
             if watch is not None:
                 watch(count)
             # Work moves between the queues that are counted, so one look may miss it.
@@ -241,8 +241,8 @@ class Polling:
                 )
             waited_seconds = (self.clock.now_ms() - begun_ms) // 1000
             if waited_seconds >= say_seconds:
-                named = f", such as {awaited.example()}" if awaited is not None else ""
-                logger.warning("waiting for %d s: %d pending%s", waited_seconds, count, named)
+                example = f", such as {awaited.example()}" if awaited is not None else ""
+                logger.warning("waiting for %d s: %d pending%s", waited_seconds, count, example)
                 say_seconds = 2 * waited_seconds
             self.sleep(self.look_every_seconds)
 
@@ -262,12 +262,12 @@ class Polling:
         """
 
         def left() -> int:
-            found = progress()
-            if found is None:
+            state = progress()
+            if state is None:
                 return 0
             if watch is not None:
-                watch(found)
-            return max(1, found.left)
+                watch(state)
+            return max(1, state.left)
 
         self.until_nothing(left, timeout_seconds=timeout_seconds, awaited=awaited)
 
@@ -286,13 +286,13 @@ def count_pending(
 
     `damaged` is what of the registry is.
     """
-    count, found = sum(queues.depths(WORKING_QUEUES).values()), list(damaged)
+    count, errors = sum(queues.depths(WORKING_QUEUES).values()), list(damaged)
     for table in tables:
         try:
             count += table.pending()
         except CorruptDataError as error:
-            found.append(error)
-    return count, found
+            errors.append(error)
+    return count, errors
 
 
 # A table in numbers.

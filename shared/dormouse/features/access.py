@@ -34,11 +34,11 @@ def allowed_table(services: Services, principal: str, name: str, verb: Verb) -> 
         ForbiddenError: the caller may not do this with it.
         CorruptDataError: the rules, or the table's entry, are damaged.
     """
-    found = find_table(services, principal, name, verb)
-    if found is None:
-        seen = visible_tables(services, principal)
-        raise table_not_found(name, [each.table for each in seen])
-    return found
+    table = find_table(services, principal, name, verb)
+    if table is None:
+        visible = visible_tables(services, principal)
+        raise table_not_found(name, [each.table for each in visible])
+    return table
 
 
 def find_table(services: Services, principal: str, name: str, verb: Verb) -> VisibleTable | None:
@@ -61,10 +61,10 @@ def visible_tables(services: Services, principal: str) -> list[VisibleTable]:
     """
     rules = services.tables.access_rules()
     tables, _ = services.tables.list_readable()
-    seen = ((table, permission(rules, principal, table.name)) for table in tables)
+    pairs = ((table, permission(rules, principal, table.name)) for table in tables)
     return [
         VisibleTable.of(table, allowed)
-        for table, allowed in seen
+        for table, allowed in pairs
         if allowed != NOTHING and not table.deleting
     ]
 
@@ -189,7 +189,7 @@ def grant_access(services: Services, request: GrantAccess) -> None:
         InvalidRequestError: it is no rule, or there are too many.
     """
     rule = AccessRule(request.principal, request.tables, request.verbs, request.hidden_columns)
-    services.tables.change_access_rules(lambda kept: granted(kept, rule))
+    services.tables.change_access_rules(lambda rules: granted(rules, rule))
 
 
 def revoke_access(services: Services, request: RevokeAccess) -> None:
@@ -199,7 +199,7 @@ def revoke_access(services: Services, request: RevokeAccess) -> None:
         InvalidRequestError: no principal can be called like this.
     """
     services.tables.change_access_rules(
-        lambda kept: revoked(kept, request.principal, request.tables)
+        lambda rules: revoked(rules, request.principal, request.tables)
     )
 
 

@@ -353,18 +353,18 @@ def answer_query(services: Services, message: QueryMessage) -> list[OutboundMess
             return [] if query is None else _continue(services, query, message.task)
 
 
-def _begin(services: Services, asked: AnswerQuery) -> list[OutboundMessage]:
-    query = load_query(services.results, asked.query_id)
+def _begin(services: Services, request: AnswerQuery) -> list[OutboundMessage]:
+    query = load_query(services.results, request.query_id)
     if query is not None:
-        _check_same(asked, query.question, query.asked.who)
+        _check_same(request, query.question, query.asked.who)
     else:
-        with failing(services, asked, services.clock.now_ms()):
-            query = begin_query(services, asked)
+        with failing(services, request, services.clock.now_ms()):
+            query = begin_query(services, request)
     if query is None:
         return []
-    _check_same(asked, query.question, query.asked.who)
+    _check_same(request, query.question, query.asked.who)
     subject = query.read.name if query.read is not None else "SQL"
-    started = Started(subject=subject, who=asked.who, parts=query.tasks)
+    started = Started(subject=subject, who=request.who, parts=query.tasks)
     record(services, query.tracked_job, started)
     end = load_end(services.results, query.id)
     if end is not None:  # meanwhile; the record must not say for good that the query has begun
@@ -375,10 +375,11 @@ def _begin(services: Services, asked: AnswerQuery) -> list[OutboundMessage]:
     return task_messages(query, done_tasks(services.results, query))
 
 
-def _check_same(asked: AnswerQuery, digest: str, who: str) -> None:
-    if question(asked) != digest or asked.who != who:
+def _check_same(request: AnswerQuery, digest: str, who: str) -> None:
+    if question(request) != digest or request.who != who:
         raise InvalidRequestError(
-            f"another query has the id {asked.query_id!r}", hint="give each query an id of its own"
+            f"another query has the id {request.query_id!r}",
+            hint="give each query an id of its own",
         )
 
 
@@ -439,23 +440,23 @@ def _continue(services: Services, query: Query, task: int) -> list[OutboundMessa
 
 def _answered(services: Services, query: Query, task: int) -> list[OutboundMessage]:
     check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
-    done = done_tasks(services.results, query)
-    if query.in_turn and task not in done:
-        task = len(done)  # whatever a message says: those before leave a part of the limit
-    if task not in done and query.views:
+    ended = done_tasks(services.results, query)
+    if query.in_turn and task not in ended:
+        task = len(ended)  # whatever a message says: those before leave a part of the limit
+    if task not in ended and query.views:
         return [spark_job(query)]
-    if task not in done:
-        before = _spent(parts_of(services.results, query.id).load_ends(done))
+    if task not in ended:
+        before = _spent(parts_of(services.results, query.id).load_ends(ended))
         check_spent(query.asked.limits, before, services.memory_bytes)
         end = _attempted(services, query, task, before)
         if end is None:  # the query has ended meanwhile
             return []
         parts_of(services.results, query.id).end(task, end)
-        done = done_tasks(services.results, query)
-    if len(done) == query.tasks:
-        finish(services, query, parts_of(services.results, query.id).load_ends(done))
+        ended = done_tasks(services.results, query)
+    if len(ended) == query.tasks:
+        finish(services, query, parts_of(services.results, query.id).load_ends(ended))
         return []
-    return _next(services, query, done)
+    return _next(services, query, ended)
 
 
 def _attempted(services: Services, query: Query, task: int, before: Spent) -> TaskEnd | None:

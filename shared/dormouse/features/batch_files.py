@@ -170,17 +170,17 @@ class _PendingFiles:
 
 
 def ingest_message(
-    table: Table, generation: int, sources: tuple[Source, ...], asked: SparkOptions | None = None
+    table: Table, generation: int, sources: tuple[Source, ...], spark: SparkOptions | None = None
 ) -> OutboundMessage:
     """Return the job that ingests these sources together.
 
-    Its queue is that of Spark if the job is heavy or the request `asked` for Spark, else that of
+    Its queue is that of Spark if the job is heavy or the request `spark` for Spark, else that of
     the function.
     """
     size_bytes = sum(source.size_bytes for source in sources)
-    queue = ingest_queue(size_bytes, table.properties, asked)
+    queue = ingest_queue(size_bytes, table.properties, spark)
     job_id = job_id_of(sources, generation)
-    job = IngestJob(table.id, generation, job_id, sources, asked or UNSET)
+    job = IngestJob(table.id, generation, job_id, sources, spark or UNSET)
     return OutboundMessage(queue, job)
 
 
@@ -338,9 +338,9 @@ def remembered_ids(table: Table, sources: Iterable[Source]) -> dict[str, set[str
     return owners
 
 
-def ids_of(named: dict[str, set[str]], found: Iterable[str]) -> frozenset[str]:
+def ids_of(ids: dict[str, set[str]], files: Iterable[str]) -> frozenset[str]:
     """Return the ids of the sources that were found under ids from `remembered_ids`."""
-    return frozenset(source for each in found for source in named[each])
+    return frozenset(source for each in files for source in ids[each])
 
 
 def look_up_source_ids(services: Services, table: Table, ids: Sequence[str]) -> SourceLookup:

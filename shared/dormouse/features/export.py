@@ -161,8 +161,8 @@ def task_messages(services: Services, export: ExportRequest) -> list[OutboundMes
 
 def unfinished_tasks(storage: Storage, export: ExportRequest) -> list[int]:
     """Return the tasks that are not finished."""
-    done = {*parts_of(storage, export).ended(export.tasks)}
-    return [task for task in range(export.tasks) if task not in done]
+    ended = {*parts_of(storage, export).ended(export.tasks)}
+    return [task for task in range(export.tasks) if task not in ended]
 
 
 def delete_export(services: Services, export: ExportRequest) -> None:
@@ -219,10 +219,10 @@ def build_manifest(export: ExportRequest, tasks: Sequence[TaskFiles]) -> ExportM
         selection.columns,
         tuple(
             (
-                codec.to_json(wanted.min),
-                None if wanted.max is None else codec.to_json(wanted.max),
+                codec.to_json(span.min),
+                None if span.max is None else codec.to_json(span.max),
             )
-            for wanted in selection.ranges
+            for span in selection.ranges
         ),
         selection.where,
         files,
@@ -391,9 +391,9 @@ def _begin(
     services: Services, table: Table, state: TableState, export: ExportRequest, request: ExportRows
 ) -> ExportRequest:
     state = pin_export(services, table, state, export.id)
-    read = ReadTable.of(table, replace(export.read.selection, version=state.version))
-    ranges = selected_ranges(read.table, read.selection)
-    export = replace_fields(export, read=read, cut=services.ids.new())
+    source = ReadTable.of(table, replace(export.read.selection, version=state.version))
+    ranges = selected_ranges(source.table, source.selection)
+    export = replace_fields(export, read=source, cut=services.ids.new())
     export = _for_spark(export, table, request.spark or None, state, ranges)
     tasks = parts_of(services.storage, export).save(plan_tasks(state, ranges))
     export = replace_fields(export, tasks=tasks)
@@ -406,18 +406,18 @@ def _begin(
 def _for_spark(
     export: ExportRequest,
     table: Table,
-    asked: SparkOptions | None,
+    options: SparkOptions | None,
     state: TableState,
     ranges: Sequence[KeyRange],
 ) -> ExportRequest:
     """Return the export with Spark options, if the request has some or the export is large."""
     least = table.properties.export_spark_bytes
-    if not asked and not least:
+    if not options and not least:
         return export
     size_bytes = bytes_to_read(state, ranges)
-    if not asked and size_bytes < least:
+    if not options and size_bytes < least:
         return export
-    return replace_fields(export, size_bytes=size_bytes, spark=asked or SparkOptions())
+    return replace_fields(export, size_bytes=size_bytes, spark=options or SparkOptions())
 
 
 # Exports that have not ended in time, which a sweep continues.

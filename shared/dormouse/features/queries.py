@@ -102,9 +102,9 @@ def tracked_query(query_id: str) -> TrackedJob:
     return TrackedJob(QUERIES, query_id, "query")
 
 
-def question(asked: AnswerQuery) -> str:
+def question(request: AnswerQuery) -> str:
     """Return what tells one question from another that has the same id."""
-    plain = replace(asked, who="")
+    plain = replace(request, who="")
     return blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
 
 
@@ -296,18 +296,18 @@ class Spent:
         )
 
 
-def effective_limits(asked: QueryLimits, properties: Properties) -> QueryLimits:
+def effective_limits(limits: QueryLimits, properties: Properties) -> QueryLimits:
     """Return the limits of a query: those that it asks for, at most those of the properties."""
 
-    def least(wanted: int | None, most: int) -> int:
-        return most if wanted is None else min(wanted, most)
+    def least(limit: int | None, most: int) -> int:
+        return most if limit is None else min(limit, most)
 
     return replace(
-        asked,
-        rows=least(asked.rows, properties.query_limit_rows),
-        result_bytes=least(asked.result_bytes, properties.query_limit_result_bytes),
-        read_bytes=least(asked.read_bytes, properties.query_limit_read_bytes),
-        seconds=least(asked.seconds, properties.query_limit_seconds),
+        limits,
+        rows=least(limits.rows, properties.query_limit_rows),
+        result_bytes=least(limits.result_bytes, properties.query_limit_result_bytes),
+        read_bytes=least(limits.read_bytes, properties.query_limit_read_bytes),
+        seconds=least(limits.seconds, properties.query_limit_seconds),
     )
 
 

@@ -88,8 +88,8 @@ class JobCheck:
 
         An earlier job may have had the same id.
         """
-        found = self.record(job_id)
-        return found if found is not None and found.updated_ms >= self.requested_ms else None
+        record = self.record(job_id)
+        return record if record is not None and record.updated_ms >= self.requested_ms else None
 
     def unfinished(self, kind: str, job_id: str, known: JobRecord | None) -> JobOutcome:
         """Return that a job is not done; it is pending while its message may be redelivered."""
@@ -104,15 +104,15 @@ class JobCheck:
         return known.state == "failed" or (known.state == "running" and silent_ms > MAX_RUN_MS)
 
     def ended(
-        self, kind: str, job_id: str, known: JobRecord | None, done: Callable[[], JobOutcome]
+        self, kind: str, job_id: str, known: JobRecord | None, work: Callable[[], JobOutcome]
     ) -> JobOutcome:
         """Return the outcome of a job that the state no longer has, as its record says.
 
-        `done` makes the outcome of a job that was done. Without a final record, the job may still
+        `work` makes the outcome of a job that was done. Without a final record, the job may still
         be finished by a redelivery; after `REDELIVERY_MS`, its outcome remains unknown.
         """
         if known is not None and known.state == "finished" and known.reason != OUTCOME_UNKNOWN:
-            return done()
+            return work()
         if known is not None and known.state == "failed":
             return JobOutcome(kind, job_id, "failed", known.reason)
         since_ms = known.updated_ms if known is not None else self.requested_ms
@@ -219,14 +219,19 @@ def key_of_request(request_id: str, name: str) -> str:
 # The paths of objects stored for requests.
 
 
-def check_only_rows(asked: SelectionMessage, verb: str) -> None:
+def check_only_rows(selection: SelectionMessage, verb: str) -> None:
     """Check that a request names rows by a condition or by keys, and nothing else.
 
     Raises:
         InvalidRequestError: it does not; the message has the `verb` of what is to become of them.
     """
-    others = asked.ranges or asked.columns or asked.limit is not None or asked.as_of is not None
-    if others or bool(asked.where.strip()) == bool(asked.keys):
+    others = (
+        selection.ranges
+        or selection.columns
+        or selection.limit is not None
+        or selection.as_of is not None
+    )
+    if others or bool(selection.where.strip()) == bool(selection.keys):
         raise InvalidRequestError(
             f"say which rows to {verb}: either by a condition or by keys, and nothing else",
             hint="a condition can name key columns too; `true` is one for all rows",

@@ -120,9 +120,9 @@ def unpin_restored(services: Services, table: Table, before_ms: int) -> None:
 
 def obsolete_restored(services: Services, table: Table, before_ms: int) -> Iterator[str]:
     """Yield the paths of records that were put before a time and are not of this generation."""
-    kept = restored_path(table.id, table.restored)
+    current = restored_path(table.id, table.restored)
     for stored in services.storage.list(restored_prefix(table.id)):
-        if stored.modified_ms < before_ms and stored.path != kept:
+        if stored.modified_ms < before_ms and stored.path != current:
             yield stored.path
 
 
@@ -161,14 +161,14 @@ def reset_table(
     points = None if options.points is None else tuple(map(encode_key, options.points))
     given = "" if points is None else _keep(services, table, points)
 
-    def next_generation(kept: Table) -> Table:
-        if options.schema is None and kept.schema.key_types != table.schema.key_types:
+    def next_generation(current: Table) -> Table:
+        if options.schema is None and current.schema.key_types != table.schema.key_types:
             raise ContendedError(f"table {table.name!r} got another schema meanwhile")
-        changed = _with_schema(kept, options.schema)
+        changed = _with_schema(current, options.schema)
         # If an earlier reset is unfinished, the partitions that stay are those of that reset.
-        tree = given or _staying(services, kept, changed.schema)
+        tree = given or _staying(services, current, changed.schema)
         now_ms = services.clock.now_ms()
-        generation = kept.generation + 1
+        generation = current.generation + 1
         return replace(changed, generation=generation, reset_ms=now_ms, tree=tree, restored="")
 
     finish_reset(services, services.tables.change(table.id, next_generation, request_id=request_id))
@@ -233,15 +233,15 @@ def stale_trees(services: Services, table: Table, state: TableState, before_ms: 
     ]
 
 
-def _with_schema(kept: Table, schema: Schema | None) -> Table:
+def _with_schema(table: Table, schema: Schema | None) -> Table:
     """Return the table with the schema of its next generation."""
     if schema is None:
-        return kept
-    fresh = replace_schema(kept.schema, schema, kept.properties)
-    return replace(kept, schema=fresh, schema_generation=kept.generation + 1)
+        return table
+    fresh = replace_schema(table.schema, schema, table.properties)
+    return replace(table, schema=fresh, schema_generation=table.generation + 1)
 
 
-def _staying(services: Services, kept: Table, schema: Schema) -> str:
+def _staying(services: Services, table: Table, schema: Schema) -> str:
     """Return the id of a saved copy of the table's partitions; empty if none is needed.
 
     If the types of the row keys change, the present split points are checked and saved: a partition
@@ -250,19 +250,19 @@ def _staying(services: Services, kept: Table, schema: Schema) -> str:
     Raises:
         InvalidRequestError: the partitions do not fit the row keys of the schema.
     """
-    state = finish_reset(services, kept)
+    state = finish_reset(services, table)
     types = schema.key_types
-    if types == kept.schema.key_types and schema.widest_key_types == state.key_types:
+    if types == table.schema.key_types and schema.widest_key_types == state.key_types:
         return ""
     splits = state.partitions.splits
     for split in splits:
         if fault := key_problem(decode_key(split), types, fewest_parts=1):
             raise InvalidRequestError(
-                f"the partitions of table {kept.name!r} cannot stay: where they meet is no key of "
+                f"the partitions of table {table.name!r} cannot stay: where they meet is no key of "
                 f"the new schema ({fault})",
                 hint="delete the partitions, or give split points",
             )
-    return _keep(services, kept, splits)
+    return _keep(services, table, splits)
 
 
 def _keep(services: Services, table: Table, splits: Sequence[bytes]) -> str:

@@ -192,11 +192,11 @@ def _is_created(services: Services, table: Table) -> bool:
         AlreadyExistsError: another delivery refused to create it, for good.
         InvalidRequestError: the id belongs to the request for another table.
     """
-    kept = services.tables.get(table.id)
-    if kept is not None:
-        if kept.name != table.name and not kept.renamed_ms:
+    current = services.tables.get(table.id)
+    if current is not None:
+        if current.name != table.name and not current.renamed_ms:
             raise InvalidRequestError(
-                f"the request_id of table {table.name!r} is that of table {kept.name!r}",
+                f"the request_id of table {table.name!r} is that of table {current.name!r}",
                 hint="ask under another request_id",
             )
         return True
@@ -261,12 +261,12 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
         },
     )
 
-    def change(kept: Table) -> Table:
-        if kept.deleting:
-            raise NotFoundError(f"table {kept.name!r} is being deleted")
+    def change(current: Table) -> Table:
+        if current.deleting:
+            raise NotFoundError(f"table {current.name!r} is being deleted")
         if request.rename:
-            check_column_renames(services.tables.access_rules(), kept.name, request.rename)
-        return replace(kept, schema=apply_alteration(kept.schema, alteration, kept.properties))
+            check_column_renames(services.tables.access_rules(), current.name, request.rename)
+        return replace(current, schema=apply_alteration(current.schema, alteration, current.properties))
 
     if request.types and request.request_id not in table.applied_requests:
         from dormouse.features.finer_times import check_times  # loads what reads shards
@@ -304,8 +304,8 @@ def reinitialise_table(
 
 
 def _reset_options(table: Table, request: ReinitialiseTable) -> ResetOptions:
-    given = request.schema
-    schema = None if isinstance(given, UnsetType) else Schema.from_json(given)
+    schema_json = request.schema
+    schema = None if isinstance(schema_json, UnsetType) else Schema.from_json(schema_json)
     points = KeyCodec(schema or table.schema).split_points_from_json(request.split_points)
     replaces = points or request.delete_partitions
     return ResetOptions(schema, points if replaces else None)
@@ -328,13 +328,13 @@ def rename_table(services: Services, table: Table, request: RenameTable) -> list
     new_name = check_name(request.new_name)
     now_ms = services.clock.now_ms()
 
-    def renamed(kept: Table) -> Table:
-        if kept.name != request.name:
-            raise NotFoundError(f"table {request.name!r} is called {kept.name!r} by now")
-        check_table_rename(services.tables.access_rules(), kept.name, new_name)
+    def renamed(current: Table) -> Table:
+        if current.name != request.name:
+            raise NotFoundError(f"table {request.name!r} is called {current.name!r} by now")
+        check_table_rename(services.tables.access_rules(), current.name, new_name)
         # Files that it ingested under this name are known under the next one, too.
-        origins = tuple(dict.fromkeys((*kept.origins, Origin("", kept.name))))
-        renamed = replace(kept, name=new_name, renamed_ms=now_ms, origins=origins)
+        origins = tuple(dict.fromkeys((*current.origins, Origin("", current.name))))
+        renamed = replace(current, name=new_name, renamed_ms=now_ms, origins=origins)
         check_published_names(services, renamed)
         return renamed
 
@@ -374,9 +374,9 @@ def set_properties(
     put, unset = _checked(request.properties, request.unset)
     defaults = services.tables.defaults()
 
-    def change(kept: Table) -> Table:
-        changed = kept.with_settings(merge_settings(kept.settings, put, unset), defaults)
-        check_change(kept, changed)
+    def change(current: Table) -> Table:
+        changed = current.with_settings(merge_settings(current.settings, put, unset), defaults)
+        check_change(current, changed)
         check_published_names(services, changed)
         check_storage_class(services, changed.properties)
         return changed
@@ -393,15 +393,15 @@ def set_defaults(services: Services, request: SetDefaults) -> None:
         InvalidRequestError: an unknown name, a bad value, or one that a table cannot take.
     """
     put, unset = _checked(request.properties, request.unset)
-    kept = services.tables.defaults()
-    wanted = merge_settings(kept, put, unset)
-    check_storage_class(services, properties_of(wanted))
+    defaults = services.tables.defaults()
+    after = merge_settings(defaults, put, unset)
+    check_storage_class(services, properties_of(after))
     for table in services.tables.all():
-        changed = table.with_settings(table.settings, wanted)
+        changed = table.with_settings(table.settings, after)
         check_change(table, changed)
         check_published_names(services, changed)
         check_storage_class(services, changed.properties)
-    services.tables.change_defaults(lambda kept: merge_settings(kept, put, unset))
+    services.tables.change_defaults(lambda defaults: merge_settings(defaults, put, unset))
 
 
 def _checked(

@@ -121,13 +121,13 @@ class ItemBlobs:
             body, start = b"".join(piece for piece, _ in pieces), start % self._part_bytes
         else:  # a part is lost: say which; or it was cut otherwise
             (body,) = self.get([span.blob_id])
-        found = body[start : start + span.end - span.start]
-        if len(found) < span.end - span.start:
+        section = body[start : start + span.end - span.start]
+        if len(section) < span.end - span.start:
             raise CorruptDataError(
                 f"{self._kind} {span.blob_id} is smaller than the {span.size_bytes:,} bytes "
                 "that it should have"
             )
-        return found
+        return section
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs, and parts of blobs, whose ids are below `before` and not `needed`."""
@@ -193,11 +193,13 @@ def _gaps(before: str, needed: Collection[str]) -> list[tuple[str, str]]:
     those of the ids below 3, between 3 and 5, and between 5 and 7. Of many needed ids, which are
     those of small deltas, one range passes over all.
     """
-    kept = sorted(blob_id for blob_id in needed if blob_id < before)
-    if len(kept) > _FEW:
+    survivors = sorted(blob_id for blob_id in needed if blob_id < before)
+    if len(survivors) > _FEW:
         return [(_FIRST, before)]
     # "$" follows "#" in order: "<id>$" is above all parts of an id and below all later ids.
-    return list(zip([_FIRST, *(f"{each}$" for each in kept)], [*kept, before], strict=True))
+    return list(
+        zip([_FIRST, *(f"{each}$" for each in survivors)], [*survivors, before], strict=True)
+    )
 
 
 COMPACTION = CompactionPolicy(snapshot_share=5)

@@ -145,8 +145,8 @@ class ItemPages:
 
     def _pages_there(self, table_id: str) -> tuple[int, int]:
         """Return the first and the last page of a table's log that there is."""
-        found = self._items.scan("state", _pages_prefix(table_id))
-        numbers = [int(item.key.name) for item in found]
+        items = self._items.scan("state", _pages_prefix(table_id))
+        numbers = [int(item.key.name) for item in items]
         return min(numbers, default=0), max(numbers, default=-1)
 
 
@@ -237,8 +237,8 @@ def unpacked_manifest(body: bytes, revision: int) -> Manifest:
             hint="it was written by a later version: upgrade this one",
         )
     snapshots, increments, after, segments, *places = msgspec.msgpack.decode(body[1:], type=_Packed)
-    made = [Snapshot(id_.hex(), *numbers) for id_, *numbers in snapshots]
-    follows = made[-1].version if made else 0
+    entries = [Snapshot(id_.hex(), *numbers) for id_, *numbers in snapshots]
+    follows = entries[-1].version if entries else 0
     grown: list[Increment] = []
     for id_, versions, time_ms, size_bytes in increments:
         grown.append(Increment(id_.hex(), follows, follows + versions, time_ms, size_bytes))
@@ -249,10 +249,10 @@ def unpacked_manifest(body: bytes, revision: int) -> Manifest:
         cut.append(Segment(id_.hex(), after, end, size_bytes, names))
         after = end
     if places[0]:
-        made[-1] = replace(made[-1], index=IndexPlace(*places[0]))
+        entries[-1] = replace(entries[-1], index=IndexPlace(*places[0]))
     if places[1]:
         grown[-1] = replace(grown[-1], index=IndexPlace(*places[1]))
-    return Manifest(revision, tuple(made), tuple(cut), tuple(grown))
+    return Manifest(revision, tuple(entries), tuple(cut), tuple(grown))
 
 
 def _place(newest: Sequence[Snapshot] | Sequence[Increment]) -> _Place | None:

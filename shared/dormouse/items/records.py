@@ -108,7 +108,7 @@ class ItemTracker:
         raise ContendedError(f"others keep writing of job {key.name!r}; try again")
 
 
-def put_record(record: JobRecord, seen: Item | None) -> Put:
+def put_record(record: JobRecord, before: Item | None) -> Put:
     """Return the change that puts a record in the place of what was seen; it expires."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     body = {name: value for name, value in values.items() if value or name in _ALWAYS}
@@ -116,7 +116,7 @@ def put_record(record: JobRecord, seen: Item | None) -> Put:
     is_file = (record.kind, record.state) == ("ingest", "refused")  # requests may quote rows
     kept_seconds = REFUSALS_KEPT_SECONDS if is_file else RECORDS_KEPT_SECONDS
     expires_s = record.updated_ms // 1000 + kept_seconds
-    return put_json(key, body, unchanged(seen), expires_s=expires_s)
+    return put_json(key, body, unchanged(before), expires_s=expires_s)
 
 
 def record_of(item: Item) -> JobRecord:

@@ -81,8 +81,8 @@ class Item:
         part = self.parts.get(name)
         if self.damage or part is None or part.body is None:
             raise ValueError(self.damage or f"it has no {name}")
-        wanted = checksum_of(self.key, name, part.body, self.expires_s, self.format)
-        if part.checksum != wanted:
+        checksum = checksum_of(self.key, name, part.body, self.expires_s, self.format)
+        if part.checksum != checksum:
             raise ValueError(f"the checksum of its {name} is not that of what it holds")
         if self.format != FORMAT:
             raise CorruptDataError(
@@ -122,9 +122,9 @@ def id_sum(key: Key, new_id: bytes) -> int:
 
 def _sum_of(place: tuple[object, ...], ids: Iterable[bytes]) -> int:
     """Return the sum of the checksums of some ids, each of 6 bytes: many fit a number of 8."""
-    total, begun = 0, blake2b(msgspec.msgpack.encode(place), digest_size=6)
+    total, prefix = 0, blake2b(msgspec.msgpack.encode(place), digest_size=6)
     for each in ids:  # a commit comes here with up to 48 of them, twice
-        one = begun.copy()
+        one = prefix.copy()
         one.update(each)
         total += int.from_bytes(one.digest())
     return total
@@ -275,12 +275,12 @@ def changed(change: Change, item: Item | None) -> Item | None:
         case Put():
             return change.item()
         case Set(key, parts):
-            kept = dict(item.parts) if item else {}
+            rest = dict(item.parts) if item else {}
             for name, body in parts.items():
-                kept.pop(name, None)
+                rest.pop(name, None)
                 if body is not None:
-                    kept[name] = Part(body, checksum_of(key, name, body))
-            return replace(item, parts=kept) if item else Item(key, kept)
+                    rest[name] = Part(body, checksum_of(key, name, body))
+            return replace(item, parts=rest) if item else Item(key, rest)
         case Delete():
             return None
         case Check():
@@ -292,8 +292,8 @@ def with_id(item: Item, new_id: bytes, room: int) -> Item:
     ids, mark = item.parts.get(IDS), item.parts.get(MARK)
     if ids is None or not (isinstance(ids.body, bytes) and isinstance(ids.checksum, bytes)):
         return item
-    held = ids_of(ids.body)
-    if new_id in held or len(held) >= room:
+    present = ids_of(ids.body)
+    if new_id in present or len(present) >= room:
         return item
     if mark is None or not isinstance(mark.body, bytes) or mark.body > new_id:
         return item

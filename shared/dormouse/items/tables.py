@@ -98,9 +98,9 @@ class ItemTables:
         defaults, wrong = self._settings(self._get(INSTANCE))
         damaged: list[DamagedEntryError] = []
 
-        def readable(read: Callable[..., _Held], *of: object) -> _Held | None:
+        def readable(parse: Callable[..., _Held], *of: object) -> _Held | None:
             try:
-                return read(*of)
+                return parse(*of)
             except DamagedEntryError as error:
                 damaged.append(error)
                 return None
@@ -220,7 +220,7 @@ class ItemTables:
         def read(item: Item | None) -> Settings:
             return dict(settings_of(item)) if item else {}
 
-        return self._change(INSTANCE, read, lambda kept: change(kept.copy()), settings_body)
+        return self._change(INSTANCE, read, lambda settings: change(settings.copy()), settings_body)
 
     def access_rules(self) -> AccessRules:
         """Return the access rules of the instance; None if access is by instance."""
@@ -233,14 +233,14 @@ class ItemTables:
     def _change(
         self,
         key: Key,
-        read: Callable[[Item | None], _Held],
+        parse: Callable[[Item | None], _Held],
         change: Callable[[_Held], _Held],
         body: Callable[[_Held], str],
     ) -> _Held:
         """Replace what an item of the instance, and its copy, hold; return what they hold then."""
         for _ in range(ATTEMPTS):
             item = self._whole(key)
-            before = read(item)
+            before = parse(item)
             after = change(before)
             if after == before or self._items.write(*_with_copy(key, body(after), item)):
                 return after
@@ -337,13 +337,13 @@ class ItemTables:
         return item
 
 
-def _with_copy(key: Key, body: str, seen: Item | None) -> tuple[Change, Change]:
+def _with_copy(key: Key, body: str, before: Item | None) -> tuple[Change, Change]:
     """Return the changes that put an item in the place of the one seen, or of none, and its copy.
 
     A copy is put over whatever is there, but not of an item that nobody has seen.
     """
-    copy = put(copy_key(key), body, ABSENT) if seen is None else put(copy_key(key), body)
-    return put(key, body, unchanged(seen)), copy
+    copy = put(copy_key(key), body, ABSENT) if before is None else put(copy_key(key), body)
+    return put(key, body, unchanged(before)), copy
 
 
 class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -663,13 +663,13 @@ class ItemTombstones:
 
     def since(self, time_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
         """Return the tombstones from a time on, the oldest first, and what is wrong with others."""
-        found, damaged = [], []
+        tombstones, damaged = [], []
         for item in self._items.query("state", IN_ORDER, least=_time_text(time_ms)):
             try:
-                found.append(_tombstone(item))
+                tombstones.append(_tombstone(item))
             except CorruptDataError as error:
                 damaged.append(error)
-        return found, damaged
+        return tombstones, damaged
 
     def repair(self) -> tuple[list[str], list[str]]:
         """Restore damaged items from their copies; return those restored, and those not."""
@@ -715,8 +715,8 @@ def _time_text(time_ms: int) -> str:
     return f"{max(0, time_ms):015d}"
 
 
-def _put_tombstone(key: Key, tombstone: Tombstone, seen: Item | None) -> Put:
-    return put(key, _tombstone_body(tombstone), unchanged(seen))
+def _put_tombstone(key: Key, tombstone: Tombstone, before: Item | None) -> Put:
+    return put(key, _tombstone_body(tombstone), unchanged(before))
 
 
 def _tombstone_body(tombstone: Tombstone) -> str:

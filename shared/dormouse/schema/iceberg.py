@@ -205,8 +205,8 @@ def _iceberg_type(kind: FieldType, ids: Iterator[int]) -> object:
         case StructType(members=members):
             fields = []
             for member in members:
-                named = {"id": next(ids), "name": member.name, "required": False}
-                fields.append({**named, "type": _iceberg_type(member.type, ids)})
+                member_json = {"id": next(ids), "name": member.name, "required": False}
+                fields.append({**member_json, "type": _iceberg_type(member.type, ids)})
             return {"type": "struct", "fields": fields}
 
 
@@ -218,9 +218,9 @@ def _check_members(kind: FieldType, where: str) -> None:
 
 
 def _check_names(names: Iterable[str], where: str) -> None:
-    seen: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.casefold(), name)
+        other = spellings.setdefault(name.casefold(), name)
         if other != name:
             raise InvalidRequestError(
                 f"{where} has {other!r} and {name!r}, which are one name to engines that ignore "

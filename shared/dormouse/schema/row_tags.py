@@ -72,14 +72,14 @@ def tag_in(key: str, value: str) -> str | None:
     return f"\n{key}={value}\n" if _KEY.fullmatch(key) and _VALUE.fullmatch(value) else None
 
 
-def parse_tags(given: Iterable[str]) -> dict[str, str]:
+def parse_tags(texts: Iterable[str]) -> dict[str, str]:
     """Return tags that were given as ``key=value``.
 
     Raises:
         InvalidRequestError: one is none, or a key has two values.
     """
     tags: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise InvalidRequestError(f"{text!r} is no row tag", hint="write KEY=VALUE")
@@ -157,12 +157,12 @@ def merged_texts(shards: Iterable[str]) -> str:
     return joined_texts(text for joined in known for text in joined.split(_SEPARATOR))
 
 
-def may_have(joined: str, wanted: Iterable[str]) -> bool:
+def may_have(joined: str, tags: Iterable[str]) -> bool:
     """Return whether a row of a shard may have one of some tags (`tag_in`)."""
-    return joined == ANY or any(tag in joined for tag in wanted)
+    return joined == ANY or any(tag in joined for tag in tags)
 
 
-def all_have(joined: str, wanted: Iterable[str]) -> bool:
+def all_have(joined: str, tags: Iterable[str]) -> bool:
     """Return whether each row of a shard has one of some tags."""
-    wanted = tuple(wanted)
-    return joined != ANY and all(may_have(text, wanted) for text in joined.split(_SEPARATOR))
+    tags = tuple(tags)
+    return joined != ANY and all(may_have(text, tags) for text in joined.split(_SEPARATOR))

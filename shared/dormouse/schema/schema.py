@@ -284,13 +284,13 @@ class Schema:
         object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
 
     def _assign_ids(self) -> None:
-        given = [i for f in self.fields for i in _ids(f)]
-        if len(set(given)) < len(given) or any(not 0 < i <= MAX_FIELD_ID for i in given):
+        ids = [i for f in self.fields for i in _ids(f)]
+        if len(set(ids)) < len(ids) or any(not 0 < i <= MAX_FIELD_ID for i in ids):
             raise InvalidRequestError(
                 "the ids of the schema's fields are not all different and positive",
                 hint="leave ids out of the schema of a new table: it assigns its own",
             )
-        next_id = max([self.next_field_id, 1, *(i + 1 for i in given)])
+        next_id = max([self.next_field_id, 1, *(i + 1 for i in ids)])
         for is_nested in (False, True):
             for part in ("row_keys", "sort_keys", "values"):
                 numbered = []
@@ -339,8 +339,8 @@ class Schema:
         Raises:
             InvalidRequestError: there is none; the message lists the columns.
         """
-        if found := self._by_name.get(name):
-            return found
+        if match := self._by_name.get(name):
+            return match
         reason = self.explain_former_name(name)
         raise InvalidRequestError(
             f"there is no column {name!r}" + (f": {reason}" if reason else ""),
@@ -602,15 +602,15 @@ def choose_schema(
     for name in (*row_keys, *sort_keys, *(types or {})):
         if name not in known:
             hint = did_you_mean(name, known, "columns: " + ", ".join(known))
-            if len(known) == 1 and (found := re.search(r"[;\t|]", columns[0].name)):
-                hint += f"; if {found[0]!r} separates fields, set the property csv_separator"
+            if len(known) == 1 and (separator := re.search(r"[;\t|]", columns[0].name)):
+                hint += f"; if {separator[0]!r} separates fields, set the property csv_separator"
             raise InvalidRequestError(f"{of} has no column {name!r}", hint=hint)
     for name, kind in (types or {}).items():
         column = known[name]
         if isinstance(kind, str) and kind.rstrip().endswith("?"):  # as in a schema
             column, kind = replace(column, nullable=True), kind.rstrip()[:-1]
-        wanted = parse_type_text(kind) if isinstance(kind, str) else kind
-        known[name] = replace(column, type=wanted)
+        target = parse_type_text(kind) if isinstance(kind, str) else kind
+        known[name] = replace(column, type=target)
     _check_types(list(known.values()), of)
     if not row_keys:
         able = ", ".join(c.name for c in known.values() if c.type and is_key_type(c.type)) or "none"

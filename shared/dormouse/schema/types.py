@@ -200,17 +200,17 @@ def count_nested(kind: FieldType) -> int:
     return sum(1 + count_nested(part) for part in nested_parts(kind))
 
 
-def contains_type(kind: FieldType, wanted: type[StructType | DecimalType] | Primitive) -> bool:
-    """Return whether a type is `wanted`, or contains it at any depth."""
-    if kind is wanted if isinstance(wanted, Primitive) else isinstance(kind, wanted):
+def contains_type(kind: FieldType, target: type[StructType | DecimalType] | Primitive) -> bool:
+    """Return whether a type is `target`, or contains it at any depth."""
+    if kind is target if isinstance(target, Primitive) else isinstance(kind, target):
         return True
     match kind:
         case ListType(element=inner):
-            return contains_type(inner, wanted)
+            return contains_type(inner, target)
         case MapType(key=key, value=inner):
-            return key is wanted or contains_type(inner, wanted)
+            return key is target or contains_type(inner, target)
         case StructType(members=members):
-            return any(contains_type(member.type, wanted) for member in members)
+            return any(contains_type(member.type, target) for member in members)
     return False
 
 
@@ -435,7 +435,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = [(found.start(1), found[1].strip()) for found in _TOKEN.finditer(text)]
+        self._tokens = [(token.start(1), token[1].strip()) for token in _TOKEN.finditer(text)]
         self._at = 0
 
     def type(self) -> FieldType:
@@ -471,9 +471,9 @@ class _Parser:
 
     def _within(self, opening: str, closing: str, inner: Callable[[], _T]) -> _T:
         self._expect(opening)
-        found = inner()
+        parsed_type = inner()
         self._expect(closing)
-        return found
+        return parsed_type
 
     def _map(self) -> MapType:
         place, _ = self._peek()
@@ -502,9 +502,9 @@ class _Parser:
         return self._tokens[self._at] if self._at < len(self._tokens) else (len(self._text), "")
 
     def _next(self) -> tuple[int, str]:
-        found = self._peek()
+        token = self._peek()
         self._at += 1
-        return found
+        return token
 
     def _skip(self, token: str) -> bool:
         skipped = self._peek()[1] == token
@@ -512,8 +512,8 @@ class _Parser:
         return skipped
 
     def _expect(self, token: str) -> None:
-        place, found = self._next()
-        if found != token:
+        place, actual = self._next()
+        if actual != token:
             raise self._error(place, f"{token!r} is missing")
 
     def _error(self, place: int, reason: str, hint: str = _HINT) -> InvalidRequestError:
@@ -556,13 +556,13 @@ def type_of_time(text: str) -> Primitive:
 
 def _split(text: str) -> tuple[dt.datetime, int]:
     """Return the time of a text in whole microseconds, and the nanoseconds beside these."""
-    found = _FRACTION.search(text)
-    if found is None:
+    fraction = _FRACTION.search(text)
+    if fraction is None:
         return dt.datetime.fromisoformat(text), 0
-    finer = found[2].rstrip("0")
+    finer = fraction[2].rstrip("0")
     if len(finer) > 3:
         raise ValueError("times are whole nanoseconds")
-    rest = text[: found.start(2)] + text[found.end() :]
+    rest = text[: fraction.start(2)] + text[fraction.end() :]
     return dt.datetime.fromisoformat(rest), int(finer.ljust(3, "0"))
 
 
@@ -589,11 +589,11 @@ def parse_clock(text: str) -> int:
     Raises:
         ValueError: it is none, has a zone, or is finer than a microsecond.
     """
-    found = _FRACTION.search(text)
-    if found is not None:
-        if found[2].strip("0"):
+    fraction = _FRACTION.search(text)
+    if fraction is not None:
+        if fraction[2].strip("0"):
             raise ValueError("times are whole microseconds")
-        text = text[: found.start(2)] + text[found.end() :]
+        text = text[: fraction.start(2)] + text[fraction.end() :]
     return clock_count(dt.time.fromisoformat(text))
 
 
