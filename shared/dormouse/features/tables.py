@@ -266,7 +266,9 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
             raise NotFoundError(f"table {current.name!r} is being deleted")
         if request.rename:
             check_column_renames(services.tables.access_rules(), current.name, request.rename)
-        return replace(current, schema=apply_alteration(current.schema, alteration, current.properties))
+        return replace(
+            current, schema=apply_alteration(current.schema, alteration, current.properties)
+        )
 
     if request.types and request.request_id not in table.applied_requests:
         from dormouse.features.finer_times import check_times  # loads what reads shards
