@@ -17,6 +17,13 @@ ROWS, QUICK_ROWS = 5_000_000, 500_000
 UPSERTS, QUICK_UPSERTS = 1_000_000, 50_000
 COMPACTION, LOOK_UP = "compaction afterwards", "look-ups of 100 keys, by a new process"
 BEFORE, AFTER, COMPACTED = "before", "after 10,000 upserts in a frame", "compacted"
+SMALL = "200 commits of ten rows"
+SMALL_COLUMNS = {
+    "commits_s": "commits/s",
+    "cpu_ms": "CPU ms",
+    "files": "more files",
+    "aggregate_ms": "aggregate, ms",
+}
 COLUMNS = {"ms": "ms", "cpu_ms": "CPU ms", "peak_rss_mb": "peak RSS, MB", "written_kb": "KB"}
 PEERS = tuple(name for name in SYSTEMS if name != "dormouse")
 
@@ -24,8 +31,8 @@ PEERS = tuple(name for name in SYSTEMS if name != "dormouse")
 def report(figures: Figures) -> Iterator[str]:
     yield measured_on(f"; {ROWS:,} rows, {UPSERTS:,} upserts; each system once, in turns")
     for part in figures.parts():
-        is_look_up = part == LOOK_UP
-        columns = {"requests": "requests", "read_kb": "KB read"} if is_look_up else COLUMNS
+        special = {LOOK_UP: {"requests": "requests", "read_kb": "KB read"}, SMALL: SMALL_COLUMNS}
+        columns = special.get(part, COLUMNS)
         yield section(part, table_of(figures, part, columns))
     yield section("goals", table_of_goals(goals(figures)))
 
@@ -57,6 +64,20 @@ def goals(figures: Figures) -> Iterator[Goal]:
         figures.median(COMPACTION, f"dormouse, {name}", "cpu_ms") for name in ("rows", "appended")
     )
     yield Goal(5, "compaction: CPU to that of appended rows", quotient(latest, all_rows), 1.15)
+    yield from _small(figures)
+
+
+def _small(figures: Figures) -> Iterator[Goal]:
+    """Yield the goals of small commits, beside those of DuckLake, which inlines them."""
+
+    def to_ducklake(name: str) -> float | None:
+        ours, theirs = (figures.median(SMALL, of, name) for of in ("dormouse", "ducklake"))
+        return quotient(ours, theirs)
+
+    yield Goal(6, f"{SMALL}: rate to DuckLake's", to_ducklake("commits_s"), 1.5, at_least=True)
+    yield Goal(6, f"{SMALL}: CPU to DuckLake's", to_ducklake("cpu_ms"), 0.7)
+    yield Goal(6, f"{SMALL}: more files", figures.median(SMALL, "dormouse", "files"), 5)
+    yield Goal(6, f"{SMALL}: aggregate to DuckLake's", to_ducklake("aggregate_ms"), 2)
 
 
 def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
@@ -72,6 +93,8 @@ def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
             return Step("upserts.systems:within", (other, function, [system, *arguments]))
         return Step(f"upserts.systems:{function}", (system, *arguments))
 
+    for system in ("dormouse", "ducklake"):
+        yield step(system, "commits", SMALL, f"{folder}/{system}-small")
     for system in SYSTEMS:
         yield step(system, "fill", file, f"{folder}/{system}")
     ours = f"{folder}/dormouse"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from random import Random
+from time import perf_counter
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ DELETED = 0.001
 UPSERTED = 10_000
 """Rows that are upserted, and not compacted, when keys are looked up."""
 KEYS_AT_ONCE = 100
+COMMITS, ROWS_OF_COMMIT = 200, 10
 DUCKLAKE = ("duckdb==1.5.5", "duckdb-extension-ducklake==1.5.5", "pyarrow==26.0.1")
 """Its extension is not released for the DuckDB of the other benchmarks."""
 COLUMNS = 'id BIGINT, name VARCHAR, value DOUBLE, "at" TIMESTAMP'
@@ -44,10 +46,10 @@ class ChangeableTable(Protocol):
 
 
 class DormouseTable:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, background: bool = False) -> None:
         from dormouse.client.instance import Instance
 
-        self.instance = Instance.open(folder, background=False)
+        self.instance = Instance.open(folder, background=background)
         self.name = "rows"
 
     @property
@@ -67,6 +69,13 @@ class DormouseTable:
 
     def count(self) -> int:
         return int(self.table.count())
+
+    def append(self, rows: pa.Table) -> None:
+        self.table.ingest(rows).wait()
+
+    def aggregate(self) -> tuple[int, ...]:
+        statement = f"SELECT count(id), max(id) FROM {self.name}"  # noqa: S608  # no other's text
+        return tuple(self.instance.sql(statement).to_arrow().to_pylist()[0].values())
 
 
 class DeltaTable:
@@ -151,6 +160,14 @@ class DuckLakeTable:
 
     def count(self) -> int:
         return int(self.database.execute("SELECT count(*) FROM lake.rows").fetchone()[0])
+
+    def append(self, rows: pa.Table) -> None:
+        self.database.register("appended", rows)
+        self.database.execute("INSERT INTO lake.rows SELECT * FROM appended")
+
+    def aggregate(self) -> tuple[int, ...]:
+        statement = "SELECT count(id), max(id) FROM lake.rows"
+        return tuple(self.database.execute(statement).fetchone())
 
 
 SYSTEMS: dict[str, Callable[[Path], ChangeableTable]] = {
@@ -244,6 +261,48 @@ def look_ups(what: str, folder: str, when: str, rows: int, frames: int) -> None:
     result = DormouseTable(Path(folder)).table.query(exact=keys)
     result.read_all()
     emit(what, when, 0, requests=result.reads.requests, read_kb=result.reads.size_bytes / 1000)
+
+
+def commits(system: str, what: str, folder: str) -> None:
+    """Measure commits of few rows, each durable and readable before the next, while the table is
+    kept as it always is; and then an aggregate over all rows.
+
+    Raises:
+        ValueError: the aggregate is wrong.
+    """
+    place, file = Path(folder), Path(folder).with_suffix(".parquet")
+    rows = [
+        rows_of(range(first, first + ROWS_OF_COMMIT), 0)
+        for first in range(0, (COMMITS + 2) * ROWS_OF_COMMIT, ROWS_OF_COMMIT)
+    ]
+    pq.write_table(rows.pop(0), file)
+    is_ours = system == "dormouse"
+    table: Any = DormouseTable(place, background=True) if is_ours else SYSTEMS[system](place)
+    table.name = "appended"
+    table.fill(file)
+    table.append(rows.pop(0))
+    files = _count_files(place)
+    taken = run(lambda: [table.append(each) for each in rows])
+    files = _count_files(place) - files
+    seconds = []
+    for _ in range(7):
+        began = perf_counter()
+        found = table.aggregate()
+        seconds.append(perf_counter() - began)
+    count = (COMMITS + 2) * ROWS_OF_COMMIT
+    if found != (count, count - 1):
+        raise ValueError(f"{system}, {what}: {found}")
+    emit(
+        *(what, system, 0),
+        commits_s=len(rows) / taken["seconds"],
+        cpu_ms=taken["cpu_seconds"] * 1000 / len(rows),
+        files=files,
+        aggregate_ms=sorted(seconds)[3] * 1000,
+    )
+
+
+def _count_files(folder: Path) -> int:
+    return sum(1 for each in folder.rglob("*") if each.is_file())
 
 
 def emit_taken(what: str, of: str, taken: dict[str, float], **more: float) -> None:

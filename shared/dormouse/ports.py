@@ -450,6 +450,11 @@ class Storage(StreamedObjects, Uploads, Protocol):
     def put(self, path: str, body: bytes) -> bool:
         """Store an object if its path is free; otherwise return False and change nothing."""
 
+    def with_commits(self) -> Storage:
+        """Return it for objects of new names, to which nobody else writes: each is there no later
+        than what this process commits next, and maybe not before.
+        """
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""
 

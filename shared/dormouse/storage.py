@@ -133,6 +133,10 @@ class FolderStorage:
         """
         return self._create(path, io.BytesIO(body))
 
+    def with_commits(self) -> FolderStorage:
+        """Return itself: what is put is there at once."""
+        return self
+
     def upload(self, path: str, local: Path) -> bool:
         """Store a local file as `put` does: as another name of it, or a copy from another disk."""
         target = self._file(path)

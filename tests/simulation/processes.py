@@ -201,6 +201,8 @@ class _Guarded:
             return _Guarded(self._process, self._service, found)
         if not callable(found):
             return found
+        if name == "with_commits":  # what is put is there at once
+            return lambda: self
         if name == "open":
             return self._open
         if name == "stream":

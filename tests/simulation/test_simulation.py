@@ -24,7 +24,7 @@ from dormouse.messages.requests import (
     Request,
     SetProperties,
 )
-from dormouse.rows.merging import merge_slices
+from dormouse.rows.merging import merged_rows
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.shards.reading import Slice
 from dormouse.shards.writer import ShardWriter
@@ -73,7 +73,7 @@ def _loses_a_row_of_split_inputs(
 ) -> Iterator[pa.RecordBatch]:
     """Merge as ever, but for a row of what lies in other partitions, too."""
     whole = all(slice.is_whole for slice in slices)
-    for number, batch in enumerate(merge_slices(storage, table_id, slices, *args, **named)):  # type: ignore[arg-type]
+    for number, batch in enumerate(merged_rows(storage, table_id, slices, *args, **named)):  # type: ignore[arg-type]
         yield batch if whole or number else batch.slice(1)
 
 
@@ -153,7 +153,7 @@ PLANTED: dict[str, Plant] = {
         planning, "within_limit", lambda plans, running, limit: list(plans)
     ),
     "a merge loses a row of inputs that were split": _instead(
-        compacting, "merge_slices", _loses_a_row_of_split_inputs
+        compacting, "merged_rows", _loses_a_row_of_split_inputs
     ),
     "the end of a collection is not recorded": _instead(garbage, "record", _nothing),
     "a purge is not begun": _not_done(PurgeRows),

@@ -187,6 +187,9 @@ class Deadly:
     def start_upload(self, path: str, local: Path) -> Upload:
         return WholeUpload(self, path, local)
 
+    def with_commits(self) -> Deadly:
+        return self
+
     def upload(self, path: str, local: Path) -> bool:
         done = bool(self.inner.upload(path, local))
         try:

@@ -56,6 +56,9 @@ class MemoryStorage:
             self._objects[path] = (bytes(body), now_ms)
             return True
 
+    def with_commits(self) -> MemoryStorage:
+        return self
+
     def upload(self, path: str, local: Path) -> bool:
         """Store a local file's content as `put` does."""
         return self.put(path, local.read_bytes())

@@ -408,6 +408,10 @@ class S3Storage:
         """Store an object unless one exists at that path; return whether it was stored."""
         return put_once(self._client, self._bucket, check_path(path), body)
 
+    def with_commits(self) -> S3Storage:
+        """Return itself: what is put is there at once."""
+        return self
+
     def upload(self, path: str, local: Path) -> bool:
         """Store a local file's content as `put` does, without holding it in memory."""
         return self.start_upload(path, local).complete()

@@ -72,7 +72,7 @@ from dormouse.ports import Cache, Services, Storage
 from dormouse.query.rows import count_slices
 from dormouse.rows.deletions import check_columns, deletions_for
 from dormouse.rows.latest import without_tombstones
-from dormouse.rows.merging import merge_slices
+from dormouse.rows.merging import merged_rows
 from dormouse.rows.predicates import Predicate, apply_row_rules
 from dormouse.schema.row_tags import merged_texts, only_text
 from dormouse.schema.schema import TAGS, Schema
@@ -200,7 +200,7 @@ def merge_inputs(
     schema, rules = _read_by(compaction)
     slices, unread_rows = _slices(compaction, wanted, rules)
     read = RowCounter(
-        merge_slices(
+        merged_rows(
             storage,
             table.id,
             slices,

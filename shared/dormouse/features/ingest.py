@@ -495,7 +495,7 @@ def _write(
         holding = count_leaves_holding(loader.sampled_keys(), leaves)
     strategy = table.properties.ingest_file_strategy
     return write_shards(
-        services.storage,
+        services.storage.with_commits(),
         ruled_rows(
             loader.sorted_rows(), table, context.written_ms, loader.columns, schema, loader.emptied
         ),

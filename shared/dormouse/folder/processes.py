@@ -234,6 +234,10 @@ class LeavingStorage:
         self._leaving.check()
         return self._storage.upload(path, local)
 
+    def with_commits(self) -> LeavingStorage:
+        """Return it for objects of new names, which are there with the next commit."""
+        return LeavingStorage(self._storage.with_commits(), self._leaving)
+
     def start_upload(self, path: str, local: Path) -> Upload:
         """Start an upload whose completion first checks whether to leave."""
         self._leaving.check()

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -301,8 +302,9 @@ class FolderPublications(ItemPublications):
 # The data root of a folder: small objects are rows of its SQLite file, all others files.
 #
 # A shard of ten rows has some kilobytes. As a file it takes two flushes and a place in a folder, as
-# a row one short transaction. Readers see no difference, but for programs that open files
-# themselves: `expose` makes files of the objects that these read.
+# a row nothing but some pages of the transaction that commits it (`with_commits`). Readers see no
+# difference, but for programs that open files themselves: `expose` makes files of the objects that
+# these read.
 #
 # A path has one object. A small one is put in a transaction that finds no file; a larger one gets
 # its name, and then gives it up again if there is a small one, in a transaction of its own. So of
@@ -329,6 +331,15 @@ class FolderObjects(FolderStorage):
         """Use the folder `root`, and the rows of `database`."""
         super().__init__(root)
         self._database, self._clock = database, clock
+        self._defers = False
+
+    def with_commits(self) -> FolderObjects:
+        """Return it for objects of new names: small ones are part of this process's next
+        transaction.
+        """
+        deferring = copy(self)
+        deferring._defers = True
+        return deferring
 
     def get(self, path: str) -> bytes:
         """Return a whole object. Raises NotFoundError."""
@@ -342,10 +353,13 @@ class FolderObjects(FolderStorage):
         if len(body) > MOST_ROW_BYTES:
             return super().put(path, body) and self._keeps_name(path)
         file, values = self._file(path), (path, body, self._clock.now_ms())
+        insert = "INSERT OR IGNORE INTO objects VALUES (?, ?, ?)"
+        if self._defers:
+            self._database.defer(insert, values)
+            return True
         with self._database.writing() as connection:
             if file.exists():
                 return False
-            insert = "INSERT OR IGNORE INTO objects VALUES (?, ?, ?)"
             return connection.execute(insert, values).rowcount > 0
 
     def upload(self, path: str, local: Path) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
-from dormouse.arrow.types import arrow_schema, conform
+from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
 from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
 from dormouse.ports import Cache, Storage
@@ -59,6 +59,8 @@ LOOK_UP_BYTES = 16 * 1024 * 1024
 """Row groups of up to this size in memory are read at once; more are streamed."""
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a scan that is not sifted is read at a time, in memory."""
+JOINED_ROWS = 8192
+"""How many rows of small shards are one batch, where others sift them."""
 
 
 class QueryResources(Protocol):
@@ -241,8 +243,8 @@ class _Query:
             self.reads.add(scans=isinstance(step, Scan))
             for blocks in [step.blocks] if isinstance(step, LookUp) else self._chunks(step):
                 objects = CountedObjects(self.resources.storage, self.reads)
-                for rows in read_blocks(objects, self.table.id, blocks, self.schema, columns):
-                    yield from rows
+                rows = read_blocks(objects, self.table.id, blocks, self.schema, columns)
+                yield from gathered(chain.from_iterable(rows), JOINED_ROWS, CHUNK_BYTES)
 
     def _chunks(self, scan: Scan) -> Iterator[list[Blocks]]:
         """Yield the row groups of each slice in runs of about `CHUNK_BYTES`."""

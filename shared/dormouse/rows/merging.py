@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
-from dormouse.arrow.order import fit_range, rows_within
+from dormouse.arrow.order import OrderCheck, fit_range, rows_within, sort_in_memory
 from dormouse.arrow.types import arrow_schema, conform, gathered
 from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys import Key, KeyRange
@@ -36,6 +36,7 @@ from dormouse.rows.wide_rows import (
 )
 from dormouse.schema.evolution import is_same
 from dormouse.schema.schema import Schema
+from dormouse.shards.decoding import read_blocks
 from dormouse.shards.local_copies import LocalCopies, LocalFile, MergeWindow
 from dormouse.shards.parquet import column_paths
 from dormouse.shards.reading import Blocks, Slice, find_blocks
@@ -225,6 +226,53 @@ def merge_slices(
         scratch=scratch,
         memory_bytes=memory_bytes,
     )
+
+
+SMALL_BYTES = 16 * 1024
+"""The size of a small shard, as commits of some rows write them."""
+FEW_BYTES = 4 * 1024 * 1024
+"""Rows of small shards that take so much are read at once, and sorted: a merge of files takes
+longer to begin.
+"""
+
+
+def merged_rows(
+    objects: StreamedObjects,
+    table_id: str,
+    slices: Sequence[Slice],
+    schema: Schema,
+    *,
+    scratch: Path,
+    memory_bytes: int,
+    cache: Cache | None,
+) -> Iterator[pa.RecordBatch]:
+    """Return what `merge_slices` yields of all columns; few rows of small shards are sorted.
+
+    Raises: as that.
+    """
+    if all(slice.shard.size_bytes <= SMALL_BYTES for slice in slices):
+        blocks = find_blocks(objects, table_id, slices, schema, cache)
+        sizes = (g.index.column_bytes(n, schema.fields) for g in blocks for n in g.numbers)
+        if sum(sizes) <= min(FEW_BYTES, memory_bytes // SHARE_OF_MEMORY):
+            return _sorted_rows(objects, table_id, blocks, schema)
+    return merge_slices(
+        *(objects, table_id, slices, schema),
+        scratch=scratch,
+        memory_bytes=memory_bytes,
+        cache=cache,
+    )
+
+
+def _sorted_rows(
+    objects: StreamedObjects, table_id: str, blocks: Sequence[Blocks], schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    names = [field.name for field in schema.fields]
+    read = read_blocks(objects, table_id, blocks, schema, names)
+    for of_shard in read:
+        check = OrderCheck(schema)  # who sorts rows would not see that a shard is not sorted
+        for batch in of_shard:
+            check.see(batch)
+    yield from sort_in_memory([*chain.from_iterable(read)], schema)
 
 
 def merge_blocks(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.ports import Cache
 from dormouse.rows import datafusion, merging
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
@@ -60,7 +61,8 @@ def merged(table: ShardTable, ranges: Sequence[KeyRange], **options: Any) -> lis
     shards = sorted(table.state.shards.values(), key=lambda shard: shard.id)
     slices = [Slice(shard, span) for shard, span in zip(shards, ranges, strict=True)]
     options |= {"scratch": table.folder, "memory_bytes": MEMORY_BYTES}
-    batches = merging.merge_slices(table.storage, "table", slices, SCHEMA, **options)
+    merge = options.pop("merge", merging.merge_slices)
+    batches = merge(table.storage, "table", slices, SCHEMA, **options)
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [((row["k"], row["n"]), row["shard"]) for row in rows]
 
@@ -85,6 +87,9 @@ def test_the_rows_are_those_of_each_range(
         rows = merged(table, ranges)
         assert sorted(rows) == sorted(expected(table, ranges))
         assert [key for key, _ in rows] == sorted(key for key, _ in rows)
+        few = merged(table, ranges, merge=merging.merged_rows, cache=Cache())
+        assert sorted(few) == sorted(rows)
+        assert [key for key, _ in few] == [key for key, _ in rows]
         some = merged(table, ranges, where=parse_predicate(f"n >= {least}", SCHEMA))
         assert sorted(some) == sorted(expected(table, ranges, least=least))
 

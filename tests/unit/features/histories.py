@@ -60,6 +60,9 @@ class ScatteredStorage:
         self.after(path)
         return done
 
+    def with_commits(self) -> ScatteredStorage:
+        return self
+
     def upload(self, path: str, local: Path) -> bool:
         self.before(path)
         done = self.inner.upload(path, local)

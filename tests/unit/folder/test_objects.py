@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -15,7 +16,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import CorruptDataError
 from dormouse.folder import wiring
-from dormouse.folder.sqlite import FORMAT, WITHOUT_OBJECTS, Database
+from dormouse.folder.sqlite import FORMAT, WITHOUT_OBJECTS, Connection, Database
 from dormouse.folder.wiring import MOST_ROW_BYTES, FolderObjects, files_of, open_folder
 from dormouse.storage import FolderStorage
 from tests.support.adapters import FakeClock
@@ -70,6 +71,43 @@ def test_a_shard_is_a_row_up_to_a_size_and_reads_as_a_file_would(
     (listed,) = storage.list("t/data/")
     assert (listed.path, listed.size_bytes) == (SHARD, len(body))
     assert body == LARGE or listed.modified_ms == clock.now_ms()
+
+
+def test_what_is_put_with_commits_is_part_of_the_next_transaction(
+    storage: FolderObjects, database: Database, tmp_path: Path
+) -> None:
+    (tmp_path / "local").write_bytes(SMALL)
+    assert storage.with_commits().upload(SHARD, tmp_path / "local")
+    assert not list(storage.list("t/data/"))
+    with pytest.raises(ValueError, match="no"), database.writing():
+        raise ValueError("no")
+    assert not list(storage.list("t/data/")), "a rejected one leaves it to the next"
+    with database.writing():
+        pass
+    assert storage.get(SHARD) == SMALL
+    assert storage.with_commits().put("t/data/1-0.parquet", LARGE)
+    assert storage.get("t/data/1-0.parquet") == LARGE, "a file is there at once"
+
+
+def test_rows_and_their_commit_are_one_transaction(
+    handle: TableHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in between would leave an orphan."""
+    seen: list[tuple[int, int]] = []
+    written = Database.writing
+
+    @contextmanager
+    def watched(self: Database) -> Iterator[Connection]:
+        with written(self) as connection:
+            yield connection
+        seen.append((len(list(handle.services.storage.list(""))), handle.count()))
+
+    shards = len(list(handle.services.storage.list("")))
+    monkeypatch.setattr(Database, "writing", watched)
+    handle.ingest(ROWS)
+    assert seen
+    assert {objects - shards for objects, rows in seen if rows == 20} == {1}
+    assert {objects - shards for objects, rows in seen if rows == 10} <= {0}
 
 
 @pytest.mark.parametrize(

@@ -265,8 +265,9 @@ def test_a_read_that_fails_ends_the_merge_with_its_error_and_leaves_nothing(
 
 
 def test_a_compaction_whose_inputs_cannot_be_read_commits_nothing_and_can_be_run_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(merging, "SMALL_BYTES", 0)  # they are streamed
     world = World(tmp_path)
     table, job = table_with_inputs(world, 3)
     before = world.state(table)

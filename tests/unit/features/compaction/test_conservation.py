@@ -80,7 +80,7 @@ def with_first_row_twice(batches: Batches) -> Batches:
 
 
 @pytest.mark.parametrize("spoil", [without_first_row, with_first_row_twice])
-@pytest.mark.parametrize("step", ["merge_slices", "apply_row_rules"])
+@pytest.mark.parametrize("step", ["merged_rows", "apply_row_rules"])
 def test_a_merge_that_loses_or_repeats_one_row_of_a_split_shard_commits_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str, spoil: Callable[[Batches], Batches]
 ) -> None:
@@ -164,7 +164,7 @@ def disputed_table(world: World) -> tuple[Table, str, list[str]]:
     table, jobs = split_table(world)
     (shard,) = world.state(table).shards
 
-    whole = compacting.merge_slices
+    whole = compacting.merged_rows
 
     def lossy(*args: Any, **named: Any) -> Batches:
         return without_first_row(without_first_row(whole(*args, **named)))
@@ -176,7 +176,7 @@ def disputed_table(world: World) -> tuple[Table, str, list[str]]:
     assert world.state(table).taken[shard][0].rows == 8
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact_stage, "count_rows_taken", few)
-        patch.setattr(compacting, "merge_slices", lossy)
+        patch.setattr(compacting, "merged_rows", lossy)
         run(world, table, jobs[1])
     return table, shard, jobs
 
