@@ -172,12 +172,18 @@ def _counts(kind: str, said: JobEvent | JobRecord) -> dict[Metric, float]:
 
 
 def new_run(services: Services, table: Table) -> str:
-    """Return the id of a new run, whose shards all readers can read if the table is published.
+    """Return the id of a new run, whose shards all readers can read if the table is published, and
+    have index objects if the table says so.
 
     A compaction is a run of its job's id: any process that runs it again writes the same encodings,
     though the property of the table changed meanwhile.
     """
-    return make_run_id(services.ids.new(), plain=is_published(table.properties))
+    properties = table.properties
+    return make_run_id(
+        services.ids.new(),
+        plain=is_published(properties),
+        indexed=properties.index_objects == "on",
+    )
 
 
 # Attempts at one part of a job, a step or a task: find those that crashed.

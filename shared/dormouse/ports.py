@@ -413,6 +413,9 @@ class Objects(Protocol):
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object of known size to seek and read; each read fetches only its range.
 
+        Of an object whose size is not known, named as 0, only the end is read: from a place that is
+        found by seeking from its end.
+
         Raises NotFoundError, at the latest by the first read.
         """
 

@@ -17,9 +17,11 @@ from dormouse.aws.storage import S3Storage
 from dormouse.errors import (
     ContendedError,
     CorruptDataError,
+    NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
 )
+from dormouse.shards.index_objects import read_end
 from dormouse.system import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.world import letters, letters_file
@@ -303,3 +305,18 @@ def test_a_listing_says_which_class_each_object_has(monkeypatch: pytest.MonkeyPa
         s3.put_object(Bucket="data", Key="hot", Body=b"")
         found = {each.path: each.storage_class for each in S3Storage(s3, "data").list("")}
         assert found == {"cold": "GLACIER_IR", "hot": "STANDARD"}
+
+
+@pytest.mark.parametrize(("length", "found"), [(4, b"rows"), (8, b"the rows"), (1000, b"the rows")])
+def test_the_end_of_an_object_of_unknown_size_is_one_request(
+    storage: S3Storage, wire: Wire, length: int, found: bytes
+) -> None:
+    storage.put("t/data/a.index", b"the rows")
+    wire.sent.clear()
+    assert read_end(storage, "t/data/a.index", length) == found
+    assert wire.sent == [("GET", f"bytes=-{length}")]
+
+
+def test_an_object_of_unknown_size_that_is_gone_is_told(storage: S3Storage) -> None:
+    with pytest.raises(NotFoundError):
+        read_end(storage, "t/data/gone.index", 4)

@@ -49,7 +49,7 @@ from tests.support.world import BY_TIME, LETTERS, letters, letters_file
 
 NAME = "letters"
 TEXTS = ("hazel", "oak", "fern")
-IN_PAIRS = {"compaction_strategy": "batch", "compaction_files": 2}
+IN_PAIRS = {"compaction_strategy": "batch", "compaction_files": 2, "index_objects": "on"}
 Prepare = Callable[[Instance, Worker], dict[str, Rows]]
 
 

@@ -17,7 +17,14 @@ from dormouse.features.publishing import problems as published_problems
 from dormouse.features.versions import read_version
 from dormouse.ports import NO_TABLE
 from dormouse.state.validation import broken_invariants
-from dormouse.stored.paths import SPARK_CODE, data_prefix, shard_path, sources_path, state_prefix
+from dormouse.stored.paths import (
+    SPARK_CODE,
+    data_prefix,
+    paths_of_shard,
+    shard_path,
+    sources_path,
+    state_prefix,
+)
 from dormouse.tables.table import Table, is_published
 from tests.simulation.instance import Instance, Worker
 from tests.simulation.leftovers import left_in_state, left_of_gone
@@ -220,7 +227,7 @@ def _of_table(instance: Instance, table: Table) -> Iterator[str]:
         yield f"job {job} is assigned for good"
     for shard in state.unreferenced:
         yield f"shard {shard} is never deleted"
-    known = {shard_path(table.id, shard) for shard in state.shards}
+    known = {path for shard in state.shards for path in paths_of_shard(table.id, shard)}
     known |= {sources_path(table.id, segment.id) for segment in state.all_source_segments}
     known |= published_objects(instance, table)
     kept_for_good = (state_prefix(table.id), f"{table.id}/run-markers/")

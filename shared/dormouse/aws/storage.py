@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,11 +92,20 @@ class RangedObject(SeekableFile):
             NotFoundError: the object does not exist.
             CorruptDataError: the object has another size than it was opened with.
         """
+        if self._at < 0:
+            return self._fetch(self._at, 0)
         left = max(0, self._size_bytes - self._at)
         end = self._at + (left if size < 0 else min(size, left))
         body = self._fetch(self._at, end) if end > self._at else b""
         self._at = end
         return body
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position of the next read; of an object of unknown size, from its end alone."""
+        if self._size_bytes or whence != io.SEEK_END:
+            return super().seek(offset, whence)
+        self._at = offset
+        return offset
 
     def readall(self) -> bytes:
         """Return the rest, by one request."""
@@ -152,7 +162,7 @@ class RangedObject(SeekableFile):
                 self._client,
                 Bucket=self._bucket,
                 Key=self._key,
-                Range=f"bytes={start}-{end - 1}",
+                Range=f"bytes={start}" if start < 0 else f"bytes={start}-{end - 1}",
                 **self._of_version,
             )
         except ClientError as error:
@@ -163,10 +173,11 @@ class RangedObject(SeekableFile):
             raise
         while piece := answer["Body"].read(PIECE_BYTES):
             yield piece
-        # only now: the headers are known to be complete once the body is
-        size_bytes = answer["ContentRange"].rpartition("/")[2]
-        if size_bytes != str(self._size_bytes):
-            raise self._wrong_size(f"{size_bytes} bytes")
+        if start >= 0:
+            # only now: the headers are known to be complete once the body is
+            size_bytes = answer["ContentRange"].rpartition("/")[2]
+            if size_bytes != str(self._size_bytes):
+                raise self._wrong_size(f"{size_bytes} bytes")
 
     def _wrong_size(self, found: str) -> CorruptDataError:
         return CorruptDataError(

@@ -26,7 +26,13 @@ from dormouse.log.sources import read_segment
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Services, StoredObject
 from dormouse.query.rows import count_slices
-from dormouse.shards.footer import ShardFooter, check_identity, read_footer, read_metadata
+from dormouse.shards.footer import (
+    ShardFooter,
+    check_identity,
+    read_behind_rows,
+    read_footer,
+    read_metadata,
+)
 from dormouse.shards.reading import Slice, audit_shard
 from dormouse.state.jobs import Failed, TrackedJob
 from dormouse.state.partitions import Reference, Shard
@@ -35,6 +41,8 @@ from dormouse.state.store import Rejected, StateStore
 from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import (
     data_prefix,
+    has_index_object,
+    index_path,
     run_of_shard,
     shard_id_of,
     shard_path,
@@ -59,6 +67,9 @@ class Damage(Enum):
     STATE_BROKEN = "take the table offline, keep its state as evidence, and run `dormouse rebuild`"
     SHARD_MISSING = "restore the object from an older version of it, or from a backup"
     SHARD_DAMAGED = "restore the object as it was written, from an older version or a backup"
+    INDEX_DAMAGED = (
+        "nothing is lost: the end of the shard is read in its place; merge the shard to replace it"
+    )
     SHARD_DIFFERS = "restore the object that the state references, or run `dormouse rebuild`"
     ROWS_LOST = (
         "look for the rows in the shard, which is kept; when they are restored or not needed, "
@@ -490,4 +501,24 @@ def _check_shard(
         return [missing_object(shard)]
     except CorruptDataError as error:
         return [Finding(Damage.SHARD_DAMAGED, shard.id, str(error))]
-    return list(footer_findings(state, table.id, shard, footer))
+    findings = list(footer_findings(state, table.id, shard, footer))
+    if has_index_object(shard.id):
+        findings += _index_findings(services, table, shard, objects, all_bytes)
+    return findings
+
+
+def _index_findings(
+    services: Services,
+    table: Table,
+    shard: Shard,
+    objects: dict[str, StoredObject],
+    all_bytes: bool,
+) -> Iterator[Finding]:
+    """Yield whether the index object of a sound shard is missing, or differs from its end."""
+    item = objects.get(index_path(table.id, shard.id))
+    if item is None:
+        yield Finding(Damage.INDEX_DAMAGED, shard.id, "it has no index object")
+    elif all_bytes:
+        storage = services.storage
+        if storage.get(item.path) != read_behind_rows(storage, table.id, shard):
+            yield Finding(Damage.INDEX_DAMAGED, shard.id, f"{item.path} differs from its end")

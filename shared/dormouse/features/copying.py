@@ -48,7 +48,12 @@ from dormouse.log.sources import encode_sources, read_segment
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services, Storage
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
-from dormouse.shards.writer import readdress_shard, verify_local_shard
+from dormouse.shards.writer import (
+    LocalObject,
+    put_index_object,
+    readdress_shard,
+    verify_local_shard,
+)
 from dormouse.state.fold import apply
 from dormouse.state.partitions import PartitionTree, Reference, Shard
 from dormouse.state.state import Entry, ReleaseJob, SourceSegment, TableState
@@ -57,6 +62,7 @@ from dormouse.stored.paths import (
     copying_path,
     copying_prefix,
     data_prefix,
+    paths_of_shard,
     run_of_shard,
     shard_path,
     sources_path,
@@ -94,7 +100,7 @@ class Copying:
             DamagedShardError: a shard of the source is damaged.
         """
         there = self._sizes()
-        rest = [one for one in shards if there.get(self._path(one)) != one.size_bytes]
+        rest = [one for one in shards if not self._has(there, one)]
         there_before = len(shards) - len(rest)
         pool = ThreadPoolExecutor(THREADS)
         try:
@@ -104,7 +110,7 @@ class Copying:
         finally:
             pool.shutdown(cancel_futures=True)
         there = self._sizes()
-        if any(there.get(self._path(one)) != one.size_bytes for one in shards):
+        if not all(self._has(there, one) for one in shards):
             raise InvariantError(f"shards are missing below {data_prefix(self.table_id)}")
         return len(rest)
 
@@ -134,7 +140,8 @@ class Copying:
 
     def others(self, shards: Iterable[Shard]) -> list[str]:
         """Return the paths of shards that earlier calls copied, and that are none of these."""
-        return sorted(self._sizes().keys() - {self._path(shard) for shard in shards})
+        named = {path for each in shards for path in paths_of_shard(self.table_id, each.id)}
+        return sorted(self._sizes().keys() - named)
 
     def _copy_shard(self, shard: Shard) -> None:
         path = shard_path(self.table.id, shard.id)
@@ -150,6 +157,11 @@ class Copying:
                         raise
             readdress_shard(local, metadata, self.table.id, self.table_id)
             self.target.storage.upload(self._path(shard), local)
+            put_index_object(self.target.storage, self.table_id, shard, LocalObject(local))
+
+    def _has(self, there: Mapping[str, int], shard: Shard) -> bool:
+        paths = paths_of_shard(self.table_id, shard.id)
+        return there.keys() >= {*paths} and there[self._path(shard)] == shard.size_bytes
 
     def _path(self, shard: Shard) -> str:
         return shard_path(self.table_id, shard.id)

@@ -27,7 +27,7 @@ from dormouse.ports import Services
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.state import DAY_MS, DeleteShards, TableState
 from dormouse.state.store import Rejected, StateStore
-from dormouse.stored.paths import run_of_shard, shard_path
+from dormouse.stored.paths import paths_of_shard, run_of_shard
 from dormouse.tables.table import Table
 
 # Choose the shards that may be deleted: those unreferenced for longer than the delay.
@@ -218,7 +218,7 @@ def _delete(
         size_bytes=sum(state.shards[shard].size_bytes for shard in due),
     )
     with tracked(services, job, started):
-        services.storage.delete([shard_path(table.id, shard) for shard in due])
+        services.storage.delete([p for shard in due for p in paths_of_shard(table.id, shard)])
         deletion = DeleteShards(tuple(due))
         (outcome,) = services.store(table).commit(deletion, generation=state.generation)
         if isinstance(outcome, Rejected):

@@ -46,6 +46,7 @@ from dormouse.stored.paths import (
     purge_matches_prefix,
     purge_path,
     purge_prefix,
+    shard_id_of,
 )
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.row_rules import check_groups
@@ -354,8 +355,9 @@ def remaining_objects(check: JobCheck) -> list[str]:
     # Listed before the state is read: a shard committed in between counts as referenced.
     paths = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
     state = check.services.store(check.table).current()
-    shards = {path: path.rpartition("/")[2].removesuffix(".parquet") for path in paths}
-    unreferenced = [path for path in paths if not state.reference_counts.get(shards[path], 0)]
+    unreferenced = [
+        path for path in paths if not state.reference_counts.get(shard_id_of(path) or "", 0)
+    ]
     unreferenced += list_replaced(check.services, check.table)
     path = request_left_path(check.table.id, check.key)
     storage = check.services.storage

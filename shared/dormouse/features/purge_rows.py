@@ -64,6 +64,7 @@ from dormouse.stored.paths import (
     MANIFEST_SUFFIX,
     data_prefix,
     iceberg_prefix,
+    is_index_object,
     rejected_prefix,
     run_of_shard,
     shard_id_of,
@@ -378,6 +379,7 @@ EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"
 
 UNFINISHED = "its upload is not finished, or was broken off; the daily audit deletes what was sent"
 REJECTED = "rows of files that could not be read; the daily audit deletes it, or you"
+_INDEX_ALONE = "it is the index of a shard that is gone; the daily audit deletes it"
 _REPLACED = "it was replaced, and is kept for queries that began before"
 _SHARD_KEPT = "it was deleted, and the bucket keeps earlier versions"
 
@@ -410,13 +412,14 @@ def prove_purge(
     uploads = list(services.storage.list_uploads(data_prefix(table.id)))
     objects = list(services.storage.list(data_prefix(table.id)))
     earlier = list(services.storage.list_noncurrent(data_prefix(table.id)))
+    objects, earlier, remains = _without_indexes(table, objects, earlier)
 
     def check(stored: StoredObject | NoncurrentObject) -> RemainingObject | None:
         if isinstance(stored, NoncurrentObject):
             return _check_noncurrent(services, table, matcher, stored)
         return _check_object(services, table, state, matcher, stored)
 
-    remains = [_unfinished(table, upload) for upload in uploads]
+    remains += [_unfinished(table, upload) for upload in uploads]
     checked = [*objects, *earlier]
     with ThreadPoolExecutor(PROOF_READS) as threads:
         for count, found in enumerate(threads.map(check, checked), start=1):
@@ -467,6 +470,27 @@ def _still_there(services: Services, table: Table, checked: Sequence[StoredObjec
     there = {item.path for item in services.storage.list(data_prefix(table.id))}
     paths = (item.path for item in checked if item.path in there)
     return {shard for path in paths if (shard := shard_id_of(path))}
+
+
+def _without_indexes(
+    table: Table, objects: Sequence[StoredObject], earlier: Sequence[NoncurrentObject]
+) -> tuple[list[StoredObject], list[NoncurrentObject], list[RemainingObject]]:
+    """Return all objects but index objects, and which of these remain without their shard: the
+    others have what their shards have, and are deleted with these.
+    """
+    indexes: list[tuple[str, int | None]] = [
+        (o.path, _audited_ms(table, o)) for o in objects if is_index_object(o.path)
+    ]
+    indexes += [(e.stored.path, e.until_ms) for e in earlier if is_index_object(e.stored.path)]
+    shards = [each for each in objects if not is_index_object(each.path)]
+    earlier_shards = [each for each in earlier if not is_index_object(each.stored.path)]
+    there = {each.path for each in (*shards, *(one.stored for one in earlier_shards))}
+    alone = [
+        RemainingObject(path, None, _INDEX_ALONE, until_ms)
+        for path, until_ms in indexes
+        if shard_path(table.id, shard_id_of(path) or "") not in there
+    ]
+    return shards, earlier_shards, alone
 
 
 def _unfinished(table: Table, upload: UnfinishedUpload) -> RemainingObject:

@@ -50,7 +50,7 @@ from dormouse.state.state import (
 )
 from dormouse.state.store import Rejected, StateStore
 from dormouse.state.validation import broken_invariants
-from dormouse.stored.paths import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, is_index_object, shard_id_of
 from dormouse.tables.table import Table
 
 # The transactions that make a planned state, and the state that they make.
@@ -241,7 +241,8 @@ def _difference(expected: TableState, state: TableState) -> str | None:
 
 def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPlan:
     objects = list(services.storage.list(data_prefix(table.id)))
-    shard_objects = [o for o in objects if shard_id_of(o.path) is not None]
+    own = (o for o in objects if shard_id_of(o.path) is not None)
+    shard_objects = [o for o in own if not is_index_object(o.path)]
     foreign = tuple((o.path, "it is not a shard") for o in objects if shard_id_of(o.path) is None)
     # Read before the shards: a collection that runs meanwhile may delete the last shard that a
     # marker mentions, and then the marker.

@@ -16,7 +16,7 @@ from dormouse.jobs import record
 from dormouse.ports import Services
 from dormouse.state.jobs import Finished, TrackedJob
 from dormouse.state.state import DAY_MS
-from dormouse.stored.paths import data_prefix, shard_id_of
+from dormouse.stored.paths import data_prefix, is_index_object, shard_id_of
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 
@@ -80,6 +80,7 @@ def mark_lasting_shards(services: Services, table: Table) -> None:
         if each.modified_ms <= until_ms
         and each.size_bytes >= LEAST_BYTES
         and each.storage_class in MOVES_FROM[wanted]
+        and not is_index_object(each.path)
         and (shard := shard_id_of(each.path) or "") in state.shards
     )
     found = dict(islice(due, MARKED_AT_ONCE))

@@ -184,8 +184,8 @@ def sweep(
         with check.going_on():
             _delete_orphans(services, table)
         _abort_uploads(services, table)
-        mark_lasting_shards(services, table)
         check.damaged.extend(_delete_obsolete(services, table))
+        mark_lasting_shards(services, table)
     for error in (*damaged_requests.values(), *check.damaged):
         raise error
 

@@ -28,12 +28,13 @@ from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
 from dormouse.ports import Cache, Objects, Storage
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import TRAILER_BYTES, Section, chunk_section, decode_entry, index_of
+from dormouse.shards.index_objects import read_by_index_object, read_end
 from dormouse.shards.stored_index import MAGIC, StoredIndex, find_entry
 from dormouse.state.partitions import Shard
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored import checksums
 from dormouse.stored.decoding import decode_json, raise_corrupt
-from dormouse.stored.paths import shard_path
+from dormouse.stored.paths import is_index_object, shard_path
 
 # How large the blocks of a shard are, and what follows for its footer.
 #
@@ -378,6 +379,20 @@ def verified_footer(objects: Objects, path: str, size_bytes: int, columns: int) 
     return footer
 
 
+def read_behind_rows(objects: Objects, table_id: str, shard: Shard) -> bytes:
+    """Return all bytes that are behind the rows of a shard: what its index object has.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        CorruptDataError: it is damaged.
+    """
+    path = shard_path(table_id, shard.id)
+    footer = verified_footer(objects, path, shard.size_bytes, TYPICAL_COLUMNS)
+    with raise_damaged(path), objects.open(path, shard.size_bytes) as file:
+        file.seek(decode_entry(find_entry(footer), path).starts[-1])
+        return file.read()
+
+
 def _decoded(stored: bytes, rows: int, path: str) -> ShardFooter:
     footer = decode_footer(stored, path)
     if footer.rows != rows:
@@ -505,11 +520,18 @@ def _footer_bytes(tail: bytes) -> int:
 
 
 def _tail(objects: Objects, path: str, size_bytes: int, length: int) -> bytes:
-    """Return the last `length` bytes of a file, or all of it."""
-    with raise_damaged(path), objects.open(path, size_bytes) as file:
-        length = min(size_bytes, length)
-        file.seek(size_bytes - length)
-        tail = file.read(length)
+    """Return the last `length` bytes of a file, or all of it; of the index object of a shard what
+    it has of them.
+    """
+    length = min(size_bytes, length)
+    with raise_damaged(path):
+        if is_index_object(path):
+            tail = read_end(objects, path, length)
+            length = len(tail)
+        else:
+            with objects.open(path, size_bytes) as file:
+                file.seek(size_bytes - length)
+                tail = file.read(length)
         if len(tail) != length or tail[-4:] != MAGIC or length < TRAILER_BYTES:
             raise CorruptDataError(f"{path} is not a Parquet file of {size_bytes} bytes")
     return tail
@@ -676,16 +698,19 @@ def read_index(
     kept = cached_index(table_id, shard.id, cache, footer=footer)
     if kept is not None:
         return kept
-    path = shard_path(table_id, shard.id)
-    if footer:
-        metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
-        check_identity(metadata, path, table_id, shard)
-        index = ShardIndex(index_of(metadata, path), metadata)
-    else:
+
+    def read(path: str) -> ShardIndex:
+        if footer:
+            metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
+            check_identity(metadata, path, table_id, shard)
+            return ShardIndex(index_of(metadata, path), metadata)
         entry = read_index_entry(objects, path, shard, schema.leaf_columns)
-        index = ShardIndex(decode_entry(entry, path))
-        _check(index.stored, path, table_id, shard)
-    cache.put(path, index, index.size_bytes)
+        stored = decode_entry(entry, path)
+        _check(stored, path, table_id, shard)
+        return ShardIndex(stored)
+
+    index = read_by_index_object(read, table_id, shard.id)
+    cache.put(shard_path(table_id, shard.id), index, index.size_bytes)
     return index
 
 
@@ -699,12 +724,16 @@ def read_own_footer(
         NotFoundError: the shard is gone.
         CorruptDataError: it is damaged, or is not the shard that the state names.
     """
-    path = shard_path(table_id, shard.id)
-    stored = verified_footer(objects, path, shard.size_bytes, schema.leaf_columns)
-    index = ShardIndex(_index_in(stored, path))
-    _check(index.stored, path, table_id, shard)
-    cache.put(path, index, index.size_bytes)
-    return footer_of(stored, path)
+
+    def read(path: str) -> tuple[ShardIndex, ShardFooter]:
+        stored = verified_footer(objects, path, shard.size_bytes, schema.leaf_columns)
+        index = ShardIndex(_index_in(stored, path))
+        _check(index.stored, path, table_id, shard)
+        return index, footer_of(stored, path)
+
+    index, footer = read_by_index_object(read, table_id, shard.id)
+    cache.put(shard_path(table_id, shard.id), index, index.size_bytes)
+    return footer
 
 
 def _index_in(footer: bytes, path: str) -> StoredIndex:

@@ -51,6 +51,7 @@ from dormouse.shards.footer import (
     read_metadata,
     read_own_footer,
 )
+from dormouse.shards.index_objects import behind_rows, read_by_index_object
 from dormouse.shards.stored_index import MAGIC
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion
@@ -692,8 +693,8 @@ def without_excluded(
         index = of_shard[0].index
         tests = _tests(index, numbers, values)
         if section is not None and tests and len(numbers) >= MIN_ROW_GROUPS:
-            size_bytes = of_shard[0].slice.shard.size_bytes
-            tasks[shard_id] = partial(_excluded, objects, path, size_bytes, index, section, tests)
+            read = partial(_excluded, objects, of_shard[0], section, tests)
+            tasks[shard_id] = partial(read_by_index_object, read, table_id, shard_id)
     with reading_threads(objects, len(tasks)) as start:
         started = {shard_id: start(task) for shard_id, task in tasks.items()}
         excluded = {shard_id: wait() for shard_id, wait in started.items()}
@@ -739,13 +740,14 @@ def _digest_of(value: KeyPart, kind: FieldType, stored: FieldType) -> int | None
 
 def _excluded(
     objects: StreamedObjects,
-    path: str,
-    size_bytes: int,
-    index: ShardIndex,
+    groups: Blocks,
     section: Section,
     tests: Sequence[_Test],
+    path: str,
 ) -> frozenset[int]:
     """Return the blocks of row groups of which a column lacks all values that it may have."""
+    index, size_bytes = groups.index, groups.slice.shard.size_bytes
+    objects = behind_rows(objects, path, index.stored.starts[-1])
     blocks = _read_blocks(objects, path, size_bytes, section, {test.block for test in tests})
     can_match: dict[tuple[int, Field], bool] = {}
     for test in tests:

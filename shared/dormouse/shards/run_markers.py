@@ -33,11 +33,11 @@ from dormouse.state.state import TableState
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.decoding import decode_stored, encode_stored, raise_corrupt
 from dormouse.stored.paths import (
+    paths_of_shard,
     run_marker_path,
     run_marker_prefix,
     run_of_marker,
     run_of_shard,
-    shard_path,
 )
 
 FORMAT = 1
@@ -173,8 +173,8 @@ def discard_shards(
     for run, found in runs.items():
         *before, last = sorted(found, key=run_of_shard)
         ends += [] if run in committed else [run_marker_path(table_id, run)]
-        ends.append(shard_path(table_id, last))
-        others += [shard_path(table_id, shard) for shard in before]
+        ends += paths_of_shard(table_id, last)
+        others += [path for shard in before for path in paths_of_shard(table_id, shard)]
     _delete(storage, ends)
     _delete(storage, others)
 

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from dormouse.arrow.order import OrderCheck, row_key, row_span, rows_below
 from dormouse.errors import AlreadyExistsError, DamagedShardError, InvariantError, UnavailableError
 from dormouse.keys import Key, KeyRange, encode_key
-from dormouse.ports import Storage, Upload
+from dormouse.ports import Objects, Storage, Upload
 from dormouse.schema.row_tags import MOST_TEXTS_BYTES, joined_texts
 from dormouse.schema.schema import TAGS, Schema
 from dormouse.shards.crcs import TRAILER_BYTES, all_sections, index_of
@@ -37,6 +37,7 @@ from dormouse.shards.footer import (
     ShardFooter,
     check_identity,
     encode_footer,
+    read_behind_rows,
     read_footer,
     read_metadata,
 )
@@ -47,7 +48,13 @@ from dormouse.state.partitions import NewShard, Partition, Shard
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.storage import read_ahead
 from dormouse.stored import checksums
-from dormouse.stored.paths import is_plain, part_shard_number, shard_path
+from dormouse.stored.paths import (
+    has_index_object,
+    index_path,
+    is_plain,
+    part_shard_number,
+    shard_path,
+)
 from dormouse.tables.shredding import ShreddedPath
 
 # Write one shard to a local file, and publish it as an object: upload
@@ -115,12 +122,14 @@ class WrittenShard:
         path = shard_path(footer.table_id, footer.shard_id)
         try:
             if self.upload.complete():
-                size_bytes = self.local.stat().st_size
+                shard = footer.shard(self.local.stat().st_size)
+                put_index_object(storage, footer.table_id, shard, LocalObject(self.local))
             else:
-                size_bytes = _adopt(storage, path, footer)
+                shard = footer.shard(_adopt(storage, path, footer))
+                put_index_object(storage, footer.table_id, shard, storage)
         finally:
             self.local.unlink(missing_ok=True)
-        return NewShard(footer.shard(size_bytes), self.rows_by_partition)
+        return NewShard(shard, self.rows_by_partition)
 
     def discard(self) -> None:
         """Abort the upload, and remove the local file."""
@@ -517,12 +526,13 @@ def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:
 # length. So no row is decoded, and every CRC of rows stays what it was.
 
 
-class _LocalObject:
+class LocalObject:
     """`ports.Objects` with a local file in place of the one object that is asked for."""
 
     is_remote = False
 
     def __init__(self, local: Path) -> None:
+        """Read the file `local`."""
         self._local = local
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
@@ -541,7 +551,7 @@ def verify_local_shard(local: Path, path: str, table_id: str, shard: Shard) -> p
         raise DamagedShardError(
             f"{path} is damaged: it has {size_bytes:,} of {shard.size_bytes:,} bytes", path=path
         )
-    metadata = read_metadata(_LocalObject(local), path, size_bytes)
+    metadata = read_metadata(LocalObject(local), path, size_bytes)
     check_identity(metadata, path, table_id, shard)
     index = index_of(metadata, path)
     with local.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as body:
@@ -551,6 +561,20 @@ def verify_local_shard(local: Path, path: str, table_id: str, shard: Shard) -> p
             with memoryview(body) as view, view[section.start : section.end] as part:
                 section.check(path, part)
     return metadata
+
+
+def put_index_object(storage: Storage, table_id: str, shard: Shard, objects: Objects) -> None:
+    """Put the index object of a shard, if it is to have one, of the shard as it is in `objects`.
+
+    Of two processes that put it, both put the same: the shard was put before, and only once.
+
+    Raises:
+        NotFoundError: the shard is gone.
+        CorruptDataError: it is damaged.
+    """
+    if has_index_object(shard.id):
+        body = read_behind_rows(objects, table_id, shard)
+        storage.put(index_path(table_id, shard.id), body)
 
 
 def readdress_shard(local: Path, metadata: pq.FileMetaData, table_id: str, other_id: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 TABLE_ID_DIGITS = 16
 """The length of a table id. Roles may access only objects below prefixes of this length."""
+_SHARD, _INDEX = ".parquet", ".index"
 SPARK_CODE = "spark-job-packages"
 """The only folder of the data bucket that belongs to no table: the code of Spark jobs.
 
@@ -31,7 +32,7 @@ def data_prefix(table_id: str) -> str:
 
 def shard_path(table_id: str, shard_id: str) -> str:
     """Return the path of a shard, relative to the data root."""
-    return f"{data_prefix(table_id)}{shard_id}.parquet"
+    return f"{data_prefix(table_id)}{shard_id}{_SHARD}"
 
 
 def shard_prefix(table_id: str, run: str) -> str:
@@ -39,12 +40,29 @@ def shard_prefix(table_id: str, run: str) -> str:
     return f"{data_prefix(table_id)}{run}-"
 
 
+def index_path(table_id: str, shard_id: str) -> str:
+    """Return the path of the index object of a shard, if it has one."""
+    return f"{data_prefix(table_id)}{shard_id}{_INDEX}"
+
+
+def paths_of_shard(table_id: str, shard_id: str) -> list[str]:
+    """Return the paths of all objects of a shard."""
+    index = [index_path(table_id, shard_id)] if has_index_object(shard_id) else []
+    return [shard_path(table_id, shard_id), *index]
+
+
 def shard_id_of(path: str) -> str | None:
     """Return the shard id in a path below a data prefix; None if the path is not that of a
-    shard.
+    shard or of its index object.
     """
     name = path.rpartition("/")[2]
-    return name.removesuffix(".parquet") if name.endswith(".parquet") else None
+    shard_id, dot, ending = name.rpartition(".")
+    return shard_id if f"{dot}{ending}" in (_SHARD, _INDEX) else None
+
+
+def is_index_object(path: str) -> bool:
+    """Return whether a path is that of the index object of a shard."""
+    return path.endswith(_INDEX)
 
 
 def make_shard_id(run: str, number: int) -> str:
@@ -52,21 +70,29 @@ def make_shard_id(run: str, number: int) -> str:
     return f"{run}-{number}"
 
 
-_PLAIN = "p"
+_PLAIN, _INDEXED = "p", "i"
 _ID_DIGITS = 32
 
 
-def make_run_id(unique: str, *, plain: bool) -> str:
+def make_run_id(unique: str, *, plain: bool, indexed: bool = False) -> str:
     """Return the id of a run from 32 hex digits. It says whether the run's shards are encoded
-    plainly, so that the state knows that of each shard.
+    plainly, and whether they have index objects, so that the state knows that of each shard.
     """
-    return unique + _PLAIN if plain else unique
+    return f"{unique}{_PLAIN * plain}{_INDEXED * indexed}"
 
 
 def is_plain(shard_id: str) -> bool:
     """Return whether a shard is encoded plainly, as every reader of Parquet knows it."""
-    run, _ = run_of_shard(shard_id)
-    return len(run) == _ID_DIGITS + len(_PLAIN) and run.endswith(_PLAIN)
+    return _marks(shard_id) in (_PLAIN, _PLAIN + _INDEXED)
+
+
+def has_index_object(shard_id: str) -> bool:
+    """Return whether what is behind the rows of a shard is an object of its own, too."""
+    return _marks(shard_id) in (_INDEXED, _PLAIN + _INDEXED)
+
+
+def _marks(shard_id: str) -> str:
+    return run_of_shard(shard_id)[0][_ID_DIGITS:]
 
 
 PART_NUMBERS = 1_000_000

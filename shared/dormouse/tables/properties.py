@@ -360,6 +360,14 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "storage_class; of STANDARD_IA and ONEZONE_IA at least 30.",
         ),
     ] = 30
+    index_objects: Annotated[
+        Literal["off", "on"],
+        Meta(
+            description="Whether the index, footer and Bloom filters of each shard are an object "
+            "of their own too, which stays in STANDARD: look-ups read it in place of the end of "
+            "the shard. Shards written from then on have it; see storage-classes.md."
+        ),
+    ] = "off"
     iceberg: Annotated[
         Literal["off", "on"],
         Meta(

@@ -125,6 +125,17 @@ def test_shards_that_nothing_needs_are_left_alone_and_those_of_a_tagged_version_
     assert len(state.unreferenced) == 2, "one is not of the tagged version"
 
 
+def test_index_objects_stay_in_the_class_that_they_are_in(
+    world: World, storage: WithClasses
+) -> None:
+    table = filled(world, storage_class="GLACIER_IR", storage_class_days=1, index_objects="on")
+    world.clock.advance(seconds=2 * DAY)
+    audited(world, storage)
+    (shard,) = world.shard_objects(table)
+    assert storage.marked == [shard_path(table.id, shard or "")]
+    assert not audited(world, storage)
+
+
 @pytest.mark.parametrize("wanted", MOVES_FROM)
 def test_shards_never_move_to_a_dearer_class(
     world: World, storage: WithClasses, wanted: str
