@@ -98,13 +98,14 @@ def steps(folder: Path, is_quick: bool) -> Iterator[Step]:
     for system in SYSTEMS:
         yield step(system, "fill", file, f"{folder}/{system}")
     ours = f"{folder}/dormouse"
-    yield _look_up(ours, BEFORE, rows)
     for what in CHANGES:
         for system in SYSTEMS if what != CHANGES[-1] else (n for n in SYSTEMS if n != "pyiceberg"):
             yield step(system, "change", what, f"{folder}/{system}", upserts, rows)
     yield Step("upserts.systems:appended", (CHANGES[-1], ours, file, upserts))
     for name in ("rows", "appended"):
         yield Step("upserts.systems:compact", (COMPACTION, ours, name))
+    # of one shard, as it will be: the rows of the first file are so alike that they take a quarter
+    yield _look_up(ours, BEFORE, rows)
     yield _look_up(ours, AFTER, rows, 1)
     yield _look_up(ours, "after 10,000 more in 100 frames", rows, 100)
     yield Step("upserts.systems:compact", ("compaction of 20,000 upserts", ours, "rows"))

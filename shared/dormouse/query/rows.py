@@ -57,6 +57,8 @@ LIMITED_SCAN_BYTES = 32 * 1024 * 1024
 """The memory for a scan that may be stopped early: it reads in small windows."""
 LOOK_UP_BYTES = 16 * 1024 * 1024
 """Row groups of up to this size in memory are read at once; more are streamed."""
+PARTS_AT_ONCE = 1024
+"""So many parts are looked at together, whether the rows of any are of several shards."""
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a scan that is not sifted is read at a time, in memory."""
 JOINED_ROWS = 8192
@@ -205,17 +207,33 @@ class _Query:
         if not self.is_sifted:
             rows = self._unsifted(parts)
         else:
-            rows = self._aggregated(parts) if self.rules.aggregates else self._filtered(parts)
+            rows = self._filtered(parts, self.selection.columns)
+            if self.rules.aggregates:
+                rows = self._combined(parts)
         with reading_version(self.resources, self.table, self.selection.version):
             for batch in rows if limit is None else _limited(rows, limit):
                 yield conform(batch, result_schema)
 
-    def _filtered(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
+    def _filtered(
+        self, parts: Iterable[list[Slice]], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that match; rows are tested before they are merged: the same remain."""
         tests = [self._shown, self.where]
-        return self._rows(
-            parts, self.selection.columns, _both([test for test in tests if test is not None])
-        )
+        return self._rows(parts, columns, _both([test for test in tests if test is not None]))
+
+    def _combined(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that match, of each group one. A shard has one row of each key if the
+        latest ones are kept: alone in a part, it hides none of its own.
+        """
+        keys = {field.name for field in self.schema.keys}.union(self.selection.columns)
+        columns = [field.name for field in self.schema.fields if field.name in keys]
+        parts = iter(parts)
+        while some := list(islice(parts, PARTS_AT_ONCE)):
+            is_plain = self.rules.keeps_latest and all(len(part) == 1 for part in some)
+            rows = self._filtered(some, columns) if is_plain else self._aggregated(some)
+            # aggregation may have kept a row of the group that is outside the requested ranges
+            for batch in rows:
+                yield from rows_in_ranges(batch, self.selection.ranges, self.schema)
 
     def _aggregated(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that match after all rows of a group were aggregated to one. The filters
@@ -229,12 +247,6 @@ class _Query:
         rows = aggregated(rows, self.schema, self.rules)
         if shown is not None and is_last:
             rows = shown.apply(rows)
-        # aggregation may have kept a row of the group that is outside the requested ranges
-        rows = (
-            part
-            for batch in rows
-            for part in rows_in_ranges(batch, self.selection.ranges, self.schema)
-        )
         return rows if self.where is None else self.where.apply(rows)
 
     def _unsifted(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:

@@ -70,6 +70,39 @@ def test_the_row_that_came_last_is_the_latest_within_a_file_and_across(instance:
     assert (seen(table), table.state().rows) == ({1: "c", 2: "again"}, 2)
 
 
+def test_a_leaf_with_one_shard_is_read_as_its_neighbours_with_several_are(
+    instance: Instance,
+) -> None:
+    """What of several leaves is read at once may be of one shard here and of more there."""
+    table = create(instance)
+    write(table, *((n, 0, "a") for n in range(40)))
+    instance.split("t", forced=True)
+    instance.wait()
+    compact(instance)
+    write(table, (39, 0, "b"), (3, 0, "c"), (4, 0, None))
+    for keys in ([1, 3, 4, 39], [1], [39], None):
+        found = table.query(exact=keys).to_arrow().to_pylist()
+        wanted = {n: {3: "c", 39: "b"}.get(n, "a") for n in keys or range(40) if n != 4}
+        assert {row["id"]: row["v"] for row in found} == wanted
+        assert len(found) == len(wanted)
+    compact(instance)
+    assert table.count() == 39
+    assert table.query(exact=[3, 4], where="v = 'c'", columns=["v"]).read_all().to_pylist() == [
+        {"v": "c"}
+    ]
+
+
+def test_a_latest_row_outside_of_the_asked_sort_keys_is_none(instance: Instance) -> None:
+    table = instance.create_table(
+        "t", "id:long, o:long, v:string", {"keep": "latest"}, row_keys=["id"], sort_keys=["o"]
+    )
+    write(table, (1, 5, "a"), (2, 5, "b"))
+    for _ in range(2):
+        assert table.query([((1, 1), (1, 4))], columns=["v"]).read_all().num_rows == 0
+        assert table.query(exact=(1, 5), columns=["v"]).read_all()["v"].to_pylist() == ["a"]
+        write(table, (1, 5, "a"))
+
+
 def test_files_of_one_job_follow_each_other(instance: Instance, tmp_path: Path) -> None:
     table = create(instance, ingest_batch_min_files=3)
     files = []
