@@ -1,30 +1,44 @@
 """Whether the times of a table can become nanoseconds, which only have the years 1677 to 2262: what
 its shards have says so.
+
+An ingest that began with microseconds may commit other times after that was looked up. So first a
+mark in the registry keeps ingests from beginning, for some minutes at most; then the sources of the
+state are sealed. A commit whose sources were searched for before is refused from then on: its
+ingest begins again (`features.ingest`), which reads the registry after it has searched. What is
+committed by then is looked through. The change of the schema takes the mark away.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 from dormouse.arrow.order import column_span
 from dormouse.errors import InvalidRequestError
+from dormouse.features.seal_sources import seal_sources
 from dormouse.features.versions import read_version
+from dormouse.jobs import new_run
 from dormouse.ports import Cache, Services
 from dormouse.schema.evolution import loses_range, parts_of
 from dormouse.schema.schema import Field, whole_numbers
 from dormouse.shards.footer import ShardIndex
 from dormouse.shards.reading import read_indexes
+from dormouse.state.state import AddShards
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Alteration, Table, apply_alteration
 
 SHARDS_AT_ONCE = 64
 """So many footers are in memory at a time."""
+HELD_MS = 15 * 60 * 1000
+"""For how long ingests wait at most: that of a process that died meanwhile is over then."""
 
 
-def check_times(services: Services, table: Table, alteration: Alteration) -> None:
+def check_times(services: Services, table: Table, alteration: Alteration) -> int:
     """Check that what is stored of columns that are to get nanoseconds is in the years that these
-    have, by the statistics of all shards.
+    have, by the statistics of all shards. Return until when ingests wait for the change that
+    follows: 0 if they need not.
 
     Raises:
         InvalidRequestError: it is not, or statistics do not say so; or a deletion is not applied
@@ -37,7 +51,29 @@ def check_times(services: Services, table: Table, alteration: Alteration) -> Non
         field for field in after if field.id in before and loses_range(before[field.id], field)
     ]
     if not finer:
-        return
+        return 0
+    until_ms = services.clock.now_ms() + HELD_MS
+    services.tables.change(table.id, lambda kept: replace(kept, finer_until_ms=until_ms))
+    try:
+        _refuse_begun(services, table)
+        _check(services, table, finer)
+    except Exception:
+        services.tables.change(table.id, lambda kept: replace(kept, finer_until_ms=0))
+        raise
+    return until_ms
+
+
+def _refuse_begun(services: Services, table: Table) -> None:
+    """Seal the sources of the state: what is to be committed after an earlier search is refused."""
+    store = services.store(table)
+    state = store.current()
+    if not len(state.sources):  # no segment is without any: remember one that no file has
+        blank = AddShards(new_run(services, table), (services.ids.new(),), (), state.sealed_to)
+        store.commit(blank, generation=state.generation)
+    seal_sources(services, table, least=1)
+
+
+def _check(services: Services, table: Table, finer: Sequence[Field]) -> None:
     table, state = read_version(services, table)
     named = {json.loads(text)["id"] for each in state.deletions for text in each.columns}
     if pending := [field.name for field in finer if field.id in named]:

@@ -51,6 +51,7 @@ from dormouse.keys import Key
 from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
 from dormouse.rows.deletions import deletion_of_all, id_of_job
+from dormouse.schema.evolution import may_lose_range
 from dormouse.schema.types import Primitive
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.jobs import (
@@ -293,12 +294,33 @@ def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> W
         if job.generation > state.generation:
             raise ContendedError(f"table {table.name!r} is about to be reset")
         fresh = known.fresh(job.sources)
+        table = with_times(services, table)
         written = write(services, table, state, fresh) if fresh else Written()
         if _commit(services, table, state, written):
             return replace(written, known=len(known.ids))
     raise ContendedError(
         f"other jobs ingested sources of ingest job {job.job_id} during all {ATTEMPTS} attempts"
     )
+
+
+MOST_SKEW_MS = 60 * 1000
+"""By how much the clocks of two processes differ at most."""
+
+
+def with_times(services: Services, table: Table) -> Table:
+    """Return a table with the types that its times have now, after sources were searched for.
+
+    Raises:
+        ContendedError: it is being looked up whether they can become finer.
+    """
+    if not any(map(may_lose_range, table.schema.values)):
+        return table
+    newest = services.table(table.id)
+    if newest is None or newest.schema_generation != table.schema_generation:
+        return table
+    if services.clock.now_ms() < newest.finer_until_ms + MOST_SKEW_MS:
+        raise ContendedError(f"the times of table {table.name!r} are about to become nanoseconds")
+    return replace(table, schema=newest.schema)
 
 
 def is_ingested(services: Services, table: Table, job: IngestJob) -> bool:
@@ -427,6 +449,8 @@ def _commit_with_lookups(
         if lookups == ATTEMPTS or not isinstance(outcome, Rejected) or not _was_sealed(outcome):
             return outcome
         known, lookups = look_up_sources(services, table, written.accepted), lookups + 1
+        if with_times(services, table).schema != table.schema:
+            return outcome  # it is written again, with these
         if known.ids:
             return Rejected(tuple(Violation(Rule.SOURCE_INGESTED, s) for s in sorted(known.ids)))
         looked_up_to = known.state.sealed_to

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from msgspec import UnsetType
 
 from dormouse.access import check_column_renames, check_table_rename
-from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
+from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
 from dormouse.features.reset import ResetOptions, finish_reset, reset_table
 from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.versions import release_tags
@@ -248,6 +248,7 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
         NotFoundError: no table has that name, or it is being deleted.
         InvalidRequestError: a change is not possible, or would show a column that access rules
             hide; nothing is changed.
+        ContendedError: it took too long to look through these times; retry the message.
         CorruptDataError: a shard of which it must be known which times it has is damaged.
     """
     alteration = Alteration(
@@ -266,14 +267,18 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
             raise NotFoundError(f"table {current.name!r} is being deleted")
         if request.rename:
             check_column_renames(services.tables.access_rules(), current.name, request.rename)
-        return replace(
-            current, schema=apply_alteration(current.schema, alteration, current.properties)
-        )
+        schema = apply_alteration(current.schema, alteration, current.properties)
+        if not until_ms:
+            return replace(current, schema=schema)
+        if current.finer_until_ms != until_ms or services.clock.now_ms() >= until_ms:
+            raise ContendedError(f"the times of {current.name!r} took too long to look through")
+        return replace(current, schema=schema, finer_until_ms=0)
 
+    until_ms = 0
     if request.types and request.request_id not in table.applied_requests:
         from dormouse.features.finer_times import check_times  # loads what reads shards
 
-        check_times(services, table, alteration)
+        until_ms = check_times(services, table, alteration)
     changed = services.tables.change(table.id, change, request_id=request.request_id)
     return publications(changed)
 

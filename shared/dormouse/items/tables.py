@@ -366,6 +366,7 @@ class StoredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     origins: tuple[tuple[str, str], ...] = ()
     restored: str = ""
     purged_version: int = 0
+    finer_until_ms: int = 0
 
 
 _STORED_AS_THEY_ARE = set(StoredTable.__struct_fields__) - {"schema", "properties", "origins"}

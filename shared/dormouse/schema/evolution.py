@@ -138,6 +138,12 @@ def loses_range(then: Field, now: Field) -> bool:
     return any(loses_range(known[p.id], p) for p in parts_of(now) if p.id in known)
 
 
+def may_lose_range(item: Field) -> bool:
+    """Return whether a field, or a part of it, has times that can become nanoseconds."""
+    is_time = item.type in (Primitive.TIMESTAMP, Primitive.TIMESTAMP_NTZ)
+    return is_time or any(map(may_lose_range, parts_of(item)))
+
+
 # Paths: the name of a column, and after dots the names of parts, as Iceberg has them: those of
 # members, `element` of a list, `key` and `value` of a map. Names may have dots themselves: one that
 # is the whole rest of a path comes first, then the longest.

@@ -126,9 +126,10 @@ class Table:
     last purge ended: earlier ones may have rows that it removed, and do not come back.
 
     `renamed_ms` is the time of the last renaming: files dropped before were for another table of
-    this name. `applied_requests` holds the ids of the last requests that changed the table, newest
-    last. `origins` are the tables that it was copied from, with what they had ingested,
-    and the names that it had.
+    this name. Until `finer_until_ms`, nothing is ingested: an alteration looks whether all times of
+    the table can be nanoseconds (`features.finer_times`). `applied_requests` holds the ids of the
+    last requests that changed the table, newest last. `origins` are the tables that it was copied
+    from, with what they had ingested, and the names that it had.
     """
 
     id: str
@@ -148,6 +149,7 @@ class Table:
     restored: str = ""
     purged_version: int = 0
     renamed_ms: int = 0
+    finer_until_ms: int = 0
     applied_requests: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
 
