@@ -20,10 +20,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import csv
+from typer.testing import CliRunner
 
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
+from dormouse_cli.main import app
 from tests.unit.features.http.conftest import Api
 from tests.unit.features.latest.test_published import published
 
@@ -297,7 +300,7 @@ class History:
         """Check all rows by one way to read them, and one thing more."""
         version, model = self.handle.state().version, self.model
         self.versions[version] = model.all()
-        doors = ["query"] * 5 + ["remote", "sql", "http", "published"]
+        doors = ["query"] * 5 + ["remote", "sql", "http", "command", "export", "published"]
         door = self.random.choice(doors if self.is_published else doors[:-1])
         found, wanted = Counter(self.rows_by(door)), Counter(model.rows())
         assert found == wanted, (door, found - wanted, wanted - found)
@@ -331,10 +334,26 @@ class History:
                 return told(self.handle.query(run="remote").to_arrow())
             case "http":
                 return in_order(self.pages())
+            case "command":
+                arguments = ["--instance", str(self.folder / "mice"), "query", "t"]
+                answer = CliRunner().invoke(app, [*arguments, "--format", "json"])
+                assert answer.exit_code == 0, answer.output
+                rows = map(json.loads, answer.stdout.splitlines())
+                return in_order(tuple(row[name] for name in COLUMNS) for row in rows)
+            case "export":
+                return self.exported()
             case "published":
                 return in_order(published(self.instance, self.handle, COLUMNS))
             case _:
                 return told(self.handle.query().to_arrow())
+
+    def exported(self, as_of: int | str | None = None) -> list[Row]:
+        with TemporaryDirectory(dir=self.folder) as to:
+            export = self.handle.export(as_of=as_of)
+            export.wait()
+            export.download(to)
+            files = [pq.read_table(path) for path in Path(to).glob("*.parquet")]
+        return told(pa.concat_tables(files)) if files else []
 
     def pages(self) -> Iterator[Row]:
         after, question = "", {"page_rows": self.random.choice((3, 50))}
@@ -354,7 +373,10 @@ class History:
 
     def check_version(self) -> None:
         version, as_of = self.earlier()
-        then = told(self.handle.query(as_of=as_of).to_arrow())
+        if self.random.random() < 0.2:
+            then = self.exported(as_of)
+        else:
+            then = told(self.handle.query(as_of=as_of).to_arrow())
         assert then == shown(self.versions[version][1]), as_of
 
     def check_changes(self) -> None:
