@@ -236,7 +236,7 @@ def check_change(table: Table, changed: Table) -> None:
         before, after = getattr(table.properties, name), getattr(changed.properties, name)
         if known.is_fixed and before != after:
             raise InvalidRequestError(
-                f"{name} of table {table.name!r} is {before} and cannot change",
+                f"{name} of table {table.name!r} is {before or 'not set'} and cannot change",
                 hint="create another table, and export this one's rows to it",
             )
     row_rules(changed.schema, changed.properties)
