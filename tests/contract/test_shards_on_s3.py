@@ -84,11 +84,11 @@ def test_shards_in_a_bucket_are_merged_and_looked_up(table: ShardTable, look_up_
     assert [row["v"] for row in some] == ["v5", "v6", "v7", "v8"]
 
 
-def test_a_look_up_asks_twice_a_shard_then_once_and_never_for_its_size(
+def test_a_look_up_asks_twice_a_shard_then_not_and_never_for_its_size(
     table: ShardTable, bucket: Bucket
 ) -> None:
     cache = Cache()
-    for requests in (2 * 3, 3):  # footers are kept
+    for requests in (2 * 3, 0):  # indexes and blocks are kept
         bucket.requests.clear()
         assert len(table.rows(KeyRange.exactly((1500,)), cache=cache)) == 1
         assert bucket.requests == ["GetObject"] * requests

@@ -241,6 +241,9 @@ def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) 
             first, end = cells.offset, cells.offset + len(cells)
             return [find(numbers, part, first, end) - first for part in parts]
         rows = range(len(cells))
+        if kind in (Primitive.STRING, Primitive.BYTES):  # their bytes sort as they do
+            encoded = [p.encode(errors="surrogatepass") if isinstance(p, str) else p for p in parts]
+            return [find(rows, part, key=_bytes_at(cells)) for part in encoded]
         return [find(rows, part, key=lambda row: key_part(cells[row], kind)) for part in parts]
     import pyarrow.compute as pc
 
@@ -249,6 +252,15 @@ def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) 
         cells, values = cells.cast(pa.binary()), values.cast(pa.binary())
     places = pc.search_sorted(cells, values, side=side)  # type: ignore[attr-defined]  # stubs lag
     return cast("list[int]", places.to_pylist())
+
+
+def _bytes_at(cells: Array) -> Callable[[int], bytes]:
+    """Return what gives the bytes of a cell of a column without nulls, without a scalar of it."""
+    _, ends, body = cells.buffers()
+    if ends is None or body is None or cells.type not in (pa.string(), pa.binary()):
+        return lambda row: cells[row].as_buffer().to_pybytes()
+    starts, first, found = memoryview(ends).cast("i"), cells.offset, memoryview(body)
+    return lambda row: bytes(found[starts[first + row] : starts[first + row + 1]])
 
 
 def sort_key(batch: pa.RecordBatch | pa.Table, row: int, schema: Schema) -> Key:

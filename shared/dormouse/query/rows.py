@@ -28,7 +28,7 @@ from dormouse.rows.shredded import on_shredded
 from dormouse.schema.row_tags import may_have, only_text
 from dormouse.schema.schema import RESERVED, SEQUENCE, TAGS, Field, Schema
 from dormouse.schema.types import Primitive, is_key_type
-from dormouse.shards.decoding import read_blocks
+from dormouse.shards.decoding import NOTHING_KEPT, read_blocks
 from dormouse.shards.reading import (
     READ_THREADS,
     READS_AT_ONCE,
@@ -253,9 +253,10 @@ class _Query:
         columns = self.selection.columns
         for step in self._steps(parts, columns, self.where):
             self.reads.add(scans=isinstance(step, Scan))
+            cache = self.resources.cache if isinstance(step, LookUp) else NOTHING_KEPT
             for blocks in [step.blocks] if isinstance(step, LookUp) else self._chunks(step):
                 objects = CountedObjects(self.resources.storage, self.reads)
-                rows = read_blocks(objects, self.table.id, blocks, self.schema, columns)
+                rows = read_blocks(objects, self.table.id, blocks, self.schema, columns, cache)
                 yield from gathered(chain.from_iterable(rows), JOINED_ROWS, CHUNK_BYTES)
 
     def _chunks(self, scan: Scan) -> Iterator[list[Blocks]]:
@@ -348,7 +349,8 @@ class _Query:
         self, step: LookUp, columns: Sequence[str], schema: Schema
     ) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.resources.storage, self.reads)
-        rows = read_blocks(objects, self.table.id, step.blocks, schema, columns)
+        cache = self.resources.cache
+        rows = read_blocks(objects, self.table.id, step.blocks, schema, columns, cache)
         batches = [batch for of_shard in rows for batch in of_shard]
         return iter(batches) if _in_order(step.blocks) else sort_in_memory(batches, schema)
 

@@ -131,7 +131,7 @@ def _checked_columns(
         columns = [f.name for f in schema.fields]
     if not columns:
         raise InvalidRequestError("no columns are asked for", hint="leave them out to get all")
-    known = askable(schema, permission)
+    known = schema if schema.has_all(columns) else askable(schema, permission)
     return [known.field_named(name).name for name in dict.fromkeys(columns)]
 
 

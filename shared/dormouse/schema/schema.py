@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dormouse.errors import InvalidRequestError, did_you_mean
@@ -181,6 +181,10 @@ class Field:
                 "microseconds or nanoseconds",
             )
 
+    def __hash__(self) -> int:
+        """Return a hash of what tells fields apart: a look-up asks for hundreds."""
+        return hash((self.id, self.name))
+
     def to_json(self) -> dict[str, object]:
         """Return the JSON form."""
         body: dict[str, object] = {"id": self.id} if self.id else {}
@@ -300,6 +304,10 @@ class Schema:
                 object.__setattr__(self, part, tuple(numbered))
         object.__setattr__(self, "next_field_id", next_id)
 
+    def __hash__(self) -> int:
+        """Return a hash of the fields alone, for caches by schema."""
+        return hash((self.row_keys, self.sort_keys, self.values))
+
     @property
     def keys(self) -> tuple[Field, ...]:
         """Row keys, then sort keys: the sort order of the rows."""
@@ -346,6 +354,10 @@ class Schema:
             f"there is no column {name!r}" + (f": {reason}" if reason else ""),
             hint=did_you_mean(name, self._by_name, "columns: " + ", ".join(self._by_name)),
         )
+
+    def has_all(self, names: Collection[str]) -> bool:
+        """Return whether there are fields of all these names."""
+        return all(name in self._by_name for name in names)
 
     def explain_former_name(self, name: str) -> str:
         """Return what happened to the column that once had a name; an empty string if none is

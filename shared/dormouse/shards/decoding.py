@@ -7,12 +7,14 @@ columns only the pages with these rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,21 +22,24 @@ import pyarrow.parquet as pq
 from dormouse.arrow.evolving import evolved_rows
 from dormouse.arrow.order import fit_range, rows_in_ranges, spans_in_ranges
 from dormouse.arrow.types import arrow_schema, arrow_type, of_shard, present_fields
-from dormouse.errors import DamagedShardError
+from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyRange
-from dormouse.ports import Objects
+from dormouse.ports import Cache, Objects
 from dormouse.schema.schema import Field, Schema
+from dormouse.shards.crcs import Section
 from dormouse.shards.footer import ShardIndex, raise_damaged
 from dormouse.shards.parquet import PAGE_ROWS
 from dormouse.shards.reading import (
     DECODE_THREADS,
-    LOOK_UP_GAP_BYTES,
     Blocks,
-    FetchedFile,
+    Start,
+    byte_span,
     coalesce,
-    fetch_sections,
     in_threads,
+    read_from,
+    read_sections,
     reading_threads,
+    when_asked,
 )
 from dormouse.shards.stored_index import MAGIC
 from dormouse.shards.thrift import (
@@ -266,94 +271,130 @@ class _Picked:
     spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedRows:
-    """The row groups of some slices of one shard, fetched; `decoded` returns their rows.
+MOST_KEPT = 4
+"""So many blocks of a shard stay in the cache decoded when they are looked up: more would push out
+what others use.
+"""
 
-    `needed` are the columns to decode, the first of which are `keys`.
+
+@dataclass(frozen=True, slots=True)
+class KeptBlock:
+    """Some columns of all rows of a block, decoded."""
+
+    fields: Sequence[Field]
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRows:
+    """The rows of some slices of one shard; `decoded` returns them.
+
+    `needed` are the columns to decode, the first of which are `keys`. Those in `whole` are decoded
+    of whole blocks; `kept` has them of blocks that were decoded before.
     """
 
-    file: FetchedFile
+    path: str
     blocks: Sequence[Blocks]
     schema: Schema
     keys: Sequence[Field]
     needed: Sequence[Field]
     columns: Sequence[str]
+    whole: Sequence[Field]
+    kept: Mapping[int, pa.RecordBatch]
 
-    def decoded(self) -> list[pa.RecordBatch]:
-        """Return the rows of the slices, in order.
+    def sections(self) -> Iterator[Section]:
+        """Yield what has to be fetched to decode them."""
+        if new := [number for number in numbers_of(self.blocks) if number not in self.kept]:
+            yield from self._index.sections(new, self.needed)
+        if self.kept:
+            others = self.needed[len(self.whole) :]
+            yield from self._index.sections(sorted(self.kept), others)
+
+    def decoded(self, file: FetchedFile, cache: Cache) -> list[pa.RecordBatch]:
+        """Return the rows of the slices, in order. Of few blocks, the cache gets what is decoded.
 
         Raises:
             NotFoundError: the shard is gone.
             DamagedShardError: it is damaged.
         """
-        path = self.file.path
         try:
-            found = self._sparse() if self._wants_few_rows else self._dense()
+            with file:
+                blocks = self._whole_blocks(file, cache)
+                if len(self.whole) == len(self.needed):
+                    found = [*self._dense(blocks)]
+                else:
+                    found = self._sparse(file, blocks)
             wanted = arrow_schema(self.schema)
             result_schema = pa.schema([wanted.field(name) for name in self.columns])
             constants = self.blocks[0].slice.shard.constants
             return [of_shard(batch, result_schema, constants) for batch in found]
         except (pa.ArrowException, OSError) as error:
-            raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
+            raise DamagedShardError(f"{self.path} is damaged: {error}", path=self.path) from error
 
     @property
     def _index(self) -> ShardIndex:
         return self.blocks[0].index
 
-    @property
-    def _wants_few_rows(self) -> bool:
-        """Return whether most row groups are wanted for a few rows, and have several pages.
-
-        Of a wide range, all row groups but the first and the last are wanted whole. Of nested
-        columns, no page tells which rows it has.
-        """
+    def _whole_blocks(
+        self, file: FetchedFile, cache: Cache
+    ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
+        """Yield the columns `whole` of all blocks: of few, block by block."""
         numbers = numbers_of(self.blocks)
-        return (
-            len(numbers) <= 2 * len(self.blocks)
-            and max(map(self._index.rows, numbers)) >= MIN_PAGES * PAGE_ROWS
-            and all(map(is_flat, self.needed))
-        )
-
-    def _dense(self) -> Iterator[pa.RecordBatch]:
-        """Decode the row groups whole, and yield the rows that are in a range."""
-        ranges = [fit_range(groups.slice.range, self.schema) for groups in self.blocks]
-        batch = self._whole_groups(self.needed)
-        yield from rows_in_ranges(batch, ranges, self.schema)
-
-    def _sparse(self) -> list[pa.RecordBatch]:
-        """Decode the keys, and of the other columns the pages that hold rows in a range."""
-        numbers = numbers_of(self.blocks)
-        keys = self._whole_groups(self.keys)
-        groups, row = [], 0
+        if not _may_be_kept(self.blocks):
+            yield numbers, self._whole_groups(file, numbers)
+            return
         for number in numbers:
-            batch = keys.slice(row, self._index.rows(number))
-            row += batch.num_rows
-            if spans := list(spans_in_ranges(batch, self._ranges(number), self.schema)):
-                groups.append(_Wanted(number, batch, spans))
+            rows = self.kept.get(number)
+            if rows is None:
+                rows = self._whole_groups(file, [number])
+                kept = KeptBlock(self.whole, rows)
+                cache.put(_kept_path(self.path, number), kept, rows.get_total_buffer_size())
+            yield [number], rows
+
+    def _dense(
+        self, blocks: Iterable[tuple[Sequence[int], pa.RecordBatch]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are in a range, of blocks of which all columns are decoded."""
+        for numbers, batch in blocks:
+            yield from rows_in_ranges(batch, self._ranges(numbers), self.schema)
+
+    def _sparse(
+        self, file: FetchedFile, blocks: Iterable[tuple[Sequence[int], pa.RecordBatch]]
+    ) -> list[pa.RecordBatch]:
+        """Find the wanted rows by the keys, and decode of other columns the pages with these."""
+        groups = []
+        for numbers, keys in blocks:
+            row = 0
+            for number in numbers:
+                batch = keys.slice(row, self._index.rows(number))
+                row += batch.num_rows
+                if spans := list(spans_in_ranges(batch, self._ranges([number]), self.schema)):
+                    groups.append(_Wanted(number, batch, spans))
         if not groups:
             return []
         layouts: dict[tuple[tuple[Span, ...], ...], list[tuple[Field, list[_Picked]]]] = {}
         others = self.needed[len(self.keys) :]
         for field in present_fields(self._index.stored.columns, others):
-            picked = [self._pick(field, group.number, group.spans) for group in groups]
+            picked = [self._pick(file, field, group.number, group.spans) for group in groups]
             layouts.setdefault(tuple(each.spans for each in picked), []).append((field, picked))
         decoded = [(layout, self._decode(columns)) for layout, columns in layouts.items()]
         return list(_joined(groups, decoded))
 
-    def _whole_groups(self, fields: Sequence[Field]) -> pa.RecordBatch:
-        """Return all rows of the row groups, with those of the columns `fields` that there are."""
+    def _whole_groups(self, file: FetchedFile, numbers: Sequence[int]) -> pa.RecordBatch:
+        """Return all rows of some blocks, with those of the columns `whole` that there are."""
         leaves = [
-            (leaf, is_flat(field)) for field in fields for _, leaf in self._index.leaves([field])
+            (leaf, is_flat(field))
+            for field in self.whole
+            for _, leaf in self._index.leaves([field])
         ]
         return self._excerpt(
-            fields,
+            self.whole,
             [
                 PagesOfGroup(
                     self._index.rows(number),
-                    [self._whole(number, leaf, flat=flat) for leaf, flat in leaves],
+                    [self._whole(file, number, leaf, flat=flat) for leaf, flat in leaves],
                 )
-                for number in numbers_of(self.blocks)
+                for number in numbers
             ],
         )
 
@@ -362,43 +403,43 @@ class FetchedRows:
         stored = self._index.stored_fields(fields)
         return evolved_rows(excerpt([*stored.values()], groups), stored, fields)
 
-    def _whole(self, block: int, leaf: int, *, flat: bool) -> PagesOfChunk:
+    def _whole(self, file: FetchedFile, block: int, leaf: int, *, flat: bool) -> PagesOfChunk:
         """Return all pages of a Parquet column in a block, behind the dictionary of its chunk."""
-        body = self.file.view(*self._index.pages_span(block, leaf))
+        body = file.view(*self._index.pages_span(block, leaf))
         values = self._index.rows(block) if flat else self._pages(body).values
-        return self._chunk(block, leaf, [body], values)
+        return self._chunk(file, block, leaf, [body], values)
 
     def _chunk(
-        self, block: int, leaf: int, pages: Sequence[memoryview], values: int
+        self, file: FetchedFile, block: int, leaf: int, pages: Sequence[memoryview], values: int
     ) -> PagesOfChunk:
         """Return some pages of a block with so many values, behind the dictionary."""
         stored = self._index.stored
         group = stored.layout.row_group_of(block)
-        dictionary = self.file.view(*self._index.dictionary_span(group, leaf))
+        dictionary = file.view(*self._index.dictionary_span(group, leaf))
         is_compressed = stored.is_compressed(leaf)
         return PagesOfChunk([dictionary, *pages], len(dictionary), values, is_compressed)
 
     def _pages(self, chunk: memoryview) -> ChunkPages:
-        with raise_damaged(self.file.path):
+        with raise_damaged(self.path):
             return pages_of(chunk)
 
-    def _ranges(self, number: int) -> list[KeyRange]:
-        """Return the ranges that may have rows in a row group."""
+    def _ranges(self, numbers: Sequence[int]) -> list[KeyRange]:
+        """Return the ranges that may have rows in a block, or in all of the slices."""
         return [
             fit_range(groups.slice.range, self.schema)
             for groups in self.blocks
-            if number in groups.numbers
+            if len(numbers) > 1 or numbers[0] in groups.numbers
         ]
 
-    def _pick(self, field: Field, number: int, spans: Sequence[Span]) -> _Picked:
+    def _pick(self, file: FetchedFile, field: Field, number: int, spans: Sequence[Span]) -> _Picked:
         """Return the pages of a flat column that hold some rows."""
         ((_, leaf),) = self._index.leaves([field])
-        body = self.file.view(*self._index.pages_span(number, leaf))
+        body = file.view(*self._index.pages_span(number, leaf))
         pages = [page for page in self._pages(body).rows if _holds(page, spans)]
         parts = [body[page.start : page.end] for page in pages]
         rows = sum(page.end_row - page.first_row for page in pages)
         return _Picked(
-            self._chunk(number, leaf, parts, rows),
+            self._chunk(file, number, leaf, parts, rows),
             tuple((page.first_row, page.end_row) for page in pages),
         )
 
@@ -414,6 +455,30 @@ class FetchedRows:
                 for group in groups
             ],
         )
+
+
+def _want_few_rows(blocks: Sequence[Blocks], needed: Sequence[Field]) -> bool:
+    """Return whether most blocks are wanted for a few rows, and have several pages.
+
+    Of a wide range, all blocks but the first and the last are wanted whole. Of nested columns, no
+    page tells which rows it has.
+    """
+    numbers = numbers_of(blocks)
+    return (
+        len(numbers) <= 2 * len(blocks)
+        and max(map(blocks[0].index.rows, numbers)) >= MIN_PAGES * PAGE_ROWS
+        and all(map(is_flat, needed))
+    )
+
+
+def _may_be_kept(blocks: Sequence[Blocks]) -> bool:
+    """Return whether a few blocks are wanted, each for a few rows."""
+    return len(numbers_of(blocks)) <= min(MOST_KEPT, 2 * len(blocks))
+
+
+def _kept_path(path: str, block: int) -> str:
+    """Return under what name the cache has the rows of a block."""
+    return f"{path}#{block}"
 
 
 def _holds(page: DataPage, spans: Sequence[Span]) -> bool:
@@ -513,6 +578,68 @@ FEW_BYTES = 512 * 1024
 """So many bytes of pages are decoded in the thread that asks for them, one shard after the other:
 to start two threads takes about as long.
 """
+NOTHING_KEPT = Cache(0)
+"""The cache of those who read blocks once."""
+
+
+LOOK_UP_GAP_BYTES = 16 * 1024
+"""The gap for those that are read side by side, which wait for each other's bytes at most: between
+the pages of a block, other blocks of its row group lie.
+"""
+
+
+class FetchedFile:
+    """A shard of which some spans are fetched: those that wait for a network at once, those of a
+    file of this machine when they are looked at, while it is open. Close it at the end.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        objects: Objects,
+        path: str,
+        size_bytes: int,
+        groups: Sequence[Sequence[Section]],
+    ) -> None:
+        """Start to fetch groups of `coalesce`, which ascend, each in one ranged read."""
+        self.path = path
+        self._objects, self._size_bytes = objects, size_bytes
+        self._file: BinaryIO | None = None
+        read = self._read if objects.is_remote else self._read_opened
+        starter = start if objects.is_remote else when_asked
+        self._spans = [*map(byte_span, groups)]
+        self._bodies = [starter(partial(read, group)) for group in groups]
+
+    def __enter__(self) -> Self:
+        """Open a file of this machine. Raises NotFoundError: it is gone."""
+        if not self._objects.is_remote:
+            with raise_damaged(self.path):
+                self._file = self._objects.open(self.path, self._size_bytes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two offsets, which must be within one of the spans, if any."""
+        if start == end:
+            return memoryview(b"")
+        at = bisect_right(self._spans, start, key=itemgetter(0)) - 1
+        if at >= 0:
+            first, stop = self._spans[at]
+            if start <= end <= stop:
+                return memoryview(self._bodies[at]())[start - first : end - first]
+        raise InvariantError(f"bytes {start} to {end} of {self.path} were not fetched")
+
+    def _read(self, sections: Sequence[Section]) -> bytes:
+        return read_sections(self._objects, self.path, self._size_bytes, sections)
+
+    def _read_opened(self, sections: Sequence[Section]) -> bytes:
+        if self._file is None:
+            raise InvariantError(f"{self.path} is not open")
+        return read_from(self._file, self.path, sections)
 
 
 def read_blocks(
@@ -521,25 +648,26 @@ def read_blocks(
     blocks: Sequence[Blocks],
     schema: Schema,
     columns: Sequence[str],
+    cache: Cache = NOTHING_KEPT,
 ) -> list[list[pa.RecordBatch]]:
     """Read the row groups found for disjoint slices; return the rows of each shard, in its order.
 
     Each row group is read once, even if several slices need it, and neighbours are read together.
-    All bytes are verified by their CRCs.
+    All bytes are verified by their CRCs. Blocks in the cache are not read again.
 
     Raises:
         NotFoundError: a shard is gone.
         CorruptDataError: one is damaged.
     """
     by_shard = sorted((g for g in blocks if g.numbers), key=_place)
-    shards = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
+    of_shards = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
     keys = _keys_to_read(blocks, schema)
     asked = [schema.field_named(name) for name in columns]
     needed = list(dict.fromkeys([*keys, *asked]))
-    spans = [
-        coalesce(groups[0].index.sections(numbers_of(groups), needed), gap_bytes=LOOK_UP_GAP_BYTES)
-        for groups in shards
+    shards = [
+        _planned(table_id, groups, schema, keys, needed, columns, cache) for groups in of_shards
     ]
+    spans = [coalesce(rows.sections(), gap_bytes=LOOK_UP_GAP_BYTES) for rows in shards]
     size_bytes = sum(
         part.end - part.start for of_shard in spans for span in of_shard for part in span
     )
@@ -549,20 +677,37 @@ def read_blocks(
         in_threads(decodings, DECODE_THREADS) as start_decoding,
     ):
         files = [
-            fetch_sections(
-                start_read,
-                objects,
-                shard_path(table_id, groups[0].slice.shard.id),
-                groups[0].slice.shard.size_bytes,
-                wanted,
+            FetchedFile(
+                start_read, objects, rows.path, rows.blocks[0].slice.shard.size_bytes, wanted
             )
-            for groups, wanted in zip(shards, spans, strict=True)
+            for rows, wanted in zip(shards, spans, strict=True)
         ]
         started = [
-            start_decoding(FetchedRows(file, groups, schema, keys, needed, columns).decoded)
-            for file, groups in zip(files, shards, strict=True)
+            start_decoding(partial(rows.decoded, file, cache))
+            for rows, file in zip(shards, files, strict=True)
         ]
         return [wait() for wait in started]
+
+
+def _planned(
+    table_id: str,
+    blocks: Sequence[Blocks],
+    schema: Schema,
+    keys: Sequence[Field],
+    needed: Sequence[Field],
+    columns: Sequence[str],
+    cache: Cache,
+) -> ShardRows:
+    """Return what is to be read of one shard, with what the cache has of it."""
+    path = shard_path(table_id, blocks[0].slice.shard.id)
+    whole, numbers = keys if _want_few_rows(blocks, needed) else needed, numbers_of(blocks)
+    kept = {}
+    for number in numbers if _may_be_kept(blocks) else ():
+        found = cache.get(_kept_path(path, number), KeptBlock)
+        if found is not None and all(field in found.fields for field in whole):
+            there = set(found.rows.schema.names)
+            kept[number] = found.rows.select([f.name for f in whole if f.name in there])
+    return ShardRows(path, blocks, schema, keys, needed, columns, whole, kept)
 
 
 def _keys_to_read(blocks: Sequence[Blocks], schema: Schema) -> Sequence[Field]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar, cast
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import fit_range
-from dormouse.errors import DamagedShardError, InvariantError
+from dormouse.errors import DamagedShardError
 from dormouse.keys import KeyPart, KeyRange
 from dormouse.ports import Cache, Objects, StreamedObjects
 from dormouse.schema.evolution import earlier_part
@@ -55,7 +55,7 @@ from dormouse.shards.index_objects import behind_rows, read_by_index_object
 from dormouse.shards.stored_index import MAGIC
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion
-from dormouse.storage import SeekableFile, WrappedFile, read_pieces
+from dormouse.storage import WrappedFile, read_pieces
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import shard_path
 
@@ -168,7 +168,7 @@ def in_threads(tasks: int, most: int) -> Iterator[Start]:
     thread takes longer than to read a row group from a local disk.
     """
     if tasks < 2:
-        yield cache
+        yield when_asked
         return
     threads, started = _threads(most, os.getpid()), list[Future[Any]]()
 
@@ -183,6 +183,18 @@ def in_threads(tasks: int, most: int) -> Iterator[Start]:
         for future in started:
             future.cancel()
         wait(started)
+
+
+def when_asked(task: Callable[[], _T], /) -> Callable[[], _T]:
+    """Return a function that does a task once; `functools.cache` takes several times as long."""
+    done: list[_T] = []
+
+    def result() -> _T:
+        if not done:
+            done.append(task())
+        return done[0]
+
+    return result
 
 
 @cache
@@ -370,54 +382,6 @@ MAX_GAP_BYTES = 64 * 1024
 """Sections with at most this gap between them are read together: reading the gap takes
 no longer than another request.
 """
-LOOK_UP_GAP_BYTES = 16 * 1024
-"""The gap for those that are read side by side, which wait for each other's bytes at most: between
-the pages of a block, other blocks of its row group lie.
-"""
-
-
-class FetchedFile(SeekableFile):
-    """An object of which some spans are fetched, as a file that can be read within these spans."""
-
-    def __init__(
-        self, path: str, size_bytes: int, spans: Sequence[tuple[ByteSpan, Callable[[], bytes]]]
-    ) -> None:
-        """Start at offset 0; each span has a function that waits until it is there; they ascend."""
-        super().__init__(size_bytes)
-        self.path = path
-        self._spans = spans
-        self._starts = [start for (start, _), _ in spans]
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes, which must be within one of the spans."""
-        piece = bytes(self.view(self._at, self._at + size))
-        self._at += len(piece)
-        return piece
-
-    def view(self, start: int, end: int) -> memoryview:
-        """Return the bytes between two offsets, which must be within one of the spans, if any."""
-        if start == end:
-            return memoryview(b"")
-        at = bisect_right(self._starts, start) - 1
-        if at >= 0:
-            (first, stop), body = self._spans[at]
-            if start <= end <= stop:
-                return memoryview(body())[start - first : end - first]
-        raise InvariantError(f"bytes {start} to {end} of {self.path} were not fetched")
-
-
-def fetch_sections(
-    start: Start,
-    objects: Objects,
-    path: str,
-    size_bytes: int,
-    wanted: Iterable[Sequence[Section]],
-) -> FetchedFile:
-    """Start to fetch sections of a shard, each group of `coalesce` in one ranged read."""
-    read = partial(read_sections, objects, path, size_bytes)
-    return FetchedFile(
-        path, size_bytes, [(byte_span(group), start(partial(read, group))) for group in wanted]
-    )
 
 
 def read_sections(
@@ -429,10 +393,19 @@ def read_sections(
         NotFoundError: the shard is gone.
         DamagedShardError: it is damaged.
     """
-    start, end = byte_span(sections)
     with raise_damaged(path), objects.open(path, size_bytes) as file:
-        file.seek(start)
-        body = file.read(end - start)
+        return read_from(file, path, sections)
+
+
+def read_from(file: BinaryIO, path: str, sections: Sequence[Section]) -> bytes:
+    """Read some sections of a shard that is open in one read, and verify each of them.
+
+    Raises:
+        DamagedShardError: it is damaged.
+    """
+    start, end = byte_span(sections)
+    file.seek(start)
+    body = file.read(end - start)
     view = memoryview(body)
     for section in sections:
         section.check(path, view[section.start - start : section.end - start])

@@ -152,8 +152,8 @@ def test_counts_read_no_rows_where_the_state_knows_them(memory: InMemory) -> Non
 
 
 @pytest.mark.parametrize("is_sql", [False, True], ids=["query", "sql"])
-def test_a_look_up_takes_two_requests_cold_and_one_warm(memory: InMemory, is_sql: bool) -> None:
-    """One for the index of the shard, which is kept, and one for a row group."""
+def test_a_look_up_takes_two_requests_cold_and_none_warm(memory: InMemory, is_sql: bool) -> None:
+    """One for the index of the shard and one for a block, which are kept."""
     table = memory.instance.create_table("letters", LETTERS)
     add(table, "abcdef")
     requests = []
@@ -165,7 +165,7 @@ def test_a_look_up_takes_two_requests_cold_and_one_warm(memory: InMemory, is_sql
             found = table.query(exact=letter)
         assert found.to_arrow().column("letter").to_pylist() == [letter]
         requests.append(found.reads.requests)
-    assert requests == [2, 1]
+    assert requests == [2, 0]
 
 
 def test_footers_are_kept_for_all_queries_of_a_client(memory: InMemory) -> None:
@@ -176,4 +176,4 @@ def test_footers_are_kept_for_all_queries_of_a_client(memory: InMemory) -> None:
         found = handle.query(exact="b")
         assert spelled(found.reader) == "b"
         requests.append(found.reads.requests)
-    assert requests == [2, 1]
+    assert requests == [2, 0]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.keys import KeyRange
+from dormouse.ports import Cache
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards import decoding, parquet, reading
@@ -97,6 +98,8 @@ KEYS = st.integers(0, ROWS - 1)
 
 WRITTEN = pa.Table.from_pylist([row(n) for n in range(ROWS)], arrow_schema(SCHEMA)).to_pylist()
 NAMES = [field.name for field in SCHEMA.fields]
+KEPT = Cache()
+"""Blocks that earlier look-ups have decoded, of other columns."""
 
 
 @given(
@@ -113,9 +116,9 @@ def test_any_keys_and_ranges_return_their_rows(
     wanted = [KeyRange.exactly((f"{n // 10:03}", n)) for n in keys]
     wanted += [KeyRange((f"{n // 10:03}", n), (f"{(n + m) // 10:03}", n + m)) for n, m in ranges]
     numbers = sorted({*keys, *(n + i for n, m in ranges for i in range(m))} & set(range(ROWS)))
-    assert table.rows(*wanted, columns=columns) == [
-        {name: WRITTEN[n][name] for name in columns or NAMES} for n in numbers
-    ]
+    expected = [{name: WRITTEN[n][name] for name in columns or NAMES} for n in numbers]
+    assert table.rows(*wanted, columns=columns) == expected
+    assert table.rows(*wanted, columns=columns, cache=KEPT) == expected
 
 
 def test_of_a_key_only_the_pages_that_hold_it_are_decoded(

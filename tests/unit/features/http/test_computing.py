@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from base64 import b64encode
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from dormouse.client.computing import ComputingProcess, Done, Task, receive, sen
 from dormouse.client.instance import Instance
 from dormouse.errors import LimitExceededError
 from dormouse.features.http import computing
+from dormouse.system import SystemClock
 from tests.unit.features.http.conftest import Api
 from tests.unit.features.http.test_asked import EVE, QUERY, ROWS, answered, ask, grant
 
@@ -31,10 +34,9 @@ class Computing(ComputingProcess):
         if task.kind == self.deadly:
             raise LimitExceededError("it ended the process")
         own, theirs = socket.socketpair()
-        with own:
+        with own, theirs:
             send(own, task)
-            own.shutdown(socket.SHUT_WR)
-            computing.serve(self.instance, theirs.detach())
+            computing.serve_next(theirs, partial(computing.do_task, self.instance))
             done = msgspec.msgpack.decode(receive(own), type=Done)
         assert done.error is None or task.kind == "count"
         return self.result(done)
@@ -85,3 +87,26 @@ def test_who_asks_has_the_same_rights_in_the_other_process(people: Api, apart: C
     assert eve.found("POST", "/sql", statement)["rows"] == [{"n": 30}]
     assert eve.problem("POST", "/sql", {"text": "SELECT name FROM people"})["status"] == 422
     assert apart.done == ["answer"] * 2
+
+
+def test_tasks_that_take_long_stop_no_others_and_a_broken_socket_neither() -> None:
+    goes_on = threading.Event()
+
+    def do(task: Task) -> Done:
+        assert task.kind == "answer" or goes_on.wait(60)
+        return Done(status=task.number)
+
+    workers = computing.Workers(do, SystemClock())
+    pairs = [socket.socketpair() for _ in range(3 * computing.AT_ONCE)]
+    for _, theirs in pairs:
+        workers.add(theirs)
+    *long, (broken, _), (asker, _) = pairs
+    for own, _ in long:
+        send(own, Task("compute"))
+    broken.close()
+    for number in (200, 201):
+        send(asker, Task("answer", number=number))
+        assert msgspec.msgpack.decode(receive(asker), type=Done).status == number
+    goes_on.set()
+    for own, _ in long:
+        assert msgspec.msgpack.decode(receive(own), type=Done).error is None
