@@ -225,6 +225,7 @@ def merge_slices(
         where=where,
         scratch=scratch,
         memory_bytes=memory_bytes,
+        to_the_end=True,
     )
 
 
@@ -285,9 +286,10 @@ def merge_blocks(
     where: Predicate | None = None,
     scratch: Path,
     memory_bytes: int,
+    to_the_end: bool = False,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield rows as `merge_slices` does, of slices found, with the footers of their shards if there
-    is a condition.
+    is a condition. With `to_the_end`, they are read to the end, mostly: more is fetched at once.
     """
     wanted = arrow_schema(schema)
     if columns is not None:
@@ -303,7 +305,9 @@ def merge_blocks(
     cut = _cut(blocks, schema)
     spans = [cut.intersection(span) for span in merge_windows(_stored(blocks, sizes), memory_bytes)]
     is_cut = cut != KeyRange()
-    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes)
+    is_shared = to_the_end and objects.is_remote
+    last = {(g.slice.shard.id, g.slice.range): g.numbers[-1] for g in blocks} if is_shared else {}
+    copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes, last)
     windows = _windows(blocks, spans, bounds, schema, where)
     with closing(copies.windows(windows)) as verified:
         for window in verified:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -32,9 +32,10 @@ from dormouse.ports import StreamedObjects
 from dormouse.schema.schema import Field
 from dormouse.shards.crcs import Section, page_index_section
 from dormouse.shards.decoding import write_short_footer
+from dormouse.shards.footer import ByteSpan
 from dormouse.shards.parquet import CHECKSUM_KEY
 from dormouse.shards.reading import READS_AT_ONCE, Blocks, check_sections, coalesce, stream_sections
-from dormouse.storage import PIECE_BYTES, writing_files
+from dormouse.storage import PIECE_BYTES, read_pieces, writing_files
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
 
@@ -64,13 +65,25 @@ class LocalFile:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedGroup:
+    """A row group of which windows that follow each other need blocks. The file of the first has
+    all that the later ones need.
+    """
+
+    number: int
+    file: Path
+    window: Path
+
+
+@dataclass(frozen=True, slots=True)
 class MergeWindow:
     """Row groups that are merged together, each with the local file
     that contains what is read of it.
 
     They hold all rows with keys in `span`, and a few others. `ends` are what follows the data in
     each copied shard. A shard's end is fetched once, for the first window that reads the shard.
-    `describe` ends the copies of shards whose footers were not read.
+    `describe` ends the copies of shards whose footers were not read. What is in `taken_over` comes
+    from files of the window before: some bytes, from one file to another.
     """
 
     span: KeyRange
@@ -80,6 +93,7 @@ class MergeWindow:
     gets: list[Future[bytes]]
     ends: list[tuple[Path, Future[bytes]]]
     describe: list[Callable[[], None]]
+    taken_over: list[tuple[Path, Path, list[ByteSpan]]]
 
     @property
     def scratch(self) -> Path:
@@ -99,6 +113,16 @@ class MergeWindow:
             for describe in self.describe:
                 describe()
 
+    def take_over(self) -> None:
+        """Copy what the files of the window before have for this one, once these are verified."""
+        with writing_files(self.scratch):
+            for source, target, spans in self.taken_over:
+                with source.open("rb") as whole, target.open("r+b") as file:
+                    for start, end in spans:
+                        file.seek(start)
+                        for piece in read_pieces(whole, start, end):
+                            file.write(piece)
+
     def discard(self) -> None:
         """Cancel reads in flight and delete the files."""
         for get in self.gets:
@@ -114,6 +138,10 @@ class LocalCopies:
     At most `WINDOWS_AHEAD` windows and the current one are in `scratch` at a time. What is in
     memory does not depend on their size: the reads in flight are written to the files piece by
     piece.
+
+    `last` has the last block that will be read of slices, by shard and range: over a network, the
+    row group at the end of a window is fetched as far as that, in one read, and the next window
+    takes it over. Its columns would take a read each, in both windows.
     """
 
     objects: StreamedObjects
@@ -121,7 +149,10 @@ class LocalCopies:
     fields: Sequence[Field]
     scratch: Path
     memory_bytes: int
+    last: Mapping[tuple[str, KeyRange], int] = field(default_factory=dict)
     _ends: dict[str, Future[bytes]] = field(default_factory=dict)
+    _newest: Path | None = None
+    _shared: dict[tuple[str, KeyRange], SharedGroup] = field(default_factory=dict)
 
     def windows(self, wanted: Iterator[tuple[KeyRange, list[Blocks]]]) -> Generator[MergeWindow]:
         """Yield the windows, verified; the files of a window exist until the next window is
@@ -180,14 +211,18 @@ class LocalCopies:
         following: deque[MergeWindow],
         most: int,
     ) -> None:
-        """Start to fetch the next windows, until `most` are following."""
+        """Start to fetch the next windows, until `most` are following; the first of them takes over
+        what the current one has.
+        """
         while len(following) < most and (window := next(wanted, None)) is not None:
             following.append(self._fetch_window(threads, *window))
+        if following:
+            following[0].take_over()
 
     def _fetch_window(self, threads: Executor, span: KeyRange, blocks: list[Blocks]) -> MergeWindow:
         with writing_files(self.scratch):
             folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
-        window = MergeWindow(span, blocks, [], folder, [], [], [])
+        window = MergeWindow(span, blocks, [], folder, [], [], [], [])
         try:
             for number, groups in enumerate(blocks):
                 local = window.scratch / f"{number}-{groups.slice.shard.id}.parquet"
@@ -195,6 +230,7 @@ class LocalCopies:
         except BaseException:
             window.discard()
             raise
+        self._newest = window.scratch
         return window
 
     def _fetch_file(
@@ -211,18 +247,39 @@ class LocalCopies:
                 _make_hole(local, shard.size_bytes)
         copy = None if is_linked else local
         window.files.append(LocalFile(local, is_part))
-        window.gets.extend(self._fetch(threads, groups, copy))
+        numbers = self._not_shared(window, groups, local) if is_part else groups.numbers
+        window.gets.extend(self._fetch(threads, groups, numbers, copy))
         if is_part:
             end = partial(write_short_footer, local, groups, self.fields, path)
             window.describe.append(end)
         elif copy is not None:
             window.ends.append((copy, self._ends[shard.id]))
 
+    def _not_shared(self, window: MergeWindow, groups: Blocks, local: Path) -> Sequence[int]:
+        """Return the blocks to fetch: all that are read of the last row group, and none of a row
+        group that is in a file of the window before, from which they are taken over.
+        """
+        layout, place = groups.index.stored.layout, (groups.slice.shard.id, groups.slice.range)
+        group, last = layout.row_group_of(groups.numbers[-1]), self.last.get(place, -1)
+        known, before = self._shared.get(place), self._newest
+        rest = range(groups.numbers[-1] + 1, min(layout.firsts[group + 1], last + 1))
+        numbers = [*groups.numbers, *rest]
+        if last >= 0:
+            self._shared[place] = SharedGroup(group, local, window.scratch)
+        if known is None or known.window != before:
+            return numbers
+        there = [number for number in numbers if layout.row_group_of(number) == known.number]
+        if there:
+            sections = groups.index.sections(there, self.fields)
+            spans = [(section.start, section.end) for section in sections]
+            window.taken_over.append((known.file, local, spans))
+        return numbers[len(there) :]
+
     def _fetch(
-        self, threads: Executor, groups: Blocks, copy: Path | None
+        self, threads: Executor, groups: Blocks, numbers: Sequence[int], copy: Path | None
     ) -> Iterator[Future[bytes]]:
         shard = groups.slice.shard
-        sections = list(groups.index.sections(groups.numbers, self.fields))
+        sections = list(groups.index.sections(numbers, self.fields))
         if copy is None:
             check = partial(check_sections, self.objects, self._path(groups), shard.size_bytes)
             yield from (threads.submit(check, few) for few in _in_parts(sections))

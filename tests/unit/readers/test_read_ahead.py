@@ -23,7 +23,7 @@ from dormouse.query.rows import count_slices
 from dormouse.rows import merging
 from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
-from dormouse.shards import local_copies
+from dormouse.shards import local_copies, reading
 from dormouse.shards.crcs import Section
 from dormouse.shards.local_copies import reads_at_once
 from dormouse.shards.reading import READS_AT_ONCE, Slice, stream_sections
@@ -165,10 +165,13 @@ class Streams(DistantFolder):
 
 
 def merged(
-    table: ShardTable, storage: FolderStorage, memory_bytes: int = MEMORY_BYTES
+    table: ShardTable,
+    storage: FolderStorage,
+    memory_bytes: int = MEMORY_BYTES,
+    span: KeyRange = KeyRange(),  # noqa: B008  # it is immutable
 ) -> Iterator[int]:
-    """Yield the keys of all rows, merged."""
-    slices = [Slice(shard, KeyRange()) for shard in table.state.shards.values()]
+    """Yield the keys of all rows in a range, merged."""
+    slices = [Slice(shard, span) for shard in table.state.shards.values()]
     for batch in merge_slices(
         storage, "table", slices, SCHEMA, scratch=table.folder, memory_bytes=memory_bytes
     ):
@@ -190,6 +193,33 @@ def test_the_next_windows_are_fetched_while_one_is_merged(wide: ShardTable) -> N
     assert reached == list(range(1, 401))
     keys.close()  # type: ignore[attr-defined]
     assert not list(wide.folder.iterdir())
+
+
+class OnceRead(Streams):
+    """A distant folder of which no byte is read twice, but for gaps."""
+
+    is_remote = True
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.read = set[tuple[str, int]]()
+
+    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
+        places = {(path, at) for at in range(start, end)}
+        with self.lock:
+            assert not self.read & places
+            self.read |= places
+        return super().stream(path, size_bytes, start, end)
+
+
+@pytest.mark.parametrize("keys", [(0, 1600), (100, 1300)], ids=["all", "a part"])
+def test_windows_that_share_row_groups_read_each_byte_once(
+    wide: ShardTable, keys: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_GAP_BYTES", 0)
+    storage, span = OnceRead(Path(wide.storage.uri)), KeyRange(keys[:1], keys[1:])
+    assert list(merged(wide, storage, span=span)) == list(range(*keys))
+    assert storage.begun <= 2 * 4 * (400 // 48 + 1)  # columns are apart where a part is read
 
 
 def test_little_is_fetched_ahead_of_a_merge_that_may_end_soon(wide: ShardTable) -> None:
