@@ -59,6 +59,8 @@ LOOK_UP_BYTES = 16 * 1024 * 1024
 """Row groups of up to this size in memory are read at once; more are streamed."""
 PARTS_AT_ONCE = 1024
 """So many parts are looked at together, whether the rows of any are of several shards."""
+MOST_SHARDS = 256
+"""Shards of which most are read again and again are found together, up to so many."""
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a scan that is not sifted is read at a time, in memory."""
 JOINED_ROWS = 8192
@@ -405,13 +407,16 @@ def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Sli
     """Yield parts in groups of at least `shards` shards; the size of the groups doubles.
 
     A group ends where another shard is needed, so that several ranges of its last shard are read
-    together.
+    together; but not where most are those of the group, up to `MOST_SHARDS`: each would be read
+    again.
     """
     window: list[list[Slice]] = []
     shard_ids: set[str] = set()
     for part in parts:
         needed = {slice.shard.id for slice in part}
-        if len(shard_ids) >= shards and not needed <= shard_ids:
+        others = len(needed - shard_ids)
+        is_another = others > len(needed) // 2 or len(shard_ids) + others > MOST_SHARDS
+        if len(shard_ids) >= shards and is_another:
             yield window
             window, shard_ids = [], set()
             shards = min(2 * shards, 2 * READ_THREADS)

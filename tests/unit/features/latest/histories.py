@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
+from dormouse.features.sweep import sweep
 from dormouse_cli.main import app
 from tests.unit.features.http.conftest import Api
 from tests.unit.features.latest.test_published import published
@@ -289,6 +290,10 @@ class History:
         if self.tag:
             self.handle.untag("mark")
         self.handle.rebuild()
+        # files without rows are no longer known, and read again
+        missed = sweep(self.instance.services, self.handle.current(), audit=True)
+        self.instance.queues.send(missed)
+        self.instance.wait()
         self.versions, self.tag = {}, 0
 
     def path(self, ending: str) -> Path:
