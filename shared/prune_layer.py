@@ -27,7 +27,7 @@ PARTS_OF_PYARROW = (
 """What pyarrow runs without: it loads its own client of S3 on demand.
 libarrow_substrait must stay: every extension is linked with it."""
 
-SERVICES = ("cloudwatch", "dynamodb", "emr-serverless", "glue", "s3", "sqs", "sts")
+SERVICES = ("cloudwatch", "dynamodb", "emr-serverless", "glue", "kms", "s3", "sqs", "sts")
 """Those of AWS that the library makes clients of; botocore describes 400 more, in 20 MB."""
 
 

@@ -38,6 +38,9 @@ class LocalSources:
         """Return nothing: a benchmark names its files."""
         yield from ()
 
+    def remove(self, source: Source) -> None:
+        """Leave the file."""
+
 
 def services(
     storage: Storage,

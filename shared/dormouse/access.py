@@ -423,6 +423,7 @@ def visible_schema(schema: Schema, permission: Permission) -> Schema:
         tuple(rest),
         schema.next_field_id,
         tuple(former),
+        schema.data_keys,
         is_part=True,
     )
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Condition
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar
 
+from dormouse.encryption import KeyService, NoKeys
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.quiet import QuietTables
 from dormouse.state.jobs import JobEvent, JobRecord, Tracked
@@ -22,17 +23,13 @@ if TYPE_CHECKING:
     from dormouse.state.sources import Source
     from dormouse.state.store import StateStore
     from dormouse.tables.table import Table, Tombstone
-import threading
-from typing import TypeVar
-
 from cachetools import LRUCache
 
 # The download of a file that is read while its bytes arrive.
 
 Arrived: TypeAlias = Callable[[int, int], object]
-"""Is called with the start and the end of bytes that are in the local file from now on.
-
-Before the first call the local file has its full size. An error of it ends the download.
+"""Is called with the start and the end of bytes that are in the local file from now on. Before the
+first call the file has its full size. An error of it ends the download.
 """
 
 
@@ -504,6 +501,9 @@ class Sources(Protocol):
         were dropped at `since_ms` or later. Pages are loaded as they are needed.
         """
 
+    def remove(self, source: Source) -> None:
+        """Delete this version of an object for good, if it is there."""
+
 
 class Tables(Protocol):
     """The registry of tables: unique names, immutable ids."""
@@ -712,7 +712,7 @@ class Cache:
         self._entries: LRUCache[tuple[str, type], _Entry] = LRUCache(
             limit_bytes, getsizeof=lambda entry: entry.size_bytes
         )
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[Cache], tuple[int]]:
         """Another process gets an empty cache with the same limit."""
@@ -747,14 +747,14 @@ class Services:
     temporary files; `memory_bytes` is what sorting and merging may use before they spill to it.
     `cache` holds objects that were read, `quiet` the tables that nobody changes. `spark` is None
     for a process that starts no Spark jobs; `has_spark` says whether the instance has Spark.
-    `owns_scratch` says whether nobody else fills the scratch folder, so that what does not fit
-    there alone never will. `attempt_ms` is how long an attempt at a job may live without being
-    heard of; 0 where its queue gives a job to nobody else while it lives. `reader_access` is None
-    where readers of Iceberg need nothing to open objects, as in a folder; `mirror` without Glue.
-    `mark_for_class` marks objects by their paths for a storage class, to which they move within two
-    days; None where there are no classes.
-    `check_conditions` raises ServiceRefusedError if a server that is not AWS's ignores conditions
-    of writes. `compute` has another process answer a sub-query of a query, and save its end.
+    `owns_scratch`: nobody else fills the scratch folder, so what does not fit there alone never
+    will. `attempt_ms` is how long an attempt at a job may live without being heard of; 0 where its
+    queue gives a job to nobody else while it lives. `reader_access` is None where readers of
+    Iceberg need nothing to open objects, as in a folder; `mirror` without Glue. `mark_for_class`
+    marks objects by their paths for a storage class, to which they move within two days; None where
+    there are no classes. `check_conditions` raises ServiceRefusedError if a server that is not
+    AWS's ignores conditions of writes. `compute` has another process answer a sub-query, and save
+    its end. `keys` are those of encrypted columns.
     """
 
     tables: Tables
@@ -782,6 +782,7 @@ class Services:
     result_queues: ResultQueues = NoResultQueues()
     check_conditions: Callable[[], None] = _hold
     compute: Callable[[str, int, float], None] | None = None
+    keys: KeyService = NoKeys()
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""

@@ -254,6 +254,13 @@ def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
     return _positive(variables, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES)
 
 
+def key_file(root: Path, environment: Mapping[str, str] | None = None) -> Path:
+    """Return the file with the keys of an instance in a folder, by default beside the folder."""
+    given = os.environ if environment is None else environment
+    named = given.get("DORMOUSE_KEY_FILE", "")
+    return Path(named).expanduser() if named else root.with_name(f"{root.name}.keys")
+
+
 _STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
 """On macOS the first is there without Java, and fails; the second says whether there is any."""
 

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
+from dormouse.encryption import FILES, KeyService, NoKeys
 from dormouse.ports import Cache, Services, Sources, Storage
 from dormouse.settings import Settings
 from dormouse.tables.table import Table
@@ -32,6 +33,7 @@ class Access:
     memory_bytes: int
     indexes: Cache = field(default_factory=Cache)
     local_folders: tuple[Path, ...] = ()
+    keys: KeyService = NoKeys()
 
     @property
     def cache(self) -> Cache:
@@ -45,6 +47,17 @@ class Access:
 
 AccessFactory: TypeAlias = Callable[[], Access]
 """Opens the access in a process. It is sent to executors, so it must be small and picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesAccess:
+    """Opens the access of what answers by files: it has no keys of encrypted columns."""
+
+    open_access: AccessFactory
+
+    def __call__(self) -> Access:
+        """Return the access."""
+        return replace(self.open_access(), keys=FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +116,10 @@ def new_file(access: Access, task: int) -> Path:
 def _open(settings: Settings) -> Access:
     scratch = Path(tempfile.gettempdir())
     if settings.folder is not None:
-        from dormouse.folder.wiring import files_of
+        from dormouse.folder.wiring import files_of, keys_of
 
-        return Access(*files_of(settings.folder), scratch, settings.memory_bytes)
+        files, keys = files_of(settings.folder), keys_of(settings.folder)
+        return Access(*files, scratch, settings.memory_bytes, keys=keys)
     from dormouse.aws.wiring import wire
 
     services = wire(replace(settings, scratch=scratch)).services
@@ -115,4 +129,5 @@ def _open(settings: Settings) -> Access:
         services.sources,
         services.scratch,
         services.memory_bytes,
+        keys=services.keys,
     )

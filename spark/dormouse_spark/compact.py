@@ -80,7 +80,7 @@ class _Compaction:
 def _merge(access: Access, compaction: Compaction, span: KeyRange, part: int) -> Merged:
     with tempfile.TemporaryDirectory(dir=access.scratch) as folder:
         return merge_inputs(
-            access.storage,
+            access,
             replace(compaction, read=access.indexes),
             scratch=Path(folder),
             memory_bytes=access.memory_bytes,

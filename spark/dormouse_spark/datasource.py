@@ -125,7 +125,7 @@ class DormouseSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that are read."""
-        return spark_schema(self.snapshot.table.schema, self.snapshot.selection.columns)
+        return spark_schema(self.snapshot.table.schema.opened, self.snapshot.selection.columns)
 
     def reader(self, schema: StructType) -> TableReader:
         """Return the reader of the rows.

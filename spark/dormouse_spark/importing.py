@@ -113,6 +113,7 @@ def read_sources(
             memory_bytes=memory_bytes,
             order=order.places,
             tagged=order.tagged,
+            keys=access.keys,
         )
         with closing(load_sources(access.sources, loader, sources, Path(folder))) as loaded:
             for source, refusal in loaded:

@@ -107,10 +107,13 @@ def _among(column: Column, values: Sequence[object]) -> Expression | None:
 
 
 def _column(path: Sequence[str], schema: Schema) -> Column | None:
-    """Return the top-level column that a path names; None for a nested part."""
+    """Return the top-level column that a path names; None for a nested part, and where what is
+    stored is encrypted.
+    """
     if len(path) != 1:
         return None
-    return next((Column(f.name, f.type) for f in schema.fields if f.name == path[0]), None)
+    plain = (field for field in schema.fields if field.encrypted is None)
+    return next((Column(f.name, f.type) for f in plain if f.name == path[0]), None)
 
 
 def _literal(value: object, kind: FieldType) -> Literal | None:

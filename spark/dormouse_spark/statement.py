@@ -32,7 +32,9 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import arrow_schema, conform
+from dormouse.encryption import FILES
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.features.answer_query import FileSink
 from dormouse.features.long_jobs import ReadTable
@@ -52,7 +54,7 @@ from dormouse.files.results import ResultFormat, RowFile
 from dormouse.messages.stages import QueryLimits
 from dormouse.ports import Services
 from dormouse.query.selection import bytes_to_read, selected_ranges
-from dormouse_spark.access import AccessFactory
+from dormouse_spark.access import AccessFactory, FilesAccess
 from dormouse_spark.datasource import DormouseSource, TableReader, TableSnapshot, snapshot_of
 from dormouse_spark.types import spark_arrow_schema
 
@@ -140,6 +142,7 @@ def write_statement(
         InvalidRequestError: it is no query, or does not fit the tables.
         NotFoundError: it names a table that is not there for the caller, or is gone.
         LimitExceededError: it took more than it may.
+        ForbiddenError: it reads encrypted columns.
         EndedError: the query has ended meanwhile.
         UnavailableError: Spark failed; run it again.
     """
@@ -189,6 +192,7 @@ def open_views(
 
     Raises:
         NotFoundError: a table is gone.
+        ForbiddenError: a column that is used is encrypted.
     """
     session = SparkSession(spark).newSession()
     for name, value in SETTINGS.items():
@@ -203,6 +207,8 @@ def open_views(
         every = read.selection.columns
         needed = every if used is None else used.get(view, ())
         columns = tuple(each for each in every if each in needed) or every[:1]
+        if used is not None:
+            ColumnKeys(FILES, read.table.schema, read.id).check(columns)
         sizes[view] = whole_bytes * len(columns) // len(read.table.schema.fields)
         source = source_of(f"dormouse_{number}", snapshot, columns)
         session.dataSource.register(source)
@@ -219,7 +225,7 @@ def _snapshot(
         raise NotFoundError(f"the table {read.name!r} was deleted")
     _, state = read_version(services, table, version=read.selection.version)
     ranges = selected_ranges(read.table, read.selection)
-    snapshot = snapshot_of(read.table, state, read.selection, open_access)
+    snapshot = snapshot_of(read.table, state, read.selection, FilesAccess(open_access))
     return snapshot, bytes_to_read(state, ranges)
 
 
@@ -227,7 +233,7 @@ def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> typ
     """Return a data source of one snapshot, which reads some of its `columns`, and has nothing in
     the place of the others; it is sent to Spark's workers as it is.
     """
-    stored = arrow_schema(snapshot.table.schema)
+    stored = arrow_schema(snapshot.table.schema.opened)
     schema = spark_arrow_schema(pa.schema(map(stored.field, snapshot.selection.columns)))
     narrow = replace(snapshot, selection=replace(snapshot.selection, columns=tuple(columns)))
 

@@ -211,6 +211,10 @@ class MemorySources:
             if key.startswith(prefix) and is_file_below(prefix, key) and is_late:
                 yield self.source(key)
 
+    def remove(self, source: Source) -> None:
+        if source.key in self.objects and self.source(source.key).etag == source.etag:
+            del self.objects[source.key]
+
     def source(self, key: str) -> Source:
         """Return the source that an object is."""
         body, _ = self.objects[key]

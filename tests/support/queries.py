@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dormouse.access import EVERYTHING
+from dormouse.encryption import KeyService, NoKeys
 from dormouse.keys import KeyRange
 from dormouse.ports import Cache, Storage
 from dormouse.query import rows
@@ -27,6 +28,7 @@ class Resources:
     scratch: Path
     memory_bytes: int
     cache: Cache = field(default_factory=Cache)
+    keys: KeyService = NoKeys()
 
     def newest_version(self, table: Table) -> int | None:
         return None

@@ -108,6 +108,9 @@ def needs(service: str, operation: str, params: Mapping[str, Any]) -> Iterator[N
             yield from _dynamodb_needs(operation, params)
         case "s3":
             yield from _s3_needs(operation, params)
+        case "kms":
+            key = f"arn:aws:kms:{REGION}:{NAMES.account}:key/{params['KeyId']}"
+            yield Need(f"kms:{operation}", key).with_key("kms:ResourceAliases", params["KeyId"])
         case "emr-serverless":
             yield from _emr_needs(operation, params)
 
@@ -183,6 +186,8 @@ def _s3_needs(operation: str, params: Mapping[str, Any]) -> Iterator[Need]:
             yield put.with_key("s3:if-none-match", once) if once else put
         case "CreateMultipartUpload" | "UploadPart":
             yield sending_parts(f"{bucket}/{params['Key']}")
+        case "DeleteObject" if params.get("VersionId"):
+            yield Need("s3:DeleteObjectVersion", f"{bucket}/{params['Key']}")
         case "ListMultipartUploads":
             yield Need("s3:ListBucketMultipartUploads", bucket)
         case _:

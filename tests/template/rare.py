@@ -39,6 +39,7 @@ class Rare(NamedTuple):
         return asked and resource.endswith(self.endings)
 
 
+KEYS = "tests/contract/test_column_keys.py::"
 UPLOADS = "tests/contract/test_uploads.py::"
 
 RARE = (
@@ -293,5 +294,29 @@ RARE = (
         ("administer",),
         ("sqs:ChangeMessageVisibility",),
         ("-dead",),
+    ),
+    Rare(
+        f"{KEYS}test_a_table_on_aws_has_data_keys_of_kms",
+        ("administer",),
+        ("kms:Encrypt",),
+        ("key/*",),
+    ),
+    Rare(
+        f"{KEYS}test_a_table_on_aws_has_data_keys_of_kms",
+        ("ingest", "compact", "serve_http", SPARK_JOB),
+        ("kms:Decrypt",),
+        ("key/*",),
+    ),
+    Rare(
+        f"{KEYS}test_a_file_that_was_ingested_is_removed_with_its_version",
+        ("collect_garbage", SPARK_JOB),
+        ("s3:DeleteObjectVersion", "s3:ListBucketVersions"),
+        (f"{NAMES.ingest_bucket}/*", NAMES.ingest_bucket),
+    ),
+    Rare(
+        f"{KEYS}test_a_table_on_aws_has_data_keys_of_kms",
+        ("ingest",),
+        SEND,
+        ("-gc-candidates",),
     ),
 )

@@ -30,10 +30,15 @@ PLACES = {
     "OnlyFromTheRule": {"SparkRunsQueuePolicy", "SparkRunsDeadQueuePolicy"},
     "GiveRunsTheirRole": {"DispatchSparkRole"},
     "PinVersions": {"AnswerQueryRole"},
+    "EncryptDataKeys": {"AdministerRole"},
+    "DecryptColumns": {"IngestRole", "CompactRole", "ServeHttpRole", "SparkJobRole"},
     "ReadPublished": {"ReadersRole"},
     TRUST: {"SparkJobRole"},
 }
 """Which resources have statements with a condition, by their Sid."""
+KEYS_OF_COLUMNS = {
+    "ForAnyValue:StringLike": {"kms:ResourceAliases": f"alias/dormouse/{NAMES.instance}/*"}
+}
 CONDITIONS = {
     "OwnBucketsOnly": {"StringNotEqualsIfExists": {"aws:ResourceAccount": NAMES.account}},
     "EncryptedTransportOnly": {"Bool": {"aws:SecureTransport": "false"}},
@@ -49,6 +54,8 @@ CONDITIONS = {
         "ArnEquals": {"aws:SourceArn": f"{EVENTS}:rule/{NAMES.queue('spark-runs')}"}
     },
     "GiveRunsTheirRole": {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+    "EncryptDataKeys": KEYS_OF_COLUMNS,
+    "DecryptColumns": KEYS_OF_COLUMNS,
     "PinVersions": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["*#P"]}},
     "ReadPublished": {"StringEquals": {"aws:ResourceAccount": NAMES.account}},
     TRUST: {

@@ -189,7 +189,7 @@ def show(ctx: typer.Context, name: TableName, form: FormatOption = Format.table)
         print_json({**_facts(table), **body})
         return
     print_facts(_facts(table), form)
-    print_listing(COLUMNS, column_rows(table.schema), form)
+    print_listing(COLUMNS, column_rows(table.table.schema), form)
     print_listing(PROPERTY_COLUMNS, rows, form)
 
 
@@ -247,7 +247,7 @@ def alter(
     if form is Format.json:
         print_json(changed.schema.to_json())
         return
-    print_listing(COLUMNS, column_rows(changed.schema), form)
+    print_listing(COLUMNS, column_rows(changed.table.schema), form)
 
 
 def delete(

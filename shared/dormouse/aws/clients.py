@@ -54,7 +54,17 @@ if TYPE_CHECKING:
 
 
 SERVICES = (
-    *("apigatewayv2", "cloudwatch", "dynamodb", "emr-serverless", "glue", "s3", "sqs", "sts"),
+    *(
+        "apigatewayv2",
+        "cloudwatch",
+        "dynamodb",
+        "emr-serverless",
+        "glue",
+        "kms",
+        "s3",
+        "sqs",
+        "sts",
+    ),
 )
 """The services of which `client` makes clients."""
 
@@ -98,7 +108,9 @@ def client(
     before_request: BeforeRequest | None = None,
 ) -> S3Client: ...
 @overload
-def client(service: Literal["apigatewayv2", "glue"], config: Config | None = None) -> Any: ...
+def client(
+    service: Literal["apigatewayv2", "glue", "kms"], config: Config | None = None
+) -> Any: ...
 @overload
 def client(service: Literal["sqs"], config: Config | None = None) -> SQSClient: ...
 @overload

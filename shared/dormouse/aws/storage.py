@@ -607,6 +607,25 @@ class S3Sources:
                 etag = item["ETag"].strip('"')
                 yield Source(self._bucket, item["Key"], etag, item["Size"])
 
+    def remove(self, source: Source) -> None:
+        """Delete all versions of an object that have the content that `source` names.
+
+        Raises:
+            UnavailableError: S3 refused it, or did not answer.
+        """
+        paginator = self._client.get_paginator("list_object_versions")
+        pages = paginator.paginate(Bucket=self._bucket, Prefix=source.key)
+        for page in read_pages("S3", pages):
+            found = page.get("Versions", [])
+            for each in found:
+                if each["Key"] == source.key and each["ETag"].strip('"') == source.etag:
+                    with reading("S3"):
+                        self._client.delete_object(
+                            Bucket=self._bucket, Key=source.key, VersionId=each["VersionId"]
+                        )
+            if any(each["Key"] != source.key for each in found):
+                return  # keys come in order, this one first
+
 
 def _listed(client: S3Client, bucket: str, prefix: str) -> Iterator[ObjectTypeDef]:
     for page in _object_pages(client, bucket, prefix):

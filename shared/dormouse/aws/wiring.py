@@ -18,6 +18,7 @@ from botocore.config import Config
 from dormouse.aws.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
 from dormouse.aws.items import DynamoItems
+from dormouse.aws.keys import KmsKeys
 from dormouse.aws.queues import CloudWatchAges, SqsDeadLetters, SqsOutbox, SqsResultQueues
 from dormouse.aws.reader_access import GlueMirror, S3ReaderAccess
 from dormouse.aws.storage import S3Sources, S3Storage
@@ -133,6 +134,7 @@ def wire(
         mark_for_class=storage.mark_for_class,
         result_queues=SqsResultQueues(sqs, settings.result_queues),
         check_conditions=conditions.check,
+        keys=KmsKeys(client("kms", CLIENT_CONFIG), names.instance),
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
 

@@ -83,7 +83,7 @@ class TableHandle(Shown):
     @property
     def schema(self) -> Schema:
         """The table's schema."""
-        return self.table.schema
+        return self.table.schema.opened
 
     def state(self) -> TableState:
         """Return the table's newest state.
@@ -780,5 +780,5 @@ class TableHandle(Shown):
             keys.append(f"sort keys {', '.join(field.name for field in self.schema.sort_keys)}")
         columns = f"{len(self.schema.fields):,} columns"
         title = f"table {self.name!r} ({'; '.join([*keys, columns])})"
-        described = self.schema.described()
+        described = self.table.schema.described()
         return title, show_table(title, ("column", "type", "role"), described)[1]

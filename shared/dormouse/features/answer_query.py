@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 
 from dormouse.arrow.types import json_schema
+from dormouse.encryption import FILES
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
 from dormouse.features.access import administers_instance
 from dormouse.features.queries import (
@@ -303,7 +304,7 @@ def _rows(
     """Open the rows of a sub-query, and note the columns that it reads, by the ids of tables; rows
     are read while they are taken. `look` looks whether to go on while a statement is computed.
     """
-    source = query.read
+    source, services = query.read, replace(services, keys=FILES)
     if source is None:
         result = statement_rows(services, query, noted, look)
     else:

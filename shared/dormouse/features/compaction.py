@@ -26,6 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dormouse.arrow.order import row_key, spans_in_ranges
+from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import RowCounter, Tally, arrow_schema, conform
 from dormouse.errors import (
     AlreadyExistsError,
@@ -68,8 +69,8 @@ from dormouse.jobs import (
 )
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
-from dormouse.ports import Cache, Services, Storage
-from dormouse.query.rows import count_slices
+from dormouse.ports import Cache, Services
+from dormouse.query.rows import QueryResources, count_slices
 from dormouse.rows.deletions import check_columns, deletions_for
 from dormouse.rows.latest import without_tombstones
 from dormouse.rows.merging import merged_rows
@@ -177,7 +178,7 @@ class Merged:
 
 
 def merge_inputs(
-    storage: Storage,
+    access: QueryResources,
     compaction: Compaction,
     *,
     scratch: Path,
@@ -185,17 +186,17 @@ def merge_inputs(
     span: KeyRange = EVERYTHING,
     part: int | None = None,
 ) -> Merged:
-    """Merge the inputs' rows in `span`, by default all rows, and write them as shards.
-
-    `part` is the number of this part if the compaction is merged in parts.
+    """Merge the inputs' rows in `span`, by default all rows, and write them as shards, encrypted by
+    the newest data keys. `part` is the number of this part if the compaction is merged in parts.
 
     Raises:
         NotFoundError: an input is missing.
         CorruptDataError: an input is damaged.
+        ForbiddenError: values are of an older data key, and a key may not be used.
         AlreadyExistsError: another run of the job wrote different outputs of the same inputs, or
             wrote them in parts.
     """
-    table, job = compaction.table, compaction.job
+    table, job, storage = compaction.table, compaction.job, access.storage
     wanted = compaction.partition.range.intersection(span)
     schema, rules = _read_by(compaction)
     slices, unread_rows = _slices(compaction, wanted, rules)
@@ -213,7 +214,8 @@ def merge_inputs(
     removed = Tally(unread_rows)
     applied = _ruled(compaction, _left(compaction, read, schema, removed), schema, rules, removed)
     columns = arrow_schema(compaction.context.schema)
-    kept = RowCounter(conform(batch, columns) for batch in applied)
+    keys = ColumnKeys(access.keys, table.schema, table.id)
+    kept = RowCounter(keys.renewed(conform(batch, columns)) for batch in applied)
     rows = [0] * len(compaction.leaves)
     outputs = write_shards(
         storage,
@@ -344,7 +346,7 @@ def merge_in_process(services: Services, compaction: Compaction) -> Merged:
     """Merge in this process."""
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         return merge_inputs(
-            services.storage,
+            services,
             compaction,
             scratch=Path(folder),
             memory_bytes=services.memory_bytes,
@@ -739,7 +741,7 @@ def _merge_step(services: Services, compaction: Compaction, step: Step, span: Ke
     """
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         merged = merge_inputs(
-            services.storage,
+            services,
             compaction,
             scratch=Path(folder),
             memory_bytes=services.memory_bytes,

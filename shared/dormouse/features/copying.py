@@ -67,6 +67,7 @@ from dormouse.stored.paths import (
     shard_path,
     sources_path,
 )
+from dormouse.tables.encryption import rewrapped
 from dormouse.tables.properties import KNOWN
 from dormouse.tables.table import Origin, Table, check_name
 
@@ -267,16 +268,15 @@ def copy_table(
     name: str,
     watch: Progress | None = None,
 ) -> tuple[CopyReport, list[OutboundMessage]]:
-    """Copy the newest version of a table of `source` into `target`, as table `name`.
-
-    `bucket` is where the source's files were ingested from. Return the messages to send in the
-    target.
+    """Copy the newest version of a table of `source` into `target`, as table `name`; `bucket` is
+    where the source's files were ingested from. Return the messages to send in the target.
 
     Raises:
         AlreadyExistsError: the target has a table of that name, other than this very copy.
         NotFoundError: the table was deleted.
         CorruptDataError: a shard or a segment of the source is damaged or lost.
         ContendedError: another process copies it too, or shards were collected all the time.
+        ForbiddenError: a key of encrypted columns may not be used.
     """
     table_id = _copy_id(table, target, check_name(name))
     if (found := target.tables.get(table_id)) is not None:
@@ -302,6 +302,7 @@ def copy_table(
         newest,
         id=table_id,
         name=name,
+        schema=rewrapped(newest.schema, (source.keys, table.id), (target.keys, table_id)),
         created_ms=target.clock.now_ms(),
         log=log,
         logs=_logs(target, table_id),

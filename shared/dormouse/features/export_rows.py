@@ -388,7 +388,7 @@ class _TaskRun:
         read = self.export.read
         columns = columns_to_read(read.schema, read.selection.columns)
         selection = replace(read.selection, columns=tuple(columns))
-        return query_slices(self.worker, read.table, parts, selection)
+        return query_slices(self.worker, read.table, parts, selection, as_stored=True)
 
     def _publish(
         self, local: Path, upload: Upload, place: FileId, file: WrittenFile

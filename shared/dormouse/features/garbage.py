@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
+from dormouse.features.batch_files import look_up_sources
 from dormouse.features.requests import (
     TABLE_RESET,
     JobCheck,
@@ -25,6 +26,7 @@ from dormouse.messages.requests import CollectGarbage, Counts
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
 from dormouse.ports import Services
 from dormouse.state.jobs import Finished, Started, TrackedJob
+from dormouse.state.sources import Source
 from dormouse.state.state import DAY_MS, DeleteShards, TableState
 from dormouse.state.store import Rejected, StateStore
 from dormouse.stored.paths import paths_of_shard, run_of_shard
@@ -176,6 +178,10 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
     table = services.table(message.table_id)
     if table is None:
         return []
+    if message.files:
+        remove_ingested(services, table, message.files)
+    if not message.shards:
+        return []
     store = services.store(table)
     state = store.current()
     job_id = garbage_job_id(message.shards)
@@ -197,6 +203,16 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
     seconds_left = MAX_DELAY_SECONDS if held else max(seconds)
     again = GarbageCandidates(table.id, state.generation, (*waiting, *held))
     return [OutboundMessage("gc-candidates", again, min(seconds_left, MAX_DELAY_SECONDS))]
+
+
+def remove_ingested(services: Services, table: Table, files: Sequence[Source]) -> None:
+    """Delete those of some files that a table with encrypted columns has ingested: they hold in
+    plain what it does not.
+    """
+    fresh = look_up_sources(services, table, files).fresh(files)
+    for source in files:
+        if table.schema.encrypted and source not in fresh:
+            services.sources.remove(source)
 
 
 def garbage_job_id(shards: Sequence[str]) -> str:

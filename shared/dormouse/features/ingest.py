@@ -20,6 +20,7 @@ from msgspec import structs
 
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
 from dormouse.features.batch_files import look_up_sources
+from dormouse.features.garbage import remove_ingested
 from dormouse.files.change_data import Emptied
 from dormouse.files.loader import (
     Begins,
@@ -48,7 +49,12 @@ from dormouse.jobs import (
     tracked_job,
 )
 from dormouse.keys import Key
-from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
+from dormouse.messages.stages import (
+    GarbageCandidates,
+    IngestJob,
+    OutboundMessage,
+    TableChanged,
+)
 from dormouse.ports import NO_TABLE, Services
 from dormouse.rows.deletions import deletion_of_all, id_of_job
 from dormouse.schema.evolution import may_lose_range
@@ -197,6 +203,7 @@ def _write_in_scratch(
             Path(folder),
             memory_bytes=services.memory_bytes,
             tagged=have_row_tags(sources),
+            keys=services.keys,
         )
         if local is None:
             loaded = load_sources(services.sources, loader, sources, Path(folder), begins)
@@ -226,7 +233,10 @@ def ingest(
     changed = [OutboundMessage("table-changes", TableChanged(table.id))]
     if is_ingested(services, table, job):
         _record_known(services, table, job)
-        return changed  # an earlier run may have crashed between its commit and this message
+        return [
+            *changed,
+            *plain_files(services, table, job),
+        ]  # an earlier run may have crashed between its commit and this message
     ingesting = tracked_job(job)
     started = Started(
         subject=subject_of(job),
@@ -236,7 +246,8 @@ def ingest(
     with tracked(services, ingesting, started):
         written = _ingest(services, table, job, write)
     _record_end(services, table, job, written)
-    return changed  # planning finishes a reset if the state is behind the registry
+    # planning finishes a reset if the state is behind the registry
+    return [*changed, *plain_files(services, table, job)]
 
 
 def ingest_at_once(
@@ -254,6 +265,19 @@ def ingest_at_once(
     if written is not None:
         _record_end(services, table, job, written)
     return written
+
+
+def plain_files(services: Services, table: Table, job: IngestJob) -> list[OutboundMessage]:
+    """Delete what was ingested of a job's files if the table has encrypted columns; on AWS, return
+    the message that has it done: what reads files of others may not delete any.
+    """
+    if not table.schema.encrypted:
+        return []
+    if services.storage.is_remote:
+        candidates = GarbageCandidates(table.id, job.generation, (), job.sources)
+        return [OutboundMessage("gc-candidates", candidates)]
+    remove_ingested(services, table, job.sources)
+    return []
 
 
 def _record_end(services: Services, table: Table, job: IngestJob, written: Written | None) -> None:

@@ -209,9 +209,12 @@ def plan_everything(state: TableState, properties: Properties) -> list[Compactio
     if state.deletions:
         hidden = may_be_hidden(state, state.deletions, state.references)
         plans += plan_rewrites(state, properties, hidden, plans)
+    groups = live_shards(state).values()
+    if properties.encrypted_columns and properties.data_key > 1:  # others may be of an older one
+        every = {live.shard.id for group in groups for live in group}
+        plans += plan_rewrites(state, properties, every, plans)
     if not is_published(properties):
         return plans
-    groups = live_shards(state).values()
     partly_live = {live.shard.id for group in groups for live in group if live.dead}
     return plans + plan_rewrites(state, properties, partly_live | {*quick_shards(state)}, plans)
 

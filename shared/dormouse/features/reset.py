@@ -25,6 +25,7 @@ from dormouse.state.store import REBUILD, Rejected, StateStore, accepted
 from dormouse.state.versions import OwnerKind, PinOwner
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.paths import restored_path, restored_prefix, tree_path, tree_prefix
+from dormouse.tables.encryption import encrypted_schema
 from dormouse.tables.table import Table, replace_schema
 
 # What a generation of a table starts with, if a restore began it.
@@ -164,7 +165,7 @@ def reset_table(
     def next_generation(current: Table) -> Table:
         if options.schema is None and current.schema.key_types != table.schema.key_types:
             raise ContendedError(f"table {table.name!r} got another schema meanwhile")
-        changed = _with_schema(current, options.schema)
+        changed = _with_schema(services, current, options.schema)
         # If an earlier reset is unfinished, the partitions that stay are those of that reset.
         tree = given or _staying(services, current, changed.schema)
         now_ms = services.clock.now_ms()
@@ -233,11 +234,12 @@ def stale_trees(services: Services, table: Table, state: TableState, before_ms: 
     ]
 
 
-def _with_schema(table: Table, schema: Schema | None) -> Table:
+def _with_schema(services: Services, table: Table, schema: Schema | None) -> Table:
     """Return the table with the schema of its next generation."""
     if schema is None:
         return table
     fresh = replace_schema(table.schema, schema, table.properties)
+    fresh = encrypted_schema(fresh, table.properties, services.keys, table.id)
     return replace(table, schema=fresh, schema_generation=table.generation + 1)
 
 

@@ -30,6 +30,7 @@ from dormouse.state.partitions import PartitionTree
 from dormouse.state.state import InitialisePartitions
 from dormouse.state.store import accepted
 from dormouse.stored.paths import TABLE_ID_DIGITS
+from dormouse.tables.encryption import check_not_encrypted, encrypted_schema
 from dormouse.tables.properties import (
     bloom_columns,
     check_change_data,
@@ -143,6 +144,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     ).with_settings(parse_settings(request.properties), services.tables.defaults())
     if _is_created(services, table):
         return publications(table)
+    check_not_encrypted(*schema.fields)
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     bloom_columns(schema, table.properties)
@@ -157,6 +159,8 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     if services.tables.named(table.name) is not None:
         _refuse(services, table)
         return publications(table)
+    table = _with_keys(services, table)
+    check_change(table, table)  # what else reads columns meets them as they are stored
     # State first: a table that can be found by name always has its partitions.
     initialise = InitialisePartitions(tree.splits, schema.widest_key_types)
     try:
@@ -173,6 +177,14 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     except AlreadyExistsError:
         _refuse(services, table)
     return publications(table)
+
+
+def _with_keys(services: Services, table: Table, before: Schema | None = None) -> Table:
+    """Return a table with the columns encrypted that its properties say, and with their keys.
+    Raises as `encrypted_schema`.
+    """
+    schema = encrypted_schema(table.schema, table.properties, services.keys, table.id, before)
+    return replace(table, schema=schema)
 
 
 def new_table_id(request: CreateTable) -> str:
@@ -268,11 +280,12 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
         if request.rename:
             check_column_renames(services.tables.access_rules(), current.name, request.rename)
         schema = apply_alteration(current.schema, alteration, current.properties)
+        changed = _with_keys(services, replace(current, schema=schema), current.schema)
         if not until_ms:
-            return replace(current, schema=schema)
+            return changed
         if current.finer_until_ms != until_ms or services.clock.now_ms() >= until_ms:
             raise ContendedError(f"the times of {current.name!r} took too long to look through")
-        return replace(current, schema=schema, finer_until_ms=0)
+        return replace(changed, finer_until_ms=0)
 
     until_ms = 0
     if request.types and request.request_id not in table.applied_requests:
@@ -386,7 +399,7 @@ def set_properties(
         check_change(current, changed)
         check_published_names(services, changed)
         check_storage_class(services, changed.properties)
-        return changed
+        return _with_keys(services, changed, changed.schema)
 
     changed = services.tables.change(table.id, change, request_id=request.request_id)
     planned = OutboundMessage("table-changes", TableChanged(table.id))
@@ -400,6 +413,8 @@ def set_defaults(services: Services, request: SetDefaults) -> None:
         InvalidRequestError: an unknown name, a bad value, or one that a table cannot take.
     """
     put, unset = _checked(request.properties, request.unset)
+    if "data_key" in put:
+        raise InvalidRequestError("data_key is of a table, and has no default of an instance")
     defaults = services.tables.defaults()
     after = merge_settings(defaults, put, unset)
     check_storage_class(services, properties_of(after))

@@ -140,7 +140,7 @@ class FileChanges:
 
 def changes_in_files(table: Table) -> FileChanges | None:
     """Return how files say what becomes of rows of a table; None if it keeps all rows."""
-    return FileChanges.of(table.schema, table.properties)
+    return FileChanges.of(table.schema.opened, table.properties)
 
 
 def _deletes(batch: pa.RecordBatch) -> Array:

@@ -19,7 +19,9 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import arrow_schema, conform
+from dormouse.encryption import KeyService
 from dormouse.errors import RefusedSourceError
 from dormouse.files.change_data import Emptied
 from dormouse.files.changes import FileChanges, changes_in_files
@@ -84,6 +86,7 @@ class SourceLoader:
         order: Mapping[str, int] | None = None,
         added: Sequence[Field] = (),
         keeps_tags: bool = True,
+        keys: ColumnKeys | None = None,
     ) -> None:
         """Start empty; the loader as a whole uses about `memory_bytes` of memory.
 
@@ -93,14 +96,14 @@ class SourceLoader:
         With `changes`, rows get the columns that such a table stores; `SEQUENCE` orders those that
         are loaded here, by the `order` of their keys if it is given, else as they come. Rows get
         what is `added`, of `TAGS` and `FROM_FILES`, as columns. Unless the table `keeps_tags`,
-        files with row tags are refused.
+        files with row tags are refused. Columns that are encrypted are so by `keys`.
         """
         self.rejected: list[RejectedRows] = []
         self.emptied: Emptied | None = None
         self._on_error, self._store = on_error, store
         self._changes, self._order, self._added = changes, order or {}, 0
         self._added_fields, self._keeps_tags = added, keeps_tags
-        self._schema = schema
+        self._schema, self._keys = schema, keys
         self._dialect = dialect
         self._scratch = scratch
         self._memory_bytes = memory_bytes
@@ -143,12 +146,17 @@ class SourceLoader:
         staged = self._sorter()
         left_out = self._scratch / f"{local.name}.rejected"
         skips = self._store is not None and self._on_error(key) == "skip"
+        if skips and self._schema.encrypted:
+            raise RefusedSourceError(
+                "its table has encrypted columns, and rows left out would be kept in plain",
+                hint="drop it to be read whole: on_error=refuse",
+            )
         rejects = Rejects(key, left_out) if skips else None
         file, emptied = self._order.get(key, self._added), list[Emptied]()
         changes = self._changes and replace(self._changes, emptied=emptied.append)
         numbers = RowNumbers(is_asked=ROW_NUMBER in self._added_fields)
         rows = read_source(
-            local, key, self._schema, self._dialect, missing, rejects, changes, numbers
+            local, key, self._schema.opened, self._dialect, missing, rejects, changes, numbers
         )
         try:
             with closing(read_ahead(rows)) as batches:
@@ -208,7 +216,7 @@ class SourceLoader:
         latest, with their places.
         """
         first = file * ROWS_OF_A_FILE
-        for batch in batches:
+        for batch in batches if self._keys is None else map(self._keys.encrypted, batches):
             if self._changes is not None:
                 places = pa.arange(first, first + batch.num_rows)  # type: ignore[attr-defined]  # stubs lag
                 batch = batch.append_column(SEQUENCE.name, places)  # noqa: PLW2901
@@ -246,9 +254,10 @@ def loader_of(
     memory_bytes: int,
     order: Mapping[str, int] | None = None,
     tagged: bool = False,
+    keys: KeyService,
 ) -> SourceLoader:
     """Return a loader of files of a table, as its properties say; `order` is that of their keys.
-    Rows get their row tags as a column if they are `tagged`.
+    Rows get their row tags as a column if they are `tagged`, and `keys` encrypt columns.
     """
 
     def store(source: str, left_out: Path) -> str:
@@ -270,6 +279,7 @@ def loader_of(
         order=order,
         added=_added_fields(table, tagged=tagged),
         keeps_tags=rules.keeps_tags,
+        keys=ColumnKeys(keys, table.schema, table.id) if table.schema.encrypted else None,
     )
 
 

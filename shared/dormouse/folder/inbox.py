@@ -225,6 +225,17 @@ class Inbox:
             if of_it.dropped_ms >= since_ms:
                 yield of_it.source
 
+    def remove(self, source: Source) -> None:
+        """Delete a file, if it is there with the content that `source` names."""
+        path = self._root / check_path(source.key)
+        try:
+            with path.open("rb") as content:
+                is_same = _copy(content, None, self._check) == source.etag
+            if is_same:
+                path.unlink()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return
+
     def find_new(self) -> Iterator[Source]:
         """Yield the files that nobody has found before, each to one caller of all processes."""
         now_ms = self._clock.now_ms()

@@ -21,6 +21,7 @@ from typing import BinaryIO
 from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.folder.inbox import Inbox
+from dormouse.folder.keys import FileKeys
 from dormouse.folder.layout import DATABASE, FolderLayout
 from dormouse.folder.processes import Leaving, LeavingStorage, Process, is_alive, locked
 from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
@@ -31,7 +32,7 @@ from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import LAST
 from dormouse.items.tables import ItemTables
 from dormouse.ports import Clock, Services, Sources, Storage, StoredObject
-from dormouse.settings import DEFAULT_MEMORY_BYTES
+from dormouse.settings import DEFAULT_MEMORY_BYTES, key_file
 from dormouse.state.store import StateStore
 from dormouse.state.versions import PublicationRecord
 from dormouse.storage import INCOMING, FolderStorage, check_path, check_prefix, writing_files
@@ -213,6 +214,7 @@ def _wired(
         spark=runs if submit else None,
         has_spark=submit is not None,
         owns_scratch=False,
+        keys=keys_of(layout.root),
     )
     data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
     found = Inbox(layout.inbox, database, clock, thread.wake, leaving.check)
@@ -235,6 +237,11 @@ def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
     database, clock = Database(layout.database), SystemClock()
     storage = FolderObjects(layout.tables, database, clock)
     return storage, FolderStorage(layout.exports), Inbox(layout.inbox, database, clock)
+
+
+def keys_of(root: Path) -> FileKeys:
+    """Return the keys of the instance in a folder."""
+    return FileKeys(key_file(root), root)
 
 
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:

@@ -224,10 +224,13 @@ class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
 
 
 class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
-    """These shards lost their last reference: delete them once their delay is over."""
+    """These shards lost their last reference: delete them once their delay is over. Of `files`,
+    which a table with encrypted columns was to ingest, delete at once those that it has ingested.
+    """
 
     generation: WholeNumber
     shards: tuple[Id, ...]
+    files: tuple[Source, ...] = ()
     v: Literal[1] = 1
 
 

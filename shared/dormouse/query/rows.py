@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, chain, groupby, islice
@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
+from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import arrow_schema, conform, gathered
+from dormouse.encryption import KeyService
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
 from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
 from dormouse.ports import Cache, Storage
@@ -86,6 +88,10 @@ class QueryResources(Protocol):
     def cache(self) -> Cache:
         """The objects that the process has read."""
 
+    @property
+    def keys(self) -> KeyService:
+        """The keys of encrypted columns that the process may use."""
+
     def newest_version(self, table: Table) -> int | None:
         """Return the newest version of a table; None if it is gone, or not known here."""
 
@@ -130,12 +136,17 @@ def query_slices(
     is_sifted: bool = True,
     reads: ReadCounters | None = None,
     lost_by: tuple[Deletion, ...] = (),
+    as_stored: bool = False,
 ) -> QueryResult:
     """Query as `query_rows` does, reading only `parts` of the selection's version of `table`.
 
     Parts are disjoint and in key order. Each has the slices of all shards for one range within one
     leaf, as `slices_to_read` returns them. With `lost_by`, which are later deletions than those of
-    the slices, only the rows that these hide are returned.
+    the slices, only the rows that these hide are returned. Encrypted columns have their values,
+    or what is stored of these.
+
+    Raises:
+        ForbiddenError: this process lacks the key of a column that is asked for.
     """
     reads = ReadCounters() if reads is None else reads
     rules = row_rules(table.schema, table.properties).for_readers()
@@ -157,8 +168,20 @@ def query_slices(
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
     schema = pa.schema([arrow_schema(shown).field(name) for name in selection.columns])
-    batches = PeekableBatches(query.result(parts, schema))
-    return QueryResult(schema, batches, reads, selection.version)
+    batches = query.result(parts, schema)
+    if not as_stored and any(f.name in selection.columns for f in table.schema.encrypted):
+        keys = ColumnKeys(resources.keys, table.schema, table.id)
+        keys.check(selection.columns)
+        batches = _decrypted(batches, keys)
+        shown = shown.opened
+        schema = pa.schema([arrow_schema(shown).field(name) for name in selection.columns])
+    return QueryResult(schema, PeekableBatches(batches), reads, selection.version)
+
+
+def _decrypted(batches: Generator[pa.RecordBatch], keys: ColumnKeys) -> Generator[pa.RecordBatch]:
+    with closing(batches):
+        for batch in batches:
+            yield keys.decrypted(batch)
 
 
 def tagged_slices(
@@ -203,7 +226,7 @@ class _Query:
 
     def result(
         self, parts: Iterable[list[Slice]], result_schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Yield the selected rows of parts in key order, if they are to be sifted."""
         limit = self.selection.limit if self.is_sifted else None
         if not self.is_sifted:

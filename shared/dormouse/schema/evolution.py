@@ -227,6 +227,11 @@ def retyped(item: Field, wanted: FieldType) -> Field:
     Raises:
         InvalidRequestError: the type is not wider.
     """
+    if item.encrypted is not None:
+        raise InvalidRequestError(
+            f"the values of {item.name!r} are encrypted, and keep their type",
+            hint="add a column of the other type",
+        )
     parts, others = parts_of(item), parts_of(Field(item.name, wanted))
     if parts:
         names = [(part.name, part.nullable) for part in parts]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -133,8 +134,10 @@ def _between(fewest: int, most: int) -> str:
     return str(most) if fewest == most else f"{fewest} to {most}"
 
 
-_PARTS = {"rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames"}
-_FIELD_PARTS = frozenset({"id", "unit", "nestedIds", "finer"})
+_PARTS = {
+    *("rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames", "dataKeys"),
+}
+_FIELD_PARTS = frozenset({"id", "unit", "nestedIds", "finer", "encrypted", "key"})
 MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store
 RESERVED = "\x7f"
 """No column of a table has this character in its name, as those have that only readers add."""
@@ -153,6 +156,9 @@ class Field:
     Without a unit, numbers are refused there. A field is `finer` if its times became nanoseconds:
     shards may have them in microseconds.
 
+    An encrypted field has bytes (`tables.encryption`): `encrypted` is the type of the values that
+    these hide, `key` the name of the key.
+
     Raises:
         InvalidRequestError: the type contains nothing that this unit applies to.
     """
@@ -164,6 +170,8 @@ class Field:
     unit: str = ""
     nested_ids: tuple[int, ...] = ()
     finer: bool = False
+    encrypted: FieldType | None = None
+    key: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a unit that does not apply to the type, and ids of other parts than it has."""
@@ -173,7 +181,8 @@ class Field:
                 f"{count_nested(self.type)} nested parts",
                 hint="leave nestedIds out of the schema of a new table: it assigns its own",
             )
-        applies = (contains_type(self.type, kind) for kind in UNITS.get(self.unit, ()))
+        of_values = self.encrypted or self.type
+        applies = (contains_type(of_values, kind) for kind in UNITS.get(self.unit, ()))
         if self.unit and not any(applies):
             raise InvalidRequestError(
                 f"field {self.name!r} cannot have numbers of the unit {self.unit!r}",
@@ -197,11 +206,20 @@ class Field:
             body["unit"] = self.unit
         if self.finer:
             body["finer"] = True
+        if self.encrypted is not None:
+            body |= {"encrypted": self.encrypted.to_json(), "key": self.key}
         return body
 
     def without_ids(self) -> Field:
         """Return the field as a schema takes it that assigns other ids."""
         return replace(self, id=0, nested_ids=(), finer=False)
+
+    @property
+    def opened(self) -> Field:
+        """The field with the type of its values, as programs read and write them."""
+        if self.encrypted is None:
+            return self
+        return replace(self, type=self.encrypted, encrypted=None, key="")
 
 
 ROW_FIELD_IDS = 2_000_000_000
@@ -237,6 +255,17 @@ OF_ROWS = frozenset(field.name for field in (SEQUENCE, TOMBSTONE, CHANGE, TAGS, 
 
 
 @dataclass(frozen=True, slots=True)
+class DataKey:
+    """A key that values are encrypted with, itself encrypted (`wrapped`) by the key of a `name`;
+    `number` tells it from other data keys of this name, and the greatest is the newest.
+    """
+
+    name: str
+    number: int
+    wrapped: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class FormerName:
     """A name that the field of this id had until the field was renamed or dropped."""
 
@@ -252,7 +281,7 @@ class Schema:
     id get the next ids, in column order, starting at `next_field_id`; then what is nested in them
     gets the next ones. `former` holds the last names that fields lost, newest last, so that errors
     can explain them. With `is_part`, it is what a caller may see of a schema, and may have no row
-    key.
+    key. `data_keys` are those of its encrypted fields.
 
     Raises:
         InvalidRequestError: no row key, a duplicate name or id, a key whose type has no order, a
@@ -264,6 +293,7 @@ class Schema:
     values: tuple[Field, ...] = ()
     next_field_id: int = 1
     former: tuple[FormerName, ...] = ()
+    data_keys: tuple[DataKey, ...] = ()
     is_part: bool = field(default=False, kw_only=True, compare=False)
     _by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
 
@@ -341,6 +371,18 @@ class Schema:
         new = tuple(field for field in added if field.id not in known)
         return replace(self, values=(*self.values, *new)) if new else self
 
+    @property
+    def encrypted(self) -> tuple[Field, ...]:
+        """The fields whose values are encrypted."""
+        return tuple(f for f in self.values if f.encrypted is not None)
+
+    @property
+    def opened(self) -> Schema:
+        """The schema with the types of values, as programs read and write them."""
+        if not self.encrypted:
+            return self
+        return replace(self, values=tuple(f.opened for f in self.values), data_keys=())
+
     def field_named(self, name: str) -> Field:
         """Return the field called `name`.
 
@@ -392,7 +434,9 @@ class Schema:
         return [
             (
                 field.name,
-                show_type(field.type) + (f", numbers in {field.unit}" if field.unit else ""),
+                show_type(field.opened.type)
+                + (f", numbers in {field.unit}" if field.unit else "")
+                + (f", encrypted by {field.key}" if field.key else ""),
                 f"{role}, nullable" if field.nullable else role,
             )
             for role, fields in zip(("row key", "sort key", "value"), self.parts, strict=True)
@@ -402,12 +446,17 @@ class Schema:
     def to_json(self) -> dict[str, object]:
         """Return the JSON form."""
         former = [{"name": item.name, "id": item.id} for item in self.former]
+        keys = [
+            {"name": k.name, "number": k.number, "wrapped": b64encode(k.wrapped).decode()}
+            for k in self.data_keys
+        ]
         return {
             "rowKeyFields": [f.to_json() for f in self.row_keys],
             "sortKeyFields": [f.to_json() for f in self.sort_keys],
             "valueFields": [f.to_json() for f in self.values],
             "nextFieldId": self.next_field_id,
             **({"formerNames": former} if former else {}),
+            **({"dataKeys": keys} if keys else {}),
         }
 
     def dumps(self) -> str:
@@ -446,6 +495,10 @@ class Schema:
                 _former(item, f"formerNames[{i}]")
                 for i, item in enumerate(parse_list(parts.get("formerNames"), "formerNames"))
             ),
+            data_keys=tuple(
+                _data_key(item, f"dataKeys[{i}]")
+                for i, item in enumerate(parse_list(parts.get("dataKeys"), "dataKeys"))
+            ),
             is_part=is_part,
         )
 
@@ -470,6 +523,8 @@ def parse_field(body: object, where: str) -> Field:
         unit,
         tuple(_id(i, f"{where} ({name}): nestedIds") for i in nested),
         parts.get("finer") is True,
+        parse_type(parts["encrypted"], f"{where} ({name})") if "encrypted" in parts else None,
+        str(parts.get("key", "")),
     )
 
 
@@ -517,6 +572,14 @@ def _fields(body: object, where: str) -> tuple[Field, ...]:
 def _former(body: object, where: str) -> FormerName:
     parts = parse_object(body, where)
     return FormerName(str(parts.get("name", "")), _id(parts.get("id"), where))
+
+
+def _data_key(body: object, where: str) -> DataKey:
+    parts = parse_object(body, where)
+    number, wrapped = _id(parts.get("number"), where), parts.get("wrapped")
+    if not isinstance(wrapped, str):
+        raise InvalidRequestError(f"{where} has no wrapped key")
+    return DataKey(str(parts.get("name", "")), number, b64decode(wrapped))
 
 
 def _id(value: object, where: str) -> int:

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import OrderCheck, row_key, row_span, rows_below
+from dormouse.arrow.sealing import check_encrypted
 from dormouse.errors import AlreadyExistsError, DamagedShardError, InvariantError, UnavailableError
 from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.ports import Objects, Storage, Upload
@@ -203,6 +204,7 @@ class ShardWriter:
         self._rows_by_leaf[leaf.id] = rows + batch.num_rows
         if self._has_tags and len(self._tags) <= MOST_TEXTS_BYTES:  # more are not listed
             self._tags.update(text or "" for text in pc.unique(batch.column(TAGS.name)).to_pylist())
+        check_encrypted(self._context.schema, batch)
         self._sampler.see(batch)
         self._file.write(self._shredder.added(batch))
         self._upload.advance(self._file.size_bytes)

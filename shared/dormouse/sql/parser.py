@@ -610,6 +610,11 @@ def named_column(names: Sequence[str], schema: Schema) -> Column:
     if others and others[0] in columns:
         raise InvalidRequestError("a column is named on its own")
     field = schema.field_named(first)
+    if field.encrypted is not None:
+        raise InvalidRequestError(
+            f"the values of column {field.name!r} are encrypted, so no condition can read them",
+            hint="find rows by other columns; SQL can compare it, reading all rows",
+        )
     return Column(field.name, field.type)
 
 

@@ -82,17 +82,19 @@ class DuckDatabase:
         self.folder.cleanup()
 
 
-_OPENED: dict[tuple[int, Path, int], DuckDatabase] = {}
+_OPENED: dict[tuple[int, Path, int, bool], DuckDatabase] = {}
 _OPENING = threading.Lock()
 
 
-def database(scratch: Path, memory_bytes: int) -> DuckDatabase:
-    """Return the database of this process for a scratch folder and a bound of memory."""
-    key = (os.getpid(), scratch, memory_bytes)  # a fork has its own
+def database(scratch: Path, memory_bytes: int, *, spills: bool = True) -> DuckDatabase:
+    """Return the database of this process for a scratch folder and a bound of memory. Values that
+    are encrypted where they are stored must not be in one that spills: DuckDB writes them in plain.
+    """
+    key = (os.getpid(), scratch, memory_bytes, spills)  # a fork has its own
     with _OPENING:
         found = _OPENED.get(key)
         if found is None or not Path(found.folder.name).exists():
-            found = _OPENED[key] = _open(scratch, memory_bytes)
+            found = _OPENED[key] = _open(scratch, memory_bytes, spills=spills)
         return found
 
 
@@ -104,7 +106,7 @@ def _close_all() -> None:
             _OPENED.pop(key).close()
 
 
-def _open(scratch: Path, memory_bytes: int) -> DuckDatabase:
+def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:
     folder = tempfile.TemporaryDirectory(prefix="sql-", dir=scratch, ignore_cleanup_errors=True)
     connection = duckdb.connect()
     opened = DuckDatabase(connection, folder)
@@ -113,7 +115,7 @@ def _open(scratch: Path, memory_bytes: int) -> DuckDatabase:
         "threads": THREADS,
         "memory_bytes": memory_bytes,
         "files": str(opened.files).replace("'", "''"),
-        "spill": str(Path(folder.name) / "spill").replace("'", "''"),
+        "spill": str(Path(folder.name) / "spill").replace("'", "''") if spills else "",
     }
     paths.register(connection)
     connection.execute("; ".join(_SETTINGS).format(**values))
@@ -227,7 +229,8 @@ def explained(
         line = line.replace(own, name)
     if isinstance(error, duckdb.OutOfMemoryException):
         return LimitExceededError(
-            "the statement needs more memory than it may use, even with spilling",
+            "the statement needs more memory than it may use, even with spilling; what reads "
+            "encrypted columns does not spill",
             hint="ask for less at once, or give it more memory",
         )
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):

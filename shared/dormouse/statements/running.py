@@ -121,7 +121,7 @@ class PlainSelect:
         if node["type"] != "COLUMN_REF" or len(node["column_names"]) != 1:
             raise _NotPlainError
         (name,) = node["column_names"]
-        types = {each.name: each.type for each in self.schema.fields}
+        types = {f.name: f.type for f in self.schema.fields if f.encrypted is None}
         if name not in types:
             raise _NotPlainError
         return Column(name, types[name])
@@ -380,6 +380,8 @@ def _read_column(field: Field) -> str:
 def _can_be_read_as_it_is(table: Table, state: TableState) -> bool:
     """Return whether the rows of shards are those of the table, in the types of programs."""
     schema = arrow_schema(table.schema)
+    if table.schema.encrypted:
+        return False
     return not has_rules(table, state) and frame_schema(schema).equals(json_schema(schema))
 
 
@@ -504,6 +506,8 @@ def run_statement(
     schemas = {each.name: tables.find(each, statement.asked) for each in statement.references}
     with database.connection.cursor() as parser:
         statement = with_paths(statement, schemas, parameters, parser)
+    if any(schema.encrypted for schema in schemas.values()):
+        database = engine.database(scratch, limits.memory_bytes, spills=False)
     plain = None if statement.asked else plain_select(statement, schemas, parameters)
     if plain and not statement.explains and (batch := answer_from_state(tables, plain)):
         return tables.result(batch.schema, [batch])
@@ -607,7 +611,7 @@ class _Running:
         if name in self._files:
             self._cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS {self._files[name]}")
             return
-        arrow = frame_schema(arrow_schema(schema))
+        arrow = frame_schema(arrow_schema(schema.opened))
         source = TableSource(schema, arrow, rows, self._statement.bound)
         self._sources[name] = source
         self._cursor.register(name, source)
@@ -698,7 +702,7 @@ class _Running:
             error = duckdb.Error(str(error))
         if isinstance(error, duckdb.Error):
             names = {each.name: each.table for each in self._statement.references}
-            columns = {f.name: f.type for s in self._schemas.values() for f in s.fields}
+            columns = {f.name: f.opened.type for s in self._schemas.values() for f in s.fields}
             raise engine.explained(error, names, columns) from error
         raise error
 

@@ -191,6 +191,8 @@ def _column(column: Col, schema: Schema) -> Column | Call:
     if len(column.parts) != 1:  # a member of a struct
         raise _HasNoFormError
     field = schema.field_named(column.parts[0])
+    if field.encrypted is not None:  # shards have no values to compare
+        raise _HasNoFormError
     if key := tag_key(field.name):
         return Call("tag", (Column(TAGS.name, TAGS.type), Literal(key, TAGS.type)), field.type)
     return Column(field.name, field.type)

@@ -134,7 +134,7 @@ class SqlTables:
     def rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan, and their schema; they are read while they are taken."""
         visible, _ = self.references[name]
-        schema = arrow_schema(with_asked(visible.table.schema, scan.columns))
+        schema = arrow_schema(with_asked(visible.table.schema.opened, scan.columns))
         columns = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
         return columns, self._rows(name, scan, columns)
 

@@ -135,7 +135,7 @@ def _change(
     if table.deleting:
         raise InvalidRequestError("it is being deleted", hint="try again when it is gone")
     _check_splits(wanted.splits or (), split_keys)
-    add, types = _new_columns(wanted.schema, table.schema) if wanted.schema else ((), {})
+    add, types = _new_columns(wanted.schema, table.schema.opened) if wanted.schema else ((), {})
     units = _new_units(wanted.schema, table.schema) if wanted.schema else {}
     changed = table
     alteration = Alteration(add=add, units=units, types=types)

@@ -368,6 +368,24 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "the shard. Shards written from then on have it; see storage-classes.md."
         ),
     ] = "off"
+    encrypted_columns: Annotated[
+        str,
+        Meta(
+            description="Columns whose values are encrypted before they are stored, as `ssn, "
+            "name:KEY`, where KEY names a key; `*` are all that are no keys; see encryption.md. "
+            "Set when the table is created, never after.",
+            extra={"fixed": True},
+        ),
+    ] = ""
+    data_key: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="With encrypted_columns: the number of the data keys that values are "
+            "encrypted by from then on. A greater one makes new data keys, and compactions encrypt "
+            "anew what they merge.",
+        ),
+    ] = 1
     iceberg: Annotated[
         Literal["off", "on"],
         Meta(

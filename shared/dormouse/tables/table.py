@@ -13,6 +13,7 @@ from dormouse.schema.evolution import SchemaChanges, changes_of, keeps_names
 from dormouse.schema.iceberg import check_publishable
 from dormouse.schema.schema import OF_ROWS, Field, FormerName, Schema
 from dormouse.schema.types import NANOSECONDS, FieldType, Primitive
+from dormouse.tables.encryption import check_encryption, check_not_encrypted
 from dormouse.tables.properties import (
     KNOWN,
     Properties,
@@ -239,6 +240,12 @@ def check_change(table: Table, changed: Table) -> None:
                 f"{name} of table {table.name!r} is {before or 'not set'} and cannot change",
                 hint="create another table, and export this one's rows to it",
             )
+    if changed.schema.encrypted and changed.properties.data_key < table.properties.data_key:
+        raise InvalidRequestError(
+            f"data_key of table {table.name!r} is {table.properties.data_key} and only grows",
+            hint="a greater number makes new data keys",
+        )
+    check_encryption(changed.schema, changed.properties)
     row_rules(changed.schema, changed.properties)
     bloom_columns(changed.schema, changed.properties)
     shredded_paths(changed.schema, changed.properties)
@@ -403,6 +410,8 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
         InvalidRequestError: the table's properties do not allow this schema.
     """
 
+    check_not_encrypted(*wanted.fields)
+
     def without_ids(items: tuple[Field, ...]) -> tuple[Field, ...]:
         return tuple(item.without_ids() for item in items)
 
@@ -411,6 +420,7 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
         sort_keys=without_ids(wanted.sort_keys),
         values=without_ids(wanted.values),
         next_field_id=schema.next_field_id,
+        data_keys=schema.data_keys,
     )
     check_columns(result, properties)
     try:
@@ -434,6 +444,7 @@ def check_columns(schema: Schema, properties: Properties) -> None:
         InvalidRequestError: it has.
     """
     _check_free(field.name for field in schema.fields)
+    check_encryption(schema, properties)
     if schema.leaf_columns > properties.max_fields:
         raise InvalidRequestError(
             f"the schema would have {schema.leaf_columns} columns, and max_fields is "
@@ -484,6 +495,7 @@ def _with_units(schema: Schema, units: Mapping[str, str]) -> Schema:
 
 
 def _check_addition(item: Field) -> None:
+    check_not_encrypted(item)
     if item.id or item.nested_ids:
         raise InvalidRequestError(
             f"column {item.name!r} cannot be added with an id", hint="the table assigns ids itself"

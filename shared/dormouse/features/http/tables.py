@@ -173,7 +173,7 @@ def show_table(call: HttpCall, table: str) -> TableShown:
 
 def show_schema(call: HttpCall, table: str) -> dict[str, Any]:
     """Return the schema of a table, in the form in which a table is created."""
-    return call.table(table).seen.schema.to_json()
+    return call.table(table).seen.schema.opened.to_json()
 
 
 def show_properties(call: HttpCall, table: str) -> dict[str, Property]:

@@ -415,7 +415,7 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
             batches = read_source(
                 path,
                 path.name,
-                table.schema,
+                table.schema.opened,
                 dialect,
                 rejects=rejects if skips else None,
                 changes=changes_in_files(table),

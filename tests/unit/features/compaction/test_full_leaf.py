@@ -77,7 +77,7 @@ class Leaf:
 
     def merge(
         self,
-        storage: Any,
+        access: Any,
         compaction: Compaction,
         *,
         span: KeyRange = EVERYTHING,
@@ -92,7 +92,7 @@ class Leaf:
         name = make_shard_id("full", (part or 0) * PART_NUMBERS)
         low = span.min or key(0)
         high = key(int(span.max[0]) - 1) if span.max else key(ROWS - 1)
-        storage.put(shard_path(compaction.table.id, name), b"sizes only")
+        access.storage.put(shard_path(compaction.table.id, name), b"sizes only")
         output = NewShard(Shard.of(name, rows, rows * self.row_bytes, low, high), ((ROOT, rows),))
         return Merged((output,), rows, rows, 0, last_is_marked=part is None)
 
