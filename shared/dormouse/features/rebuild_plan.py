@@ -408,7 +408,7 @@ def plan_rebuild(
     placed = tuple(_place(item, merged_into, tree, held) for item in counted)
     contradictions = [
         *choice.contradictions,
-        *_overlaps(merged_into, {item.shard.id: item for item in placed}, by_id, tree),
+        *_overlaps(merged_into, _merged_into(every), placed, by_id, tree),
     ]
     if contradictions:
         return Refusal(tuple(contradictions))
@@ -521,7 +521,8 @@ def _place(
 
 def _overlaps(
     merged_into: _MergedInto,
-    placed: Mapping[str, PlacedShard],
+    ever_made: _MergedInto,
+    placed: Sequence[PlacedShard],
     by_id: Mapping[str, FoundShard],
     tree: PartitionTree,
 ) -> Iterator[str]:
@@ -530,16 +531,19 @@ def _overlaps(
     Two live shards made from the same one are no contradiction if they are, or were merged from,
     different shards of one run, since the shards of a run have no rows in common.
 
+    `ever_made` is `merged_into` with what does not count, as runs of a generation before a restore.
+
     Example: run j merged r-0 into j-0 and j-1, and later k merged j-1 into k-0. All of j-0, j-1 and
     k-0 were made from r-0. j-0 and k-0 are both live, but both have rows of run j, so these are
     different rows. If l had merged r-0 into l-0 without j, l-0 and j-0 would be a contradiction.
     """
+    live = {item.shard.id: item.live for item in placed}
     for shard, outputs in sorted(merged_into.items()):
-        runs = {run_of_shard(output)[0] for output, _ in outputs}
+        runs = {run_of_shard(output)[0] for output, _ in ever_made[shard]}
         holders: dict[str, list[tuple[str, set[str]]]] = {}
         for output, span in outputs:
             within = runs & _runs_in(by_id[output])  # of these runs, whose rows it can have
-            for leaf in placed[output].live:
+            for leaf in live[output]:
                 if not span.covers(tree.get(leaf).range):
                     continue
                 others = holders.setdefault(leaf, [])

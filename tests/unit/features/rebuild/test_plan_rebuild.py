@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -211,6 +212,29 @@ def test_what_a_job_joined_of_leaves_leaves_the_rows_between_them() -> None:
     assert held["r-0"] == [middle]
     merged_since = merged("k-0", "r-0", low="d", high="s", span=middle)
     assert set(live(planned([*found, merged_since]))) == {"k-0", "p-0"}
+
+
+def test_rows_that_a_run_before_a_restore_divided_are_different_ones() -> None:
+    """i merged r-0 into two shards; of these, d and h were made, and restored. Then a purge joined
+    h-0 and what lies beyond d-0.
+    """
+    low, middle, high = KeyRange((), ("d",)), KeyRange(("d",), ("t",)), KeyRange(("t",))
+    both = KeyRange((), ("t",))
+    before = [
+        shard("r-0", high="s", span=both),
+        merged("i-0", "r-0", high="c", span=both, last=False),
+        merged("i-1", "r-0", low="d", high="s", span=both, number=1),
+    ]
+    older = (("r-0", both),)
+    h = shard("h-0", high="c", span=low, lineage=Lineage(inputs=("i-0",), superseded=older))
+    d = shard("d-0", "d", "s", span=middle, lineage=Lineage(inputs=("i-1",), superseded=older))
+    x = shard("x-0", "t", span=high)
+    version = restored_of(h, d, x)
+    lineage = Lineage(inputs=("h-0", "x-0"), superseded=(("i-0", low), *older))
+    joined = replace(shard("p-0", lineage=lineage).provenance, generation=1)
+    p = replace(shard("p-0", lineage=lineage), provenance=joined)
+    plan = plan_rebuild([*before, h, d, x, p], TEXT, (), 1, version)
+    assert set(live(plan)) == {"d-0", "p-0"}
 
 
 def part(run: str, task: int, low: str, high: str, *inputs: str) -> FoundShard:
