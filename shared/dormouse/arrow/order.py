@@ -242,8 +242,7 @@ def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) 
             return [find(numbers, part, first, end) - first for part in parts]
         rows = range(len(cells))
         if kind in (Primitive.STRING, Primitive.BYTES):  # their bytes sort as they do
-            encoded = [p.encode(errors="surrogatepass") if isinstance(p, str) else p for p in parts]
-            return [find(rows, part, key=_bytes_at(cells)) for part in encoded]
+            return [find(rows, _encoded(part), key=_bytes_at(cells)) for part in parts]
         return [find(rows, part, key=lambda row: key_part(cells[row], kind)) for part in parts]
     import pyarrow.compute as pc
 
@@ -254,11 +253,17 @@ def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) 
     return cast("list[int]", places.to_pylist())
 
 
+def _encoded(part: Any) -> bytes:
+    return part.encode(errors="surrogatepass") if isinstance(part, str) else part
+
+
 def _bytes_at(cells: Array) -> Callable[[int], bytes]:
     """Return what gives the bytes of a cell of a column without nulls, without a scalar of it."""
+    if cells.type not in (pa.string(), pa.binary()):
+        return lambda row: _encoded(cells[row].as_py())
     _, ends, body = cells.buffers()
-    if ends is None or body is None or cells.type not in (pa.string(), pa.binary()):
-        return lambda row: cells[row].as_buffer().to_pybytes()
+    if ends is None or body is None:  # all cells are empty
+        return lambda row: b""
     starts, first, found = memoryview(ends).cast("i"), cells.offset, memoryview(body)
     return lambda row: bytes(found[starts[first + row] : starts[first + row + 1]])
 
