@@ -35,6 +35,7 @@ from dormouse.stored.paths import run_of_shard
 from dormouse.tables.properties import bloom_columns
 from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
+from dormouse.tables.term_index import term_columns
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.blocks import RowBlock
 from dormouse_spark.importing import (
@@ -213,6 +214,7 @@ def _context(
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
+        term_columns=term_columns(table.schema, table.properties),
         paths=shredded_paths(table.schema, table.properties),
         tags=tags,
     )

@@ -24,6 +24,7 @@ from dormouse.state.versions import Lineage
 from dormouse.stored.paths import make_run_id
 from dormouse.tables.properties import Properties, bloom_columns
 from dormouse.tables.table import Table, is_published
+from dormouse.tables.term_index import term_columns
 from tests.support.queries import query_rows
 
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -94,6 +95,7 @@ class ShardTable:
                 job,
                 lineage=Lineage(sources=(f"source-{job}",)),
                 bloom_columns=bloom_columns(self.schema, self.properties),
+                term_columns=term_columns(self.schema, self.properties),
             ),
             list(self.state.partitions.leaves()),
             lambda n: f"{job}-{n}",

@@ -116,6 +116,7 @@ from dormouse.tables.properties import bloom_columns
 from dormouse.tables.row_rules import RowRules, origin_fields, row_rules
 from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
+from dormouse.tables.term_index import term_columns
 
 # Merge the inputs of a compaction, or a key range of them, into shards by the table's rules.
 #
@@ -482,6 +483,7 @@ def _load_compaction(
         written_ms=job.assigned_ms,  # a rebuild compares it with the time of deletions
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
+        term_columns=term_columns(table.schema, table.properties),
         paths=shredded_paths(table.schema, table.properties),
         lineage=merge_lineages(
             dict(zip(job.inputs, (f.provenance for f in footers), strict=True)), state

@@ -80,6 +80,7 @@ from dormouse.tables.properties import bloom_columns
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
+from dormouse.tables.term_index import term_columns
 
 # Decide whether an ingest writes a shard for each leaf, or shards that span leaves.
 
@@ -533,6 +534,7 @@ def _write(
         written_ms=services.clock.now_ms(),
         generation=state.generation,
         bloom_columns=bloom_columns(table.schema, table.properties),
+        term_columns=term_columns(table.schema, table.properties),
         paths=shredded_paths(table.schema, table.properties),
         lineage=Lineage(sources=tuple(s.remembered_id for s in sources)),
         tags=tags,

@@ -58,6 +58,7 @@ from dormouse.tables.table import (
     merge_settings,
     published_name,
 )
+from dormouse.tables.term_index import term_columns
 
 # What follows from a change of a table for its readers of Iceberg.
 
@@ -148,6 +149,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     check_columns(schema, table.properties)
     row_rules(schema, table.properties)
     bloom_columns(schema, table.properties)
+    term_columns(schema, table.properties)
     shredded_paths(schema, table.properties)
     check_change_data(schema, table.properties)
     csv_dialect(table.properties)

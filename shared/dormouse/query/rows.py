@@ -50,6 +50,7 @@ from dormouse.shards.reading import (
 )
 from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import column_values, wanted_tags
+from dormouse.sql.text_tests import text_tests
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion, TableState
 from dormouse.tables.row_rules import RowRules, asked_fields, row_rules
@@ -63,6 +64,8 @@ PARTS_AT_ONCE = 1024
 """So many parts are looked at together, whether the rows of any are of several shards."""
 MOST_SHARDS = 256
 """Shards of which most are read again and again are found together, up to so many."""
+FEW_BLOCKS = 16
+"""So few blocks that term indexes leave are read without asking statistics for fewer."""
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a scan that is not sifted is read at a time, in memory."""
 JOINED_ROWS = 8192
@@ -389,13 +392,26 @@ def needed_blocks(
     *,
     footers: bool,
 ) -> list[Blocks]:
-    """Return the row groups of each slice that Bloom filters do not exclude; with `footers`, nor
-    statistics.
+    """Return the row groups of each slice that term indexes and Bloom filters do not exclude; with
+    `footers`, nor statistics.
     """
     where = on_shredded(_predicate(condition, table.schema))
     schema = where.schema if where else table.schema
     values = _values(where, schema)
-    blocks = find_blocks(objects, table.id, slices, schema, cache, footers=footers)
+    is_indexed = condition is not None and table.properties.term_index
+    tests = text_tests(condition.expression) if condition and is_indexed else None
+    at_once = footers and tests is None
+    blocks = find_blocks(objects, table.id, slices, schema, cache, footers=at_once)
+    if tests is not None and any(groups.index.stored.terms for groups in blocks):
+        from dormouse.shards.term_lookups import without_terms  # most tables have no term index
+
+        blocks = without_terms(objects, table.id, blocks, tests, table.schema, cache)
+        if sum(len(groups.numbers) for groups in blocks) <= FEW_BLOCKS:
+            return blocks
+    if footers and tests is not None:
+        some = with_footers(objects, table.id, [g for g in blocks if g.numbers], schema, cache)
+        left = iter(some)
+        blocks = [next(left) if groups.numbers else groups for groups in blocks]
     if values and any(groups.index.stored.has_filters for groups in blocks):
         blocks = with_footers(objects, table.id, blocks, schema, cache)
         blocks = without_excluded(objects, table.id, blocks, values)

@@ -38,6 +38,7 @@ from dormouse.sql.conditions import (
     Literal,
     call_sql,
     is_time,
+    operators_of,
     parse_condition,
     parse_interval,
     quoted,
@@ -111,6 +112,10 @@ class Predicate:
             from dormouse.rows.documents import register
 
             register(context)
+        if "has" in operators_of(self.condition.expression):
+            from dormouse.rows.words import register_words
+
+            register_words(context)
         wanted = arrow_schema(self.schema)
         named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
         columns = pa.schema(named)

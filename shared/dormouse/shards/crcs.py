@@ -289,16 +289,21 @@ def chunk_section(index: StoredIndex, first: int, after: int, group: int, column
 
 
 def page_index_section(
-    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
+    metadata: pq.FileMetaData,
+    index: StoredIndex | None,
+    path: str,
+    size_bytes: int,
+    terms_bytes: int = 0,
 ) -> Section:
-    """Return the section between the last column chunk or Bloom filter and the footer of the shard
-    at `path`.
+    """Return the section between the last column chunk, term index or Bloom filter and the footer
+    of the shard at `path`; without its `index`, the term index has `terms_bytes`.
 
     Raises:
         DamagedShardError: by the footer, the data overlaps the footer.
     """
     footer = size_bytes - TRAILER_BYTES - metadata.serialized_size
-    end_of_data = _end_of_filters(metadata) or _end_of_data(metadata)
+    terms_bytes = index.terms_bytes if index else terms_bytes
+    end_of_data = _end_of_filters(metadata) or _end_of_data(metadata) + terms_bytes
     if end_of_data > footer:
         raise DamagedShardError(
             f"{path} is damaged: by its footer, its data end at byte {end_of_data:,}, but the "
@@ -309,10 +314,15 @@ def page_index_section(
 
 
 def filter_section(
-    metadata: pq.FileMetaData, index: StoredIndex | None, path: str, size_bytes: int
+    metadata: pq.FileMetaData,
+    index: StoredIndex | None,
+    path: str,
+    size_bytes: int,
+    terms_bytes: int = 0,
 ) -> Section | None:
     """Return the section of all Bloom filters of the shard at `path`, which follow the last column
-    chunk; None if there are none.
+    chunk, or the term index; None if there are none. Without its `index`, the latter has
+    `terms_bytes`.
 
     Raises:
         DamagedShardError: by the footer, they overlap the footer.
@@ -320,9 +330,18 @@ def filter_section(
     end = _end_of_filters(metadata)
     if end is None:
         return None
-    page_index_section(metadata, index, path, size_bytes)
+    page_index_section(metadata, index, path, size_bytes, terms_bytes)
+    terms_bytes = index.terms_bytes if index else terms_bytes
     crc = index.crc(index.layout.sections + 1) if index else None
-    return Section(_end_of_data(metadata), end, crc, name="the Bloom filters")
+    return Section(_end_of_data(metadata) + terms_bytes, end, crc, name="the Bloom filters")
+
+
+def term_section(index: StoredIndex) -> Section | None:
+    """Return the section of the term index of a shard; None if there is none."""
+    if index.terms is None:
+        return None
+    start, end = index.starts[-1], index.starts[-1] + index.terms.size_bytes
+    return Section(start, end, index.terms.crc, name="the term index")
 
 
 def all_sections(
@@ -339,7 +358,7 @@ def all_sections(
     filters = filter_section(metadata, index, path, size_bytes)
     indexes = page_index_section(metadata, index, path, size_bytes)
     at = index.starts[-1]
-    for section in [filters, indexes] if filters else [indexes]:
+    for section in filter(None, [term_section(index), filters, indexes]):
         if not section.start == at <= section.end:
             raise DamagedShardError(
                 f"{path} is damaged: by its footer, {section} begins at byte {section.start:,}, "
@@ -383,14 +402,15 @@ def write_facts(
 @dataclass(frozen=True, slots=True)
 class Paging:
     """How a file is divided: the rows of each page, but for the last of a row group; how the
-    Parquet columns are stored, and which are not nested; and the rows of the blocks of each row
-    group, which are whole pages, but for the last.
+    Parquet columns are stored, and which are not nested; the rows of the blocks of each row group,
+    which are whole pages, but for the last; and the size of the term index.
     """
 
     page_rows: int
     forms: bytes
     flat: Sequence[bool]
     row_groups: Sequence[Sequence[int]]
+    terms_bytes: int = 0
 
 
 class _Pages(NamedTuple):
@@ -432,7 +452,7 @@ def facts_of(
             columns.append(counted or [each.memory_bytes for each in pages])
         memory += [column[place] for place in range(len(blocks)) for column in columns]
         block += len(blocks)
-    for section in _sections_behind(metadata, at, footer):
+    for section in _sections_behind(metadata, at, footer, paging.terms_bytes):
         crcs.append(crc32(os.pread(file, section.end - section.start, section.start)))
     return Facts(paging.forms, sizes, memory, crcs)
 
@@ -470,15 +490,19 @@ def _pages_of_blocks(
     return of_blocks
 
 
-def _sections_behind(metadata: pq.FileMetaData, end: int, footer: int) -> list[Section]:
-    """Return what follows the row groups of a file that was written, as the index counts it.
+def _sections_behind(
+    metadata: pq.FileMetaData, end: int, footer: int, terms_bytes: int
+) -> list[Section]:
+    """Return what follows the row groups of a file that was written, as the index counts it, but
+    for the term index.
 
     Raises:
         InvariantError: there is a gap.
     """
     size_bytes = footer + metadata.serialized_size + TRAILER_BYTES  # as far as `metadata` knows
-    filters = filter_section(metadata, None, "a file", size_bytes)
-    indexes = page_index_section(metadata, None, "a file", size_bytes)
+    filters = filter_section(metadata, None, "a file", size_bytes, terms_bytes)
+    indexes = page_index_section(metadata, None, "a file", size_bytes, terms_bytes)
+    end += terms_bytes
     if (filters or indexes).start != end or (filters and filters.end != indexes.start):
         raise InvariantError(f"a file just written has unexpected sections after byte {end:,}")
     return [indexes, filters] if filters else [indexes]

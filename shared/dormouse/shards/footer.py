@@ -749,9 +749,10 @@ def _check(stored: StoredIndex, path: str, table_id: str, shard: Shard) -> None:
         raise DamagedShardError(
             f"{path} has {rows} rows, but the state says {shard.rows}", path=path
         )
-    if stored.starts[-1] > shard.size_bytes:
+    end = stored.starts[-1] + stored.terms_bytes
+    if end > shard.size_bytes:
         raise DamagedShardError(
-            f"{path} is damaged: by its index, its rows end at byte {stored.starts[-1]:,} of "
+            f"{path} is damaged: by its index, its rows end at byte {end:,} of "
             f"{shard.size_bytes:,}",
             path=path,
         )

@@ -33,11 +33,14 @@ from dormouse.shards.stored_index import (
     Facts,
     IndexedColumn,
     KeyBounds,
+    TermIndexPlace,
     encode_index,
     form_of,
 )
+from dormouse.shards.terms import TermIndexWriter
 from dormouse.stored import checksums
 from dormouse.tables.shredding import is_shredded, other_id
+from dormouse.tables.term_index import TermColumns
 
 # Choose which columns of a shard have dictionaries, and which are compressed.
 #
@@ -311,10 +314,12 @@ class ParquetFileWriter:
         schema: Schema,
         bloom_columns: Sequence[str] = (),
         *,
+        term_columns: TermColumns = (),
         plain: bool = False,
     ) -> None:
-        """Write rows of `schema`, sorted by its keys, to `local`; `bloom_columns` get filters, and
-        `plain` values are as every reader knows them, in dictionaries or as they are.
+        """Write rows of `schema`, sorted by its keys, to `local`; `bloom_columns` get filters,
+        `term_columns` a term index, and `plain` values are as every reader knows them, in
+        dictionaries or as they are.
         """
         self._local = local
         self._schema = schema
@@ -348,6 +353,10 @@ class ParquetFileWriter:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._known_bytes: int | None = 0
+        fields = {field.name: field for field in schema.fields}
+        self._terms: TermIndexWriter | None = None
+        if indexed := [(fields[name], how) for name, how in term_columns if name in fields]:
+            self._terms = TermIndexWriter(indexed, local.with_suffix(".terms"))
 
     @property
     def size_bytes(self) -> int:
@@ -407,6 +416,7 @@ class ParquetFileWriter:
             self._note_ends(rest, self._write_group(rest))
         assert self._writer is not None
         blocks = [*map(len, self._row_groups)]
+        terms = self._write_terms()
         blank = encode_index(
             table_id,
             shard_id,
@@ -418,6 +428,7 @@ class ParquetFileWriter:
             [*chain.from_iterable(self._row_groups)],
             Facts.blank(self._forms, blocks, has_filters=bool(self._bloom_columns)),
             KeyBounds.of(self._ends),
+            terms,
         )
         self._writer.add_key_value_metadata(
             {
@@ -436,7 +447,8 @@ class ParquetFileWriter:
             for f in self._schema.fields
             for _ in range(leaf_columns(f.type))
         ]
-        paging = Paging(self._page_rows, self._forms, flat, self._row_groups)
+        terms_bytes = terms.size_bytes if terms else 0
+        paging = Paging(self._page_rows, self._forms, flat, self._row_groups, terms_bytes)
         write_facts(self._local, self._described.pop(), blank, paging, self._decoded)
 
     def discard(self) -> None:
@@ -445,6 +457,16 @@ class ParquetFileWriter:
             self._writer.close()
         self._sink.close()
         self._local.unlink(missing_ok=True)
+        if self._terms is not None:
+            self._terms.discard()
+
+    def _write_terms(self) -> TermIndexPlace | None:
+        """Write the term index behind the row groups, if there is to be one."""
+        if self._terms is None:
+            return None
+        place = self._terms.write(self._sink)
+        self._terms.discard()
+        return place
 
     def _leaves_with_nan(self) -> list[int]:
         """Return the places of the floats, also of nested ones, that have statistics by their path
@@ -530,6 +552,11 @@ class ParquetFileWriter:
             counted = self._decoded.setdefault(self._places[name], [])
             places = zip(accumulate(blocks, initial=0), blocks, strict=False)
             counted += [value_bytes(group[name].slice(*each)) for each in places]
+        if self._terms is not None:
+            number = sum(map(len, self._row_groups))
+            for first, size in zip(accumulate(blocks, initial=0), blocks, strict=False):
+                self._terms.add(number, group.slice(first, size))
+                number += 1
         marked = group.cast(self._stored) if self._is_marked else group
         self._writer.write_table(marked, row_group_size=rows)
         self._row_groups.append(blocks)

@@ -166,6 +166,18 @@ def _field_of(column: IndexedColumn) -> Field:
         raise CorruptDataError(f"its index has a column of an unknown form: {error}") from error
 
 
+class TermIndexPlace(msgspec.Struct, frozen=True, array_like=True):
+    """The term index of a shard, which follows its row groups: the field ids of the columns, each
+    with its tokenizer; its size and CRC-32; and those of the directory at its end.
+    """
+
+    columns: tuple[tuple[int, str], ...]
+    size_bytes: int
+    crc: int
+    directory_bytes: int
+    directory_crc: int
+
+
 class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The form in MessagePack. `forms` has a byte for each Parquet column, `memory` for each column
     of each block. `rows` has a little-endian word of four bytes for each block, `blocks` for each
@@ -183,6 +195,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     crcs: bytes
     bounds: tuple[bytes, ...]
     ties: tuple[int, ...]
+    terms: TermIndexPlace | None = None
 
 
 _DECODER = msgspec.msgpack.Decoder(_Stored)
@@ -268,6 +281,12 @@ class StoredIndex:
     memory: bytes
     crcs: bytes
     keys: KeyBounds
+    terms: TermIndexPlace | None = None
+
+    @property
+    def terms_bytes(self) -> int:
+        """The size of the term index, which follows the row groups."""
+        return self.terms.size_bytes if self.terms else 0
 
     def crc(self, section: int) -> int:
         """Return the CRC of all sections of the layout up to one; after those, that of the page
@@ -344,6 +363,7 @@ def encode_index(
     rows: Sequence[int],
     facts: Facts,
     keys: KeyBounds,
+    terms: TermIndexPlace | None = None,
 ) -> str:
     """Return the value of the entry in the footer: of row groups of so many `blocks` each, which
     have so many `rows`. Its length does not depend on sizes, memory and CRCs.
@@ -360,6 +380,7 @@ def encode_index(
         crcs=_words(facts.crcs),
         bounds=tuple(keys.bounds),
         ties=tuple(sorted(keys.ties)),
+        terms=terms,
     )
     return _sealed(stored)
 
@@ -375,6 +396,7 @@ def fill_in(blank: str, facts: Facts) -> str:
         _numbers(stored.rows),
         facts,
         KeyBounds(stored.bounds, frozenset(stored.ties)),
+        stored.terms,
     )
 
 
@@ -460,4 +482,5 @@ def _loaded(stored: _Stored) -> StoredIndex:
         memory=stored.memory,
         crcs=stored.crcs,
         keys=KeyBounds(stored.bounds, frozenset(stored.ties)),
+        terms=stored.terms,
     )

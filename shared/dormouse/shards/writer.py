@@ -57,6 +57,7 @@ from dormouse.stored.paths import (
     shard_path,
 )
 from dormouse.tables.shredding import ShreddedPath
+from dormouse.tables.term_index import TermColumns
 
 # Write one shard to a local file, and publish it as an object: upload
 # it, or adopt an identical one.
@@ -72,9 +73,9 @@ class ShardContext:
 
     `written_ms` is when the run began, `generation` the table's. If several writers write one run
     in parallel, `part` is the number of this one; the shards of such a run do not say which is the
-    last (see `run_markers`). `bloom_columns` get Bloom filters; the values at `paths` get columns,
-    at those that the data shows if these are None. `tags` is the text of the row tags of all rows,
-    unless they have a column of these.
+    last (see `run_markers`). `bloom_columns` get Bloom filters, `term_columns` a term index; the
+    values at `paths` get columns, at those that the data shows if these are None. `tags` is the
+    text of the row tags of all rows, unless they have a column of these.
     """
 
     table_id: str
@@ -85,6 +86,7 @@ class ShardContext:
     lineage: Lineage = Lineage()
     part: int | None = None
     bloom_columns: tuple[str, ...] = ()
+    term_columns: TermColumns = ()
     paths: tuple[ShreddedPath, ...] | None = ()
     tags: str = ""
 
@@ -158,7 +160,11 @@ class ShardWriter:
         self._shredder = shredder or Shredder([])
         schema = context.schema.with_values(*self._shredder.fields)
         self._file = ParquetFileWriter(
-            self._local, schema, context.bloom_columns, plain=is_plain(shard_id)
+            self._local,
+            schema,
+            context.bloom_columns,
+            term_columns=context.term_columns,
+            plain=is_plain(shard_id),
         )
         self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
         self._sampler = KeySampler(context.schema)

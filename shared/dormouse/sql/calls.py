@@ -276,6 +276,19 @@ def _json_kind(arguments: Sequence[Expression]) -> Expression:
     return Call("json_kind", tuple(arguments), Primitive.STRING)
 
 
+def _has(arguments: Sequence[Expression]) -> Expression:
+    """Return whether a text holds some words, in whatever case, and not as parts of longer ones."""
+    text, wanted = (text_of(each) for each in arguments)
+    check_types([text, wanted], [Primitive.STRING, Primitive.STRING])
+    words = wanted.value if isinstance(wanted, Literal) else ""
+    if not any(each > "\x7f" or each.isalnum() for each in str(words)):
+        raise InvalidRequestError(
+            "what has() looks for is a text in quotes with a letter or a digit",
+            hint="write has(message, 'refused'), or contains(message, '--') for any characters",
+        )
+    return Call("has", (text, wanted), Primitive.BOOLEAN)
+
+
 def concat(parts: Sequence[Expression], op: str = "concat") -> Expression:
     """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls
     out.
@@ -425,6 +438,7 @@ SPECIAL: Mapping[str, tuple[int, int, _MAKE]] = {
     "coalesce": (1, MAX_LIST, _coalesce),
     "concat": (1, MAX_LIST, concat),
     "date_trunc": (2, 2, _truncation),
+    "has": (2, 2, _has),
     "isnan": (1, 1, _is_nan),
     "json_kind": (1, 1, _json_kind),
     "nullif": (2, 2, _nullif),

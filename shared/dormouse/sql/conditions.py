@@ -213,6 +213,13 @@ def columns_of(expression: Expression) -> set[str]:
             return set()
 
 
+def operators_of(expression: Expression) -> set[str]:
+    """Return the operators and functions in an expression."""
+    if not isinstance(expression, Call):
+        return set()
+    return {expression.op}.union(*map(operators_of, expression.arguments))
+
+
 def leaf_sql(leaf: Column | Literal) -> str:
     """Return a column or literal as SQL."""
     if isinstance(leaf, Column):

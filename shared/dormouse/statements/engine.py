@@ -31,7 +31,7 @@ from dormouse.errors import (
 )
 from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
 from dormouse.sql.conditions import quoted
-from dormouse.statements import paths
+from dormouse.statements import paths, words
 from dormouse.statements.statement import first_line
 
 THREADS = min(4, os.cpu_count() or 1)
@@ -118,6 +118,7 @@ def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:
         "spill": str(Path(folder.name) / "spill").replace("'", "''") if spills else "",
     }
     paths.register(connection)
+    words.register(connection)
     connection.execute("; ".join(_SETTINGS).format(**values))
     return opened
 

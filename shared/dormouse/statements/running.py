@@ -57,6 +57,7 @@ from dormouse.statements.paths import with_paths
 from dormouse.statements.source import TableSource
 from dormouse.statements.statement import Node, ParsedStatement, checked_parameters, parse_statement
 from dormouse.statements.tables import First, SqlTables, TableScan, has_rules, known_ends
+from dormouse.statements.words import with_text_bounds
 from dormouse.system import SystemClock
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -506,6 +507,7 @@ def run_statement(
     schemas = {each.name: tables.find(each, statement.asked) for each in statement.references}
     with database.connection.cursor() as parser:
         statement = with_paths(statement, schemas, parameters, parser)
+    statement = with_text_bounds(statement, schemas, parameters)
     if any(schema.encrypted for schema in schemas.values()):
         database = engine.database(scratch, limits.memory_bytes, spills=False)
     plain = None if statement.asked else plain_select(statement, schemas, parameters)

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import duckdb
 import pyarrow as pa
 
+from dormouse.arrow.words import has_words
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.schema.row_tags import tag_in
 from dormouse.schema.schema import ASKED
@@ -65,8 +66,10 @@ Node: TypeAlias = Mapping[str, Any]
 """A node of DuckDB's own tree of a statement, as ``json_serialize_sql`` returns it."""
 _EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
 _TAG = "tag"
-_OWN_FUNCTIONS = {_TAG, "json_kind"}
 """The function of row tags; DuckDB has none of that name."""
+HAS = "has"
+"""The function that looks for words, which DuckDB calls back for."""
+_OWN_FUNCTIONS = {_TAG, HAS, "json_kind"}
 _OWN = "#"
 """What the names that references get begin with."""
 _SYSTEM = (b"duckdb_", b"pg_", b"pragma_", b"sqlite_")
@@ -515,6 +518,8 @@ def _check(node: Node) -> None:
                 f"the function {name} is not allowed in a statement, or there is none",
                 hint=did_you_mean(name, FUNCTIONS),
             )
+        if name == HAS:
+            _check_words(current["arguments"])
         if name.startswith("regexp_") or name in _PATTERN_FUNCTIONS:
             _check_patterns(current["arguments"])
         rest += ((each, depth + 1) for each in _children(current))
@@ -537,6 +542,17 @@ def _aggregate(arguments: Sequence[Node]) -> str:
     if not literal:
         raise InvalidRequestError("the name of an aggregate is computed", hint="write it: 'sum'")
     return str(literal.get("text", "")).lower()
+
+
+def _check_words(arguments: Sequence[Node]) -> None:
+    """Refuse a constant without a word: no text has it."""
+    literals = [each["expression"].get("literal") or {} for each in arguments[1:]]
+    for text in (str(each["text"]) for each in literals if each.get("kind") == "STRING"):
+        if not has_words(text):
+            raise InvalidRequestError(
+                "what has() looks for is a text with a letter or a digit",
+                hint="write has(message, 'refused'), or contains(message, '--')",
+            )
 
 
 def _check_patterns(arguments: Sequence[Node]) -> None:

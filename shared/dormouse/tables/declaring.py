@@ -28,6 +28,7 @@ from dormouse.tables.table import (
     check_published,
     merge_settings,
 )
+from dormouse.tables.term_index import term_columns
 
 Value = int | str
 
@@ -115,6 +116,7 @@ def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> Declar
     check_columns(wanted.schema, made.properties)
     row_rules(wanted.schema, made.properties)
     bloom_columns(wanted.schema, made.properties)
+    term_columns(wanted.schema, made.properties)
     shredded_paths(wanted.schema, made.properties)
     check_change_data(wanted.schema, made.properties)
     csv_dialect(made.properties)

@@ -17,6 +17,7 @@ from dormouse.schema.types import DecimalType, Primitive, show_type
 from dormouse.tables.properties import Properties, bloom_columns
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.shredding import shredded_paths
+from dormouse.tables.term_index import term_columns
 
 DEFAULT_KEY = "default"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -93,6 +94,7 @@ def check_encryption(schema: Schema, properties: Properties) -> None:
     operations = rules.aggregation.operations if rules.aggregation else ()
     uses = {
         "bloom_columns": {*bloom_columns(schema, properties)},
+        "term_index": {name for name, _ in term_columns(schema, properties)},
         "shredded_paths": {each.column.name for each in shredded_paths(schema, properties) or ()},
         "filters": {*rules.filter_columns},
         "aggregations": {name for name, _ in operations},

@@ -24,6 +24,7 @@ from dormouse.tables.properties import (
 )
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.shredding import shredded_paths
+from dormouse.tables.term_index import term_columns
 
 # Where a table was copied from, and what it was called.
 
@@ -248,6 +249,7 @@ def check_change(table: Table, changed: Table) -> None:
     check_encryption(changed.schema, changed.properties)
     row_rules(changed.schema, changed.properties)
     bloom_columns(changed.schema, changed.properties)
+    term_columns(changed.schema, changed.properties)
     shredded_paths(changed.schema, changed.properties)
     check_change_data(changed.schema, changed.properties)
     csv_dialect(changed.properties)
@@ -426,11 +428,13 @@ def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Sc
     try:
         row_rules(result, properties)
         bloom_columns(result, properties)
+        term_columns(result, properties)
         shredded_paths(result, properties)
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not fit the new schema: {error}",
-            hint="change or unset its filters, aggregations, bloom_columns, shredded_paths first",
+            hint="change or unset its filters, aggregations, bloom_columns, term_index, "
+            "shredded_paths first",
         ) from error
     check_published(result, properties)
     return result
@@ -527,19 +531,20 @@ def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
     try:
         rules = row_rules(after, properties)
         named = {*bloom_columns(after, properties)}
+        named |= {name for name, _ in term_columns(after, properties)}
         named |= {path.column.name for path in shredded_paths(after, properties) or ()}
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not allow it: {error}",
-            hint="change its filters, aggregations, bloom_columns or shredded_paths first, for "
-            "example unset them, alter the columns, and set them again",
+            hint="change its filters, aggregations, bloom_columns, term_index or shredded_paths "
+            "first, for example unset them, alter the columns, and set them again",
         ) from error
     operations = rules.aggregation.operations if rules.aggregation else ()
     by = {rules.aggregation.by} - {""} if rules.aggregation else set()
     for name in sorted(rules.filter_columns | {name for name, _ in operations} | named | by):
         if not keeps_names(before.field_named(name), after.field_named(name)):
             raise InvalidRequestError(
-                f"the table's filters, aggregations, bloom_columns or shredded_paths use column "
-                f"{name!r}, which would be another column then, or have other members",
+                f"the table's filters, aggregations, bloom_columns, term_index or shredded_paths "
+                f"use column {name!r}, which would be another column then, or have other members",
                 hint="change those properties first",
             )
