@@ -129,8 +129,9 @@ def _column(node: Node, schema: Schema, table: str) -> Column | None:
     if node["type"] != "COLUMN_REF" or len(names) > 2 or (len(names) == 2 and names[0] != table):
         return None
     field = next((f for f in schema.fields if f.name.lower() == names[-1]), None)
-    is_text = field is not None and field.type is Primitive.STRING
-    return Column(field.name, field.type) if field is not None and is_text else None
+    if field is None or field.type is not Primitive.STRING or field.encrypted is not None:
+        return None
+    return Column(field.name, field.type)
 
 
 def _text(node: Node, parameters: Mapping[str, object]) -> str:

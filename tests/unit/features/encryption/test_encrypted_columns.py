@@ -99,6 +99,9 @@ def test_what_is_written_is_read_back_at_each_door(
         {"ok": wanted[50]["ok"], "ssn": "Quokka50"}
     ]
     assert mice.sql("SELECT * FROM people ORDER BY id").to_arrow().to_pylist() == wanted
+    words = mice.sql("SELECT id FROM people WHERE has(ssn, 'quokka7')").to_arrow()
+    equal = mice.sql("SELECT id FROM people WHERE ssn = 'Quokka7'").to_arrow()
+    assert words == equal and len(words)
     found = mice.sql("SELECT id FROM people WHERE ssn = 'Quokka7' AND pay > 0 LIMIT 3")
     assert found.to_arrow().to_pylist() == [{"id": 7}]
     counted = mice.sql("SELECT count(*) AS n, count(ssn) AS s FROM people").to_arrow().to_pylist()
@@ -298,6 +301,7 @@ def test_who_has_the_key_reads_the_files_with_pyarrow_and_duckdb(
         ({"encrypted_columns": "ssn:"}, "is no column"),
         ({"encrypted_columns": "ssn:a b"}, "is no column"),
         ({"encrypted_columns": "ssn", "bloom_columns": "ssn"}, "bloom_columns uses"),
+        ({"encrypted_columns": "ssn", "term_index": "ssn"}, "term_index uses"),
         ({"encrypted_columns": "ssn", "filters": "where(ssn = 'a')"}, "filters uses"),
         ({"encrypted_columns": "pay", "keep": "latest", "latest_by": "pay"}, "latest_by"),
         ({"encrypted_columns": "ssn", "ingest_on_error": "skip"}, "cannot skip rows"),
@@ -326,6 +330,7 @@ def test_properties_that_would_read_values_cannot_be_set_later(
 ) -> None:
     for settings in (
         {"bloom_columns": "ssn"},
+        {"term_index": "ssn"},
         {"filters": "where(ssn IS NULL)"},
         {"ingest_on_error": "skip"},
         {"encrypted_columns": "ssn"},
