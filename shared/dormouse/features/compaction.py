@@ -470,12 +470,12 @@ def _load_compaction(
     read = Cache(services.memory_bytes // SHARE_OF_INDEXES)
     footers = read_own_footers(services.storage, table.id, inputs, table.schema, read)
     rules = row_rules(table.schema, table.properties)
-    schema, tags = rules.stored_schema(table.schema), ""
-    if rules.keeps_tags:
-        tags = merged_texts(shard.tags for shard in inputs)
+    schema = rules.stored_schema(table.schema)
+    tags = merged_texts(shard.tags for shard in inputs) if rules.keeps_tags else ""
     schema = schema.with_values(*origin_fields(rules, table.properties))
     if only_text(tags) is None:
         schema = schema.with_values(TAGS)
+    provenances = dict(zip(job.inputs, (each.provenance for each in footers), strict=True))
     context = ShardContext(
         table_id=table.id,
         schema=schema,
@@ -485,9 +485,7 @@ def _load_compaction(
         bloom_columns=bloom_columns(table.schema, table.properties),
         term_columns=term_columns(table.schema, table.properties),
         paths=shredded_paths(table.schema, table.properties),
-        lineage=merge_lineages(
-            dict(zip(job.inputs, (f.provenance for f in footers), strict=True)), state
-        ),
+        lineage=merge_lineages(provenances, state),
         tags=only_text(tags) or "",
     )
     return Compaction(
