@@ -18,6 +18,7 @@ from dormouse.ports import Cache, Objects
 from dormouse.schema.schema import Schema
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import raise_damaged
+from dormouse.shards.index_objects import behind_rows, read_by_index_object
 from dormouse.shards.reading import (
     MIN_ROW_GROUPS,
     Blocks,
@@ -161,12 +162,12 @@ def _found(
     unread = [shard_id for shard_id in asked if shard_id not in tails]
     with reading_threads(objects, len(unread)) as start:
         started = {
-            shard_id: start(partial(_read_tail, objects, paths[shard_id], asked[shard_id]))
+            shard_id: start(partial(_read_tail, objects, table_id, asked[shard_id]))
             for shard_id in unread
         }
         for shard_id, wait in started.items():
             tails[shard_id] = tail = wait()
-            cache.put(tail.path, tail, tail.size_bytes)
+            cache.put(paths[shard_id], tail, tail.size_bytes)
     chunks = {shard_id: _chunks(tails[shard_id], each) for shard_id, each in asked.items()}
     groups = []
     for shard_id, of_shard in chunks.items():
@@ -176,7 +177,7 @@ def _found(
     bodies: dict[tuple[str, Section], memoryview] = {}
     with reading_threads(objects, len(groups)) as start:
         reads = [
-            start(partial(read_sections, objects, paths[shard_id], _size(asked[shard_id]), group))
+            start(partial(_read_chunks, objects, table_id, asked[shard_id], group))
             for shard_id, group in groups
         ]
         for (shard_id, group), read in zip(groups, reads, strict=True):
@@ -214,8 +215,24 @@ class _Tail:
         return len(self.body) + 150 * len(self.chunks)
 
 
-def _read_tail(objects: Objects, path: str, asked: _Asked) -> _Tail:
-    place, end = asked.place, asked.start + asked.place.size_bytes
+def _read_chunks(
+    objects: Objects, table_id: str, asked: _Asked, sections: Sequence[Section]
+) -> bytes:
+    def read(path: str) -> bytes:
+        there = behind_rows(objects, path, asked.start)
+        return read_sections(there, path, _size(asked), sections)
+
+    return read_by_index_object(read, table_id, asked.blocks.slice.shard.id)
+
+
+def _read_tail(objects: Objects, table_id: str, asked: _Asked) -> _Tail:
+    read = partial(_tail_at, objects, asked)
+    return read_by_index_object(read, table_id, asked.blocks.slice.shard.id)
+
+
+def _tail_at(objects: Objects, asked: _Asked, path: str) -> _Tail:
+    objects, place = behind_rows(objects, path, asked.start), asked.place
+    end = asked.start + place.size_bytes
     start = max(asked.start, end - max(TAIL_BYTES, place.directory_bytes))
     name = "the term index"
     body = read_sections(objects, path, _size(asked), [Section(start, end, None, name=name)])
@@ -226,6 +243,9 @@ def _read_tail(objects: Objects, path: str, asked: _Asked) -> _Tail:
         Section(asked.start + low, asked.start + high, crc, name=name)
         for low, high, crc in decode_directory(view)
     ]
+    for chunk in chunks:
+        if chunk.start >= start:
+            chunk.check(path, memoryview(body)[chunk.start - start : chunk.end - start])
     return _Tail(path, start, body, chunks)
 
 
@@ -240,6 +260,5 @@ def _decoded(
     """Return the blocks that a chunk has for a hash: one that was read, or one in the tail."""
     if body is None:
         body = memoryview(tail.body)[section.start - tail.start : section.end - tail.start]
-        section.check(tail.path, body)
     with raise_damaged(tail.path):
         return block_numbers(decode_chunk(body)(digest), len(asked.stored.rows))

@@ -101,10 +101,14 @@ def assert_each_shard_has_its_index(world: World, table: Table) -> None:
         assert there[path].endswith(index) and len(index) < len(there[path])
 
 
-def look_up(world: World, table: Table, letter: str, note: str | None = None) -> list[object]:
+def noted(world: World, table: Table, condition: str) -> list[object]:
+    return look_up(world, table, "", condition)
+
+
+def look_up(world: World, table: Table, letter: str, condition: str = "") -> list[object]:
     where = None
-    if note is not None:
-        where = Predicate(parse_condition(f"note = '{note}'", table.schema), table.schema)
+    if condition:
+        where = Predicate(parse_condition(condition, table.schema), table.schema)
     spans = [KeyRange.exactly((letter,))] if letter else [KeyRange()]
     result = query_rows(
         world.storage,
@@ -164,10 +168,28 @@ def test_bloom_filters_are_read_of_index_objects(
     monkeypatch.setattr("dormouse.shards.reading.MIN_ROW_GROUPS", 1)
     table = filled(world, "abd", bloom_columns="note")
     seen.reads.clear()
-    assert look_up(world, table, "", "of nobody") == []
+    assert noted(world, table, "note = 'of nobody'") == []
     assert not [path for path, _ in seen.reads if not is_index_object(path)]
-    assert len(look_up(world, table, "", "b1")) == 1
+    assert len(noted(world, table, "note = 'b1'")) == 1
     assert not ends_read(world, table, seen)
+
+
+def test_words_are_looked_for_in_index_objects(
+    world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.shards.term_lookups.MIN_ROW_GROUPS", 1)
+    monkeypatch.setattr("dormouse.shards.term_lookups.TAIL_BYTES", 1)
+    table = filled(world, "abd", term_index="note")
+    for damaged in (False, True):
+        seen.reads.clear()
+        assert noted(world, table, "has(note, 'nobody')") == []
+        shards_read = [path for path, _ in seen.reads if not is_index_object(path)]
+        assert bool(shards_read) == damaged
+        assert len(noted(world, table, "has(note, 'b1')")) == 1
+        (shard,) = world.shard_objects(table)
+        index = index_path(table.id, shard or "")
+        body = world.storage.get(index)
+        _put(world, index, bytes(100) + body[100:])
 
 
 def test_a_compaction_reads_no_end_of_its_inputs(world: World, seen: Seen) -> None:
@@ -215,7 +237,7 @@ def test_a_lost_or_damaged_index_object_costs_no_row_and_a_check_finds_it(
     (finding,) = check(world.services, table, all_bytes=True).findings
     assert (finding.damage, finding.subject) == (Damage.INDEX_DAMAGED, shard)
     assert [len(look_up(world, table, letter)) for letter in "bz"] == [1, 0]
-    assert look_up(world, table, "", "c2")
+    assert noted(world, table, "note = 'c2'")
     world.drop("letters/more.parquet", letters("xyz"))
     world.settle()
     assert {row["letter"] for row in world.rows(table)} == set("abcxyz")
