@@ -109,7 +109,7 @@ _NO_COLUMNS = frozenset(
 """Words that are columns only in quotes."""
 _ALLOWED = (
     "allowed are AND, OR, NOT, = <> < <= > >=, IS [NOT] DISTINCT FROM, IS [NOT] NULL, TRUE or "
-    "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / % ||, CASE, CAST, TRY_CAST, INTERVAL, "
+    "FALSE, IN, BETWEEN, LIKE, ILIKE, + - * / % ||, CASE, [TRY_]CAST, INTERVAL, "
     "current_timestamp, " + calls.NAMES
 )
 
