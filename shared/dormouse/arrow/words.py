@@ -30,7 +30,6 @@ _AT_ONCE = 1 << 20
 """So many characters are looked at at once."""
 _LONG_S = "\u017f"
 """Case-insensitive patterns take it for an s."""
-_SPACE = pa.scalar(32, pa.uint8())
 _ADDRESS = re.compile(rb"(?<![0-9])(?=([0-9]{1,3}(?:\.[0-9]{1,3}){3})(?![0-9]))")
 """Where an address begins, also within another one: 1.2.3.4.5 has two."""
 
@@ -134,9 +133,10 @@ def _cut(body: pa.Buffer) -> Array:
     """Return the pieces of a text, each but the first behind its space, without copying them."""
     characters: Any = pa.Array.from_buffers(pa.uint8(), body.size, [None, body])
     ends = [pa.array([0], pa.int32())]
+    space = pa.scalar(32, pa.uint8())  # not where the module is loaded: pyarrow loads pandas for it
     for start in range(0, body.size, _AT_ONCE):
         some = characters.slice(start, _AT_ONCE)
-        places = _numbers().slice(0, len(some)).filter(pc.equal(some, _SPACE))
+        places = _numbers().slice(0, len(some)).filter(pc.equal(some, space))
         ends.append(pc.add(places, pa.scalar(start, pa.int32())) if start else places)
     ends.append(pa.array([body.size], pa.int32()))
     all_ends = pa.concat_arrays(ends)

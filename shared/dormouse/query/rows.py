@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,11 +50,13 @@ from dormouse.shards.reading import (
 )
 from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import column_values, wanted_tags
-from dormouse.sql.text_tests import text_tests
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion, TableState
 from dormouse.tables.row_rules import RowRules, asked_fields, row_rules
 from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.sql.text_tests import Tests
 
 LIMITED_SCAN_BYTES = 32 * 1024 * 1024
 """The memory for a scan that may be stopped early: it reads in small windows."""
@@ -398,12 +400,15 @@ def needed_blocks(
     where = on_shredded(_predicate(condition, table.schema))
     schema = where.schema if where else table.schema
     values = _values(where, schema)
-    is_indexed = condition is not None and table.properties.term_index
-    tests = text_tests(condition.expression) if condition and is_indexed else None
+    tests: Tests | None = None
+    if condition is not None and table.properties.term_index:
+        from dormouse.sql.text_tests import text_tests  # most tables have no term index
+
+        tests = text_tests(condition.expression)
     at_once = footers and tests is None
     blocks = find_blocks(objects, table.id, slices, schema, cache, footers=at_once)
     if tests is not None and any(groups.index.stored.terms for groups in blocks):
-        from dormouse.shards.term_lookups import without_terms  # most tables have no term index
+        from dormouse.shards.term_lookups import without_terms
 
         blocks = without_terms(objects, table.id, blocks, tests, table.schema, cache)
         if sum(len(groups.numbers) for groups in blocks) <= FEW_BLOCKS:

@@ -30,8 +30,8 @@ def watched(results: MemoryStorage, seen: list[int], *, dies: bool = False) -> A
     """Return queries whose every row comes alone, and which note how many uploads there are."""
     query = export_rows.query_slices
 
-    def rows(*given: Any) -> Iterator[pa.RecordBatch]:
-        for batch in query(*given):
+    def rows(*given: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        for batch in query(*given, **options):
             for at in range(batch.num_rows):
                 yield batch.slice(at, 1)
                 seen.append(len(list(results.list_uploads(""))))
