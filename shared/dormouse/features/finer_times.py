@@ -11,8 +11,10 @@ committed by then is looked through. The change of the schema takes the mark awa
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 from dormouse.arrow.order import column_span
@@ -35,10 +37,11 @@ HELD_MS = 15 * 60 * 1000
 """For how long ingests wait at most: that of a process that died meanwhile is over then."""
 
 
-def check_times(services: Services, table: Table, alteration: Alteration) -> int:
+@contextmanager
+def checked_times(services: Services, table: Table, alteration: Alteration) -> Iterator[int]:
     """Check that what is stored of columns that are to get nanoseconds is in the years that these
-    have, by the statistics of all shards. Return until when ingests wait for the change that
-    follows: 0 if they need not.
+    have, by the statistics of all shards. Yield until when ingests wait for the change that the
+    block makes: 0 if they need not. They go on when the block ends, however it does.
 
     Raises:
         InvalidRequestError: it is not, or statistics do not say so; or a deletion is not applied
@@ -51,16 +54,21 @@ def check_times(services: Services, table: Table, alteration: Alteration) -> int
         field for field in after if field.id in before and loses_range(before[field.id], field)
     ]
     if not finer:
-        return 0
+        yield 0
+        return
     until_ms = services.clock.now_ms() + HELD_MS
     services.tables.change(table.id, lambda kept: replace(kept, finer_until_ms=until_ms))
     try:
         _refuse_begun(services, table)
         _check(services, table, finer)
-    except Exception:
-        services.tables.change(table.id, lambda kept: replace(kept, finer_until_ms=0))
-        raise
-    return until_ms
+        yield until_ms
+    finally:
+        services.tables.change(table.id, partial(_without_mark, until_ms=until_ms))
+
+
+def _without_mark(current: Table, until_ms: int) -> Table:
+    is_own = current.finer_until_ms == until_ms
+    return replace(current, finer_until_ms=0) if is_own else current
 
 
 def _refuse_begun(services: Services, table: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -290,11 +291,12 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
         return replace(changed, finer_until_ms=0)
 
     until_ms = 0
-    if request.types and request.request_id not in table.applied_requests:
-        from dormouse.features.finer_times import check_times  # loads what reads shards
+    with ExitStack() as stack:
+        if request.types and request.request_id not in table.applied_requests:
+            from dormouse.features.finer_times import checked_times  # loads what reads shards
 
-        until_ms = check_times(services, table, alteration)
-    changed = services.tables.change(table.id, change, request_id=request.request_id)
+            until_ms = stack.enter_context(checked_times(services, table, alteration))
+        changed = services.tables.change(table.id, change, request_id=request.request_id)
     return publications(changed)
 
 

@@ -111,3 +111,13 @@ def test_an_alteration_that_took_too_long_is_tried_again(
         finer(world, table)
     finer(world, table)
     assert years(world, table) == [2024]
+
+
+def test_ingests_go_on_at_once_after_an_alteration_that_is_refused_for_something_else(
+    world: World,
+) -> None:
+    table = world.create("t", SCHEMA, iceberg="on")  # its readers know no nanoseconds
+    with pytest.raises(InvalidRequestError, match="Iceberg promotes"):
+        finer(world, table)
+    drop(world, "next", 2300)
+    assert years(world, table) == [2300]
