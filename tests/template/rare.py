@@ -90,6 +90,20 @@ RARE = (
         ("/data/*",),
     ),
     Rare(
+        f"{FEATURES}test_flow.py::"
+        "test_a_compaction_whose_message_was_lost_is_sent_again_by_the_sweep",
+        ("sweep",),
+        SEND,
+        ("-compaction-jobs",),
+    ),
+    Rare(
+        f"{FEATURES}rebuild/test_rebuild.py::"
+        "test_a_purged_leaf_stays_empty_and_its_neighbour_keeps_its_rows",
+        ("compact",),
+        ("s3:PutObject",),
+        ("/run-markers/*",),
+    ),
+    Rare(
         "tests/unit/shards/test_run_markers.py::"
         "test_a_run_is_not_completed_with_other_shards_than_its_marker_lists",
         ("compact", SPARK_JOB),
@@ -170,7 +184,7 @@ RARE = (
     Rare(
         f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
         (
-            *(role for role in COMMITS if role != "collect_garbage"),
+            *(role for role in COMMITS if role not in ("collect_garbage", "ingest")),
             *("dispatch_spark", "track_spark", "measure", "publish_iceberg", "serve_http"),
         ),
         ("dynamodb:BatchGetItem",),
