@@ -93,7 +93,7 @@ RARE = (
         f"{FEATURES}test_flow.py::"
         "test_a_compaction_whose_message_was_lost_is_sent_again_by_the_sweep",
         ("sweep",),
-        SEND,
+        ("sqs:SendMessage",),
         ("-compaction-jobs",),
     ),
     Rare(
@@ -180,15 +180,6 @@ RARE = (
         ("plan_table",),
         ("dynamodb:BatchWriteItem",),
         ("-state",),
-    ),
-    Rare(
-        f"{SNAPSHOT}test_a_lost_snapshot_or_segment_is_named",
-        (
-            *(role for role in COMMITS if role not in ("collect_garbage", "ingest")),
-            *("dispatch_spark", "track_spark", "measure", "publish_iceberg", "serve_http"),
-        ),
-        ("dynamodb:BatchGetItem",),
-        ("-snapshots",),
     ),
     Rare(
         f"{SNAPSHOT}test_a_snapshotter_that_slept_never_moves_the_newest_back",
