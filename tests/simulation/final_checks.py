@@ -268,7 +268,7 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
         storage,
         table.id,
         lambda: state,
-        before_ms=simulation.now_ms - orphan_age_ms - DAY_MS,
+        before_ms=simulation.now_ms - 2 * orphan_age_ms - DAY_MS,  # as audits wait, and a day
     )
     for path in spent:
         oracle.fail(f"{path} is left")
