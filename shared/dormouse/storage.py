@@ -172,7 +172,7 @@ class FolderStorage:
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object to seek and read. Raises NotFoundError."""
         try:
-            return open(self._file(path), "rb")  # noqa: PTH123, SIM115  # a look-up opens many files
+            return self._file(path).open("rb")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise _no_object(path) from error
         except PermissionError as error:

@@ -293,7 +293,7 @@ def no_right(*_: object, **__: object) -> None:
     ("refused", "use"),
     [
         ("pathlib.Path.read_bytes", lambda storage: storage.get("t/a")),
-        ("builtins.open", lambda storage: storage.open("t/a", 4)),
+        ("pathlib.Path.open", lambda storage: storage.open("t/a", 4)),
         ("os.link", lambda storage: storage.link("t/a", Path("b"))),
         ("os.scandir", lambda storage: list(storage.list("t/"))),
         ("pathlib.Path.stat", lambda storage: list(storage.list("t/"))),

@@ -89,6 +89,10 @@ def _at_once(seconds: float) -> None:
     """Stand for a sleep."""
 
 
+def _no_ages(_: object) -> _NoAges:
+    return _NoAges()
+
+
 class _NoAges:
     """CloudWatch, which knows of no message that waits."""
 
@@ -331,8 +335,7 @@ class Worker:
         )
         settings = Settings(NAMES.instance, NAMES.account, self.scratch, shared.memory_bytes)
         outbox = SqsOutbox(sqs, NAMES, self._retry_policy)
-        ages: Any = lambda _: _NoAges()  # noqa: E731
-        return Wiring(settings, services, outbox, ages)
+        return Wiring(settings, services, outbox, cast(Any, _no_ages))
 
     def _store_factory(self) -> Callable[[Table], StateStore]:
         """Return what opens stores, and keeps them as a process does."""

@@ -31,7 +31,7 @@ Entry = Mapping[str, Any]
 
 def _after(body: Entry, last: int, newest: int) -> Iterator[Entry]:
     """Yield the newest snapshot and those before it, up to the last one: what a reader that has
-    followed until then reads. A publication that begins anew has others before that.
+    followed until then reads. One that starts over has others before that.
     """
     snapshots = {each["snapshot-id"]: each for each in body["snapshots"]}
     at: int | None = newest

@@ -234,10 +234,8 @@ def ingest(
     changed = [OutboundMessage("table-changes", TableChanged(table.id))]
     if is_ingested(services, table, job):
         _record_known(services, table, job)
-        return [
-            *changed,
-            *plain_files(services, table, job),
-        ]  # an earlier run may have crashed between its commit and this message
+        # an earlier run may have crashed between its commit and these messages
+        return [*changed, *plain_files(services, table, job)]
     ingesting = tracked_job(job)
     started = Started(
         subject=subject_of(job),

@@ -29,7 +29,7 @@ from dormouse.sql.conditions import (
     truth,
 )
 from dormouse.sql.operands import compared, number
-from dormouse.statements.statement import Node, ParsedStatement, parsed_tree
+from dormouse.statements.statement import Node, ParsedStatement, filtered_table, parsed_tree
 
 FUNCTION = "dormouse_json_holds"
 _OPS = {
@@ -255,11 +255,9 @@ def _bound(
     node: Node, replacing: _Replacing, schema: Schema, parameters: Mapping[str, object]
 ) -> Condition | None:
     """Return what the comparisons among the terms of WHERE say together."""
-    if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "BASE_TABLE":
+    if filtered_table(node) is None:
         return None
     where = node["where_clause"]
-    if where is None:
-        return None
     terms = where["children"] if where["type"] == "CONJUNCTION_AND" else [where]
     found = [_condition(replacing.comparison(each), schema, parameters) for each in terms]
     kept = [each for each in found if each is not None]

@@ -604,6 +604,19 @@ def _tables(node: Node, names: frozenset[bytes]) -> Iterator[Node]:
                 yield from _tables(child, inner)
 
 
+def filtered_table(node: Node) -> Node | None:
+    """Return the table whose rows WHERE picks, by the names that its columns have; None of another
+    query. What a name of WITH stands for has the names, but not the values of a table's columns.
+    """
+    if node["type"] != "SELECT_NODE" or node["where_clause"] is None:
+        return None
+    source: Node = node["from_table"]
+    if source["type"] != "BASE_TABLE" or source["column_name_alias"] or source["sample"]:
+        return None
+    names = {_folded(part["key"]) for part in node["cte_map"]["map"]}
+    return None if _folded(source["table_name"]) in names else source
+
+
 def _folded(name: str) -> bytes:
     """Return a name as DuckDB compares it: without the case of the letters from A to Z alone."""
     return name.encode().lower()

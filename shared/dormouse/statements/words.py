@@ -26,7 +26,7 @@ from dormouse.sql.conditions import (
     depth,
     truth,
 )
-from dormouse.statements.statement import HAS, Node, ParsedStatement
+from dormouse.statements.statement import HAS, Node, ParsedStatement, filtered_table
 
 _FUNCTIONS = {
     HAS: "has",
@@ -45,7 +45,7 @@ MOST_PARTS = 16
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the function known to a database."""
     texts = ["VARCHAR"] * 2
-    connection.create_function(HAS, _has, texts, "BOOLEAN", type="arrow")  # type: ignore[call-overload]
+    connection.create_function(HAS, _has, texts, "BOOLEAN", type="arrow")  # type: ignore[call-overload]  # no types by name in the stubs
 
 
 def _has(texts: Any, wanted: Any) -> Any:
@@ -67,15 +67,12 @@ def with_text_bounds(
     statement: ParsedStatement, schemas: Mapping[str, Schema], parameters: Mapping[str, object]
 ) -> ParsedStatement:
     """Return a statement with what its WHERE asks of texts as a bound of its only reference."""
-    node = statement.tree
-    if len(schemas) != 1 or node["type"] != "SELECT_NODE" or node["where_clause"] is None:
-        return statement
-    source = node["from_table"]
-    if source["type"] != "BASE_TABLE" or source["column_name_alias"] or source["sample"]:
+    source = filtered_table(statement.tree)
+    if source is None or len(schemas) != 1:
         return statement
     (schema,) = schemas.values()
     table = (source["alias"] or source["table_name"]).lower()
-    found = _term(node["where_clause"], schema, table, parameters)
+    found = _term(statement.tree["where_clause"], schema, table, parameters)
     if found is None or depth(found) > MAX_CONDITION_DEPTH:
         return statement
     bound = Condition(found)

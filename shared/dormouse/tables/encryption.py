@@ -135,7 +135,7 @@ def encrypted_schema(
             try:
                 is_new = all(each.name != name for each in schema.data_keys)
                 wrapped = keys.wrap(name, new_key(), table_id, is_new=is_new)
-            except ForbiddenError as error:  # who asks is told at once
+            except ForbiddenError as error:  # a request that asks for it is refused
                 raise InvalidRequestError(
                     f"no data key can be made: {error}", hint=error.hint
                 ) from error

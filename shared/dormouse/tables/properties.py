@@ -391,8 +391,8 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             description="With encrypted_columns: the number of the data keys that values are "
-            "encrypted by from then on. A greater one makes new data keys, and compactions encrypt "
-            "anew what they merge.",
+            "encrypted by from then on. A greater one makes new data keys, with which compactions "
+            "encrypt what they merge.",
         ),
     ] = 1
     iceberg: Annotated[

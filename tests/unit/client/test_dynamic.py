@@ -350,6 +350,21 @@ def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> 
     assert mice.sql(joined).to_arrow().column("id").to_pylist() == [7]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH d AS (SELECT id, '{\"n\":-7}'::JSON AS payload FROM docs) SELECT count(*) AS n "
+        "FROM d WHERE payload.n = -7",
+        "WITH docs AS (SELECT id, '{\"n\":-7}'::JSON AS payload FROM docs) SELECT count(*) AS n "
+        "FROM docs WHERE payload.n = -7",
+    ],
+)
+def test_what_a_name_of_with_stands_for_is_no_document_of_the_table(
+    mice: Instance, table: TableHandle, text: str
+) -> None:
+    assert mice.sql(text).to_arrow().to_pylist() == [{"n": 8}]
+
+
 def test_every_door_hands_out_documents(mice: Instance, table: TableHandle, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

@@ -1,4 +1,4 @@
-"""Row tags and origins are not given up by the way."""
+"""A change that would lose row tags or origins is asked for twice."""
 
 from __future__ import annotations
 

@@ -133,6 +133,23 @@ def test_statements_read_little_and_find_the_same(mice: Instance, where: str) ->
     assert shown.column("row_groups")[0].as_py() <= 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH w AS (SELECT id, 'zed' AS message FROM words) SELECT count(*) AS n FROM w "
+        "WHERE message = 'zed'",
+        "WITH Words AS (SELECT id, 'zed' AS message FROM words) SELECT count(*) AS n FROM words "
+        "WHERE has(message, 'zed')",
+        "SELECT count(*) AS n FROM words AS w(id, level, message) WHERE message = 'INFO' OR "
+        "message <> 'INFO'",
+    ],
+)
+def test_what_a_name_of_with_or_an_alias_stands_for_is_no_text_of_the_table(
+    mice: Instance, text: str
+) -> None:
+    assert mice.sql(text).to_arrow().to_pylist() == [{"n": ROWS}]
+
+
 def test_statements_of_any_shape_have_the_function(mice: Instance) -> None:
     text = (
         "SELECT count(*) FILTER (has(a.message, 'ZEBRA')), bool_or(has(b.message, b.level)), "
