@@ -35,10 +35,10 @@ $(INSTALLED): pyproject.toml requirements.txt
 	@touch $@
 
 demo: $(INSTALLED) ## Drop a year of flights, watch them sorted, split, compacted; look some up
-	@$(BIN)/dormouse local run -- $(BIN)/python -m dormouse_cli.demo build/flights.html
+	@$(BIN)/dormouse local run -- $(BIN)/python -m tools.demo build/flights.html
 
 demo-spark: $(INSTALLED) ## Five million flights by way of Spark: bulk imported, compacted, exported, read as a DataFrame (Java 17)
-	@$(BIN)/dormouse local run -- $(BIN)/python spark/demo.py
+	@$(BIN)/dormouse local run -- $(BIN)/python -m spark.demo
 
 test: $(INSTALLED) ## Run the tests that each change must pass, in some minutes (ARGS=tests/unit/fold for some)
 	$(PYTEST) $(ARGS)
@@ -133,7 +133,7 @@ $(BENCH): $(INSTALLED) requirements-bench.txt
 	@touch $@
 
 docs: $(INSTALLED) ## Make the documents that follow from the code: properties, messages
-	$(BIN)/python -m dormouse_cli.generated.docs docs
+	$(BIN)/python -m tools.generated.docs docs
 
 site: $(SITE) ## Build the documentation as a site into build/site; broken links fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

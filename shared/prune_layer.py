@@ -42,6 +42,9 @@ def main(folder: Path, architecture: str) -> None:
     unneeded |= {path for part in PARTS_OF_PYARROW for path in folder.glob(f"pyarrow/{part}")}
     for path in unneeded:
         path.unlink()
+    for path in sorted(folder.rglob("*/"), reverse=True):
+        if not any(path.iterdir()):  # stubs alone, in a folder of their own
+            path.rmdir()
     drop_services(folder / "botocore" / "data")
     drop_copies_of_libraries(folder / "pyarrow")
     if architecture == "x86_64" and shutil.which("strip"):

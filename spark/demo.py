@@ -1,6 +1,6 @@
 """The demo with Spark: millions of flights, bulk imported, compacted, exported, read and checked.
 
-Run ``make demo-spark``, which runs ``dormouse local run -- python spark/demo.py``. The flights of a
+Run ``make demo-spark``, which runs ``dormouse local run -- python -m spark.demo``. The flights of a
 year are imported sixteen times, each time with another number in their key.
 """
 
@@ -28,10 +28,10 @@ from dormouse.errors import DormouseError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.tables.properties import SparkOptions
-from dormouse_cli.demo import flights as data
-from dormouse_cli.demo.acts import DemoError, Scene, files_queue
-from dormouse_cli.terminal import plain_table
+from dormouse_cli.listings import print_table
 from dormouse_spark.datasource import register
+from tools.demo import flights as data
+from tools.demo.acts import DemoError, Scene, files_queue
 
 NAME = "flights"
 COPIES = 16
@@ -100,12 +100,12 @@ def compact(stage: Scene, handle: TableHandle) -> None:
 
 def show_runs(stage: Scene, handle: TableHandle) -> None:
     """Print the jobs; each must have finished."""
-    table = plain_table(["job", "rows", "files", "seconds", "state"], ["", 0, 0, 0.0, ""])
     jobs = [job for job in handle.jobs() if job.kind in ("ingest", "compaction", "export")]
-    for job in jobs:
-        seconds = "" if job.seconds is None else f"{job.seconds:.1f}"
-        table.add_row(job.kind, f"{job.rows:,}", str(job.files), seconds, job.state)
-    stage.console.print(table)
+    rows = [
+        (job.kind, job.rows, job.files, job.seconds and round(job.seconds, 1), job.state)
+        for job in jobs
+    ]
+    print_table(("job", "rows", "files", "seconds", "state"), rows)
     if any(job.state != "finished" for job in jobs):
         raise DemoError("not every job was done")
 
@@ -114,8 +114,8 @@ def export(stage: Scene, handle: TableHandle) -> None:
     """Let Spark write the flights of one carrier to files."""
     began = time.perf_counter()
     with _waiting(stage, "Spark exports"):
-        asked = handle.export(exact="UA", columns=("flight", "copy"), spark=SparkOptions())
-        manifest = asked.wait(TIMEOUT_SECONDS)
+        job = handle.export(exact="UA", columns=("flight", "copy"), spark=SparkOptions())
+        manifest = job.wait(TIMEOUT_SECONDS)
     files = f"{len(manifest.files)} file{'s'[: len(manifest.files) != 1]}"
     seconds = time.perf_counter() - began
     stage.say(f"{manifest.rows:,} flights of UA in {files} after {seconds:.0f} s")
@@ -125,10 +125,10 @@ def check(stage: Scene, flights: pa.Table, folder: Path) -> None:
     """Read the table as a DataFrame, and compare each carrier with the original data."""
     began = time.perf_counter()
     with _waiting(stage, "Spark reads"), _stderr_to(folder / "spark.log"):
-        found = _sums("local")
+        sums = _sums("local")
     seconds = time.perf_counter() - began
-    stage.say(f"{sum(row[0] for row in found.values()):,} rows read by Spark in {seconds:.0f} s")
-    if found != _expected(flights):
+    stage.say(f"{sum(row[0] for row in sums.values()):,} rows read by Spark in {seconds:.0f} s")
+    if sums != _expected(flights):
         raise DemoError("the DataFrame does not have the rows that were imported")
     stage.say("rows, and sums of three columns, are right for each of the carriers")
 
@@ -155,17 +155,17 @@ def _stderr_to(log: Path) -> Iterator[None]:
     """Redirect standard error of this process and its children to a file;
     print the file if the block fails.
     """
-    kept = os.dup(2)
+    stderr = os.dup(2)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     except BaseException:
-        os.write(kept, log.read_bytes())
+        os.write(stderr, log.read_bytes())
         raise
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _expected(flights: pa.Table) -> dict[str, tuple[int, ...]]:

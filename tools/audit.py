@@ -68,11 +68,11 @@ def verdict(report: Mapping[str, Any], accepted: Mapping[str, str]) -> Verdict:
             unknown.append(package["name"])
             continue
         audited += 1
-        for found in package["vulns"]:
-            if not {found["id"], *found.get("aliases", ())} & accepted.keys():
-                fixed = ", ".join(found["fix_versions"]) or "no version yet"
-                known = f"{package['name']} {package['version']}: {found['id']}"
-                vulnerable.append(f"{known}, repaired in {fixed}")
+        for each in package["vulns"]:
+            if not {each["id"], *each.get("aliases", ())} & accepted.keys():
+                fixed = ", ".join(each["fix_versions"]) or "no version yet"
+                name = f"{package['name']} {package['version']}: {each['id']}"
+                vulnerable.append(f"{name}, repaired in {fixed}")
     return Verdict(tuple(vulnerable), tuple(unknown), audited)
 
 
@@ -89,9 +89,9 @@ def report_of(pins: Sequence[Path]) -> Mapping[str, Any]:
         pip = ("pip", "install", "--quiet", "--disable-pip-version-check")
         _run(python, *pip, "--require-hashes", "--requirement", str(OWN_PINS))
         installed.write_text(OWN_PINS.read_text())
-    named = [part for path in pins for part in ("--requirement", str(path))]
+    requirements = [part for path in pins for part in ("--requirement", str(path))]
     options = ("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off")
-    answer = _run(python, "pip_audit", *options, *named, allowed=(0, 1))
+    answer = _run(python, "pip_audit", *options, *requirements, allowed=(0, 1))
     try:
         report: Mapping[str, Any] = json.loads(answer.stdout)
     except ValueError as error:
@@ -130,12 +130,12 @@ def main(files: Sequence[str] = ()) -> int:
     try:
         if not verdict(report_of([_probe()]), {}).audited:  # some mirrors list no vulnerabilities
             raise NotAuditedError("the index lists no vulnerabilities of any package")
-        found = verdict(report_of([Path(file) for file in files] or PINS), ACCEPTED)
+        result = verdict(report_of([Path(file) for file in files] or PINS), ACCEPTED)
     except NotAuditedError as error:
         print(f"dependencies were not audited: {error}", file=sys.stderr)
         return 0
-    print(found.text, file=sys.stderr)
-    return 1 if found.vulnerable else 0
+    print(result.text, file=sys.stderr)
+    return 1 if result.vulnerable else 0
 
 
 if __name__ == "__main__":

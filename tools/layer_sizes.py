@@ -42,9 +42,9 @@ def parts_of_functions(template: Path) -> dict[str, tuple[Path, list[str]]]:
     }
 
 
-def _layer(given: Mapping[str, Any]) -> str:
+def _layer(layer: Mapping[str, Any]) -> str:
     """Return the name of a layer that a function has, be it on a condition."""
-    return str(given["Ref"] if "Ref" in given else given["Fn::If"][1]["Ref"])
+    return str(layer["Ref"] if "Ref" in layer else layer["Fn::If"][1]["Ref"])
 
 
 def size_bytes(folder: Path) -> int:
@@ -73,12 +73,12 @@ def main(folders: list[Path]) -> int:
                 f"{folder.name} {name}: {layers[name]:,} bytes; {_heaviest(folder / name)}"
             )
         table = Table("function", "layers", "bytes", "of the limit", "verdict", title=folder.name)
-        for name, (code, held) in functions.items():
-            total = size_bytes(code) + sum(layers[layer] for layer in held)
+        for name, (code, own) in functions.items():
+            total = size_bytes(code) + sum(layers[layer] for layer in own)
             verdict = "fits" if total <= allowed else "TOO LARGE"
             if total > allowed:
                 too_large.append(f"{name} ({folder.name})")
-            table.add_row(name, " ".join(held), f"{total:,}", f"{total / LIMIT_BYTES:.1%}", verdict)
+            table.add_row(name, " ".join(own), f"{total:,}", f"{total / LIMIT_BYTES:.1%}", verdict)
         console.print(table)
     if too_large:
         console.print(

@@ -46,10 +46,10 @@ FILES = (
 def wrong_phrases(text: str) -> list[tuple[int, str, str]]:
     """Return the line, the phrase and what to write instead of each that is wrong in a text."""
     return [
-        (number, found[0].strip(), instead)
+        (number, match[0].strip(), instead)
         for number, line in enumerate(text.splitlines(), start=1)
         for phrase, instead in PHRASES
-        if (found := re.search(phrase, line.strip()))
+        if (match := re.search(phrase, line.strip()))
     ]
 
 

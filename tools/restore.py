@@ -58,7 +58,7 @@ def steps(versions: Sequence[Version], time: datetime) -> Iterator[Step]:
 def versions_below(s3: Any, bucket: str, prefix: str) -> Iterator[list[Version]]:
     """Return all versions of each object below a prefix, newest first."""
     pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
-    found: dict[str, list[Version]] = {}
+    by_key: dict[str, list[Version]] = {}
     for page in pages:
         for kind in ("Versions", "DeleteMarkers"):
             for each in page.get(kind, ()):
@@ -69,8 +69,8 @@ def versions_below(s3: Any, bucket: str, prefix: str) -> Iterator[list[Version]]
                     kind == "Versions",
                     each["IsLatest"],
                 )
-                found.setdefault(version.key, []).append(version)
-    for versions in found.values():
+                by_key.setdefault(version.key, []).append(version)
+    for versions in by_key.values():
         # S3 counts whole seconds; a name never comes again, so its mark is newer than its object.
         yield sorted(versions, key=lambda v: (v.latest, v.modified, not v.is_object), reverse=True)
 
@@ -98,14 +98,14 @@ def main() -> None:
     parser.add_argument("table_id")
     parser.add_argument("time", type=datetime.fromisoformat)
     parser.add_argument("--dry-run", action="store_true", help="only show what would change")
-    given = parser.parse_args()
-    if given.time.tzinfo is None:
+    options = parser.parse_args()
+    if options.time.tzinfo is None:
         parser.error("the time has no zone; end it with +00:00 for UTC")
     s3 = client("s3", bucket_owner=boto3.client("sts").get_caller_identity()["Account"])
-    if s3.get_bucket_versioning(Bucket=given.bucket).get("Status") != "Enabled":
-        parser.error(f"{given.bucket} has no versions, so nothing of it can be brought back")
-    changed = restore(s3, given.bucket, given.table_id, given.time, dry_run=given.dry_run)
-    print(f"{changed} objects {'would change' if given.dry_run else 'changed'}")
+    if s3.get_bucket_versioning(Bucket=options.bucket).get("Status") != "Enabled":
+        parser.error(f"{options.bucket} has no versions, so nothing of it can be brought back")
+    changed = restore(s3, options.bucket, options.table_id, options.time, dry_run=options.dry_run)
+    print(f"{changed} objects {'would change' if options.dry_run else 'changed'}")
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ def endpoint() -> str:
     Raises:
         LocalStackError: there is none, or nothing answers there.
     """
-    found = detached.running()
-    url = os.environ.get("AWS_ENDPOINT_URL") or (found.endpoint_url if found else "")
+    stack = detached.running()
+    url = os.environ.get("AWS_ENDPOINT_URL") or (stack.endpoint_url if stack else "")
     if not url:
         raise LocalStackError(
             "no stack to run the function against",
@@ -91,8 +91,8 @@ def reachable(url: str) -> Iterator[str]:
 def _gateway() -> str:
     """Return the address that this machine has on Docker's bridge."""
     form = "{{(index .IPAM.Config 0).Gateway}}"
-    asked = ["docker", "network", "inspect", "bridge", "--format", form]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    command = ["docker", "network", "inspect", "bridge", "--format", form]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _accept(server: socket.socket, host: str, port: int) -> None:
@@ -118,27 +118,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("stage", help="such as ingest")
     parser.add_argument("event", type=Path, help="a file of events/")
     parser.add_argument("--architecture", required=True)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if not asked.event.is_file():
-            raise LocalStackError(f"there is no event {asked.event}", hint="see events/")
+        if not options.event.is_file():
+            raise LocalStackError(f"there is no event {options.event}", hint="see events/")
         url = endpoint()
         with reachable(url) as seen:
             environment = aws_environment(seen)
             variables = {name: environment[name] for name in ("AWS_ENDPOINT_URL", "AWS_REGION")}
             instance = os.environ.get("DORMOUSE_INSTANCE", "local")
-            overrides = f"Architecture={asked.architecture} Instance={instance}"
+            overrides = f"Architecture={options.architecture} Instance={instance}"
             command = [
-                *("sam", "local", "invoke", logical_id(asked.stage)),
+                *("sam", "local", "invoke", logical_id(options.stage)),
                 *("--template", str(write_template(BUILT, variables))),
-                *("--event", str(asked.event), "--add-host", f"{HOST}:host-gateway"),
+                *("--event", str(options.event), "--add-host", f"{HOST}:host-gateway"),
                 *("--parameter-overrides", overrides, "--region", REGION),
             ]
-            own = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+            caller = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
             del environment["AWS_ENDPOINT_URL"]  # meant for the container, not for SAM
-            found = shutil.which("sam", path=f"{Path(sys.executable).parent}:{own.get('PATH', '')}")
+            sam = shutil.which(
+                "sam", path=f"{Path(sys.executable).parent}:{caller.get('PATH', '')}"
+            )
             return subprocess.run(
-                [found or "sam", *command[1:]], env={**own, **environment}, check=False
+                [sam or "sam", *command[1:]], env={**caller, **environment}, check=False
             ).returncode
     except DormouseError as error:
         print(f"error: {error.explanation}", file=sys.stderr)

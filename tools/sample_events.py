@@ -178,15 +178,15 @@ def _run_on_spark(services: Services, names: InstanceNames, table: Table) -> Non
 
 def main() -> int:
     """Make everything on the stack that is exported, or that runs in the background."""
-    found = detached.running()
+    stack = detached.running()
     if "AWS_ENDPOINT_URL" not in os.environ:
-        if found is None or not found.endpoint_url:  # it is starting
+        if stack is None or not stack.endpoint_url:  # it is starting
             print(
                 "error: no local stack; `dormouse local up --no-triggers --detach` starts one",
                 file=sys.stderr,
             )
             return 1
-        os.environ.update(found.environment)
+        os.environ.update(stack.environment)
     try:
         table = make(Instance.connect(os.environ.get("DORMOUSE_INSTANCE", "local")))
     except DormouseError as error:

@@ -7,7 +7,6 @@ operation, CPU time is the median of `ROUNDS`. With ``--calls`` its functions ar
 from __future__ import annotations
 
 import argparse
-import sqlite3
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from dormouse.client import Instance
 from dormouse.state.state import AddShards
 
 LIBRARY = str(Path(dormouse.__file__).parent)
+CONNECTED = f"{LIBRARY}/folder/sqlite.py", "Database._taken"
 TEN_ROWS = pa.table({"id": list(range(10)), "name": ["a mouse"] * 10})
 WARM = 3
 
@@ -71,7 +71,8 @@ def report(name: str, operation: Callable[[], Any], rounds: int, *, is_detailed:
         before = time.process_time()
         operation()
         times_ms.append(1000 * (time.process_time() - before))
-    calls, transactions = counted(operation)
+    calls = counted(operation)
+    transactions = calls[CONNECTED]
     modules = {path for path, _ in calls}
     print(
         f"{name:15}{calls.total():7,}{len(calls):11,}{len(modules):9,}{transactions:14,}"
@@ -81,25 +82,20 @@ def report(name: str, operation: Callable[[], Any], rounds: int, *, is_detailed:
         print(f"{times:7,}  {path.removeprefix(LIBRARY)}  {function}")
 
 
-def counted(operation: Callable[[], Any]) -> tuple[Counter[tuple[str, str]], int]:
-    """Return how often an operation calls each function of the library, and its transactions."""
+def counted(operation: Callable[[], Any]) -> Counter[tuple[str, str]]:
+    """Return how often an operation calls each function of the library."""
     calls = Counter[tuple[str, str]]()
-    began = 0
 
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal began
+    def note(frame: Any, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(LIBRARY):
             calls[frame.f_code.co_filename, frame.f_code.co_qualname] += 1
-        if event == "c_call" and getattr(argument, "__name__", "") == "execute":
-            connection = argument.__self__
-            began += isinstance(connection, sqlite3.Connection) and not connection.in_transaction
 
     sys.setprofile(note)
     try:
         operation()
     finally:
         sys.setprofile(None)
-    return calls, began
+    return calls
 
 
 if __name__ == "__main__":

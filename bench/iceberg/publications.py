@@ -18,7 +18,7 @@ from bench.figures import emit
 from bench.measure import peak_bytes
 from bench.state.workload import KEYS, Ids, Mix, built, clock, key
 from dormouse.iceberg.metadata import read_previous
-from dormouse.iceberg.publication import Changes, PublicationSource, Published, plan_publication
+from dormouse.iceberg.publication import Changes, Publication, PublicationSource, plan_publication
 from dormouse.schema.schema import parse_schema
 from dormouse.state.fold import apply
 from dormouse.state.partitions import Shard
@@ -44,7 +44,7 @@ class Publisher:
         self.state = replace(built(shards), version=1, time_ms=MINUTE_MS)
         self.leaves = list(self.state.partitions.leaves())
         self.mix = Mix(self.state, Ids(clock(), 1), 1)
-        self.record: Published | None = None
+        self.record: Publication | None = None
         self.fetched = 0
 
     def publish(self, what: str, added: tuple[Shard, ...]) -> None:
@@ -60,7 +60,7 @@ class Publisher:
         cpu_seconds = time.process_time() - begun
         for item in publication.objects:
             assert self.storage.put(item.path, item.content)
-        self.record = publication.record
+        self.record = publication
         emit(
             PART,
             what,

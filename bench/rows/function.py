@@ -46,7 +46,7 @@ def function(stage: str, memory_mb: int = LARGEST_MB) -> Function:
     rows have so much memory.
     """
     translated = translate(ROOT / "template.yaml", {ROWS_MEMORY: str(memory_mb)})
-    resources = Resources.of(translated, "http://localhost")
+    resources = Resources(translated, "http://localhost")
     name = "".join(word.title() for word in stage.split("_"))
     given: Any = resources.properties(f"{name}Function")
     environment = {name: str(value) for name, value in given["Environment"]["Variables"].items()}

@@ -43,11 +43,7 @@ class LocalSources:
 
 
 def services(
-    storage: Storage,
-    scratch: Path,
-    memory_bytes: int,
-    seed: int,
-    sources: Sources | None = None,
+    storage: Storage, scratch: Path, memory_bytes: int, seed: int, sources: Sources | None = None
 ) -> Services:
     """Return services that keep shards in `storage` and spill to `scratch`.
 

@@ -88,11 +88,7 @@ class Server:
 
 @contextmanager
 def served(folder: str) -> Iterator[Server]:
-    variables = {
-        **environment(),
-        "DORMOUSE_INSTANCE": folder,
-        "DORMOUSE_HTTP_TOKEN": _TOKEN,
-    }
+    variables = {**environment(), "DORMOUSE_INSTANCE": folder, "DORMOUSE_HTTP_TOKEN": _TOKEN}
     command = [sys.executable, "-m", "dormouse_cli", "serve"]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -29,11 +29,7 @@ PLAIN = {"import": "plain spark", "compaction": "plain spark sort"}
 """What Spark does with the same input by itself."""
 GOALS = {
     "import": {"plain spark": 2.0, f"plain spark{NOT_OPTIMIZED}": 2.0},
-    "compaction": {
-        "plain spark sort": 2.0,
-        f"plain spark sort{NOT_OPTIMIZED}": 2.0,
-        ENGINE: 1.0,
-    },
+    "compaction": {"plain spark sort": 2.0, f"plain spark sort{NOT_OPTIMIZED}": 2.0, ENGINE: 1.0},
 }
 """What Dormouse is held against in each part, and how many times its rows/s it is to reach."""
 

@@ -199,7 +199,7 @@ def make(place: str, rows: int) -> None:
     import pyarrow as pa
 
     from dormouse.client.instance import Instance
-    from dormouse_cli.demo.flights import load, schema
+    from tools.demo.flights import load, schema
 
     folder = Path(place)
     with Instance.open(folder / "mice", background=False) as instance:

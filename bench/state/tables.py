@@ -29,7 +29,7 @@ from bench.state.workload import KEYS, TABLE, Ids, Mix, clock, key
 from dormouse.aws.items import DynamoItems, attributes_of
 from dormouse.aws.state_store import S3StateStore
 from dormouse.items.blobs import ItemStateStore
-from dormouse.items.pages import head_key, page_key
+from dormouse.items.pages import ItemPages, head_key, page_key
 from dormouse.items.store import IDS, MARK, Item, Part, Put
 from dormouse.items.store import Key as ItemKey
 from dormouse.keys import KeyRange
@@ -46,7 +46,6 @@ from dormouse.log.pages import (
     Increment,
     Manifest,
     Page,
-    Pages,
     Segment,
     Snapshot,
     ends_at,
@@ -367,11 +366,7 @@ def worst_table(snapshot: bytes, kept_in: str, commits: int) -> Table:
 
 
 def _keep_increment(
-    table: Table,
-    increment_id: str,
-    cut: TableState,
-    state: TableState,
-    before: Sequence[Increment],
+    table: Table, increment_id: str, cut: TableState, state: TableState, before: Sequence[Increment]
 ) -> Increment:
     laid_over = rebased(state, cut)
     assert laid_over is not None, "nothing was reset"
@@ -444,7 +439,7 @@ class _Blobs:
 
 
 class _Pages:
-    def __init__(self, inner: Pages, plan: Plan) -> None:
+    def __init__(self, inner: ItemPages, plan: Plan) -> None:
         self._inner, self._plan = inner, plan
 
     def head(self, table_id: str) -> Head | None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import subprocess
 import venv
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -209,6 +211,8 @@ def change(system: str, what: str, folder: str, upserts: str, rows: int) -> None
     Raises:
         ValueError: the table then has another number of rows than it should.
     """
+    with ProcessPoolExecutor(1, get_context("spawn")) as elsewhere:  # else its memory would count
+        count = elsewhere.submit(_count, system, folder).result()
     table = SYSTEMS[system](Path(folder))
     table.upsert(rows_of([2], 1))
     low, high = rows, rows + int(rows * 2 * DELETED)
@@ -216,13 +220,17 @@ def change(system: str, what: str, folder: str, upserts: str, rows: int) -> None
     ids: list[Any] = changed["id"].to_pylist()
     is_new = [number % 2 or low <= number < high for number in ids]
     more = {CHANGES[0]: 0, CHANGES[1]: (low - high) // 2}.get(what, sum(is_new))
-    count, size = table.count(), size_bytes(Path(folder))
+    size = size_bytes(Path(folder))
     set_aside()
     is_deletion = what == CHANGES[1]
     taken = run(lambda: table.delete(low, high) if is_deletion else table.upsert(changed))
     if table.count() != count + more:
         raise ValueError(f"{system}, {what}: {table.count()} rows, not {count + more}")
     emit_taken(what, system, taken, written_kb=(size_bytes(Path(folder)) - size) / 1000)
+
+
+def _count(system: str, folder: str) -> int:
+    return SYSTEMS[system](Path(folder)).count()
 
 
 def appended(what: str, folder: str, file: str, upserts: str) -> None:

@@ -1,38 +1,23 @@
 """How errors end a command: a sentence and a hint for people, an exit code for scripts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import typer
 from typer.core import TyperGroup
 
-from dormouse.errors import (
-    AlreadyExistsError,
-    CorruptDataError,
-    DormouseError,
-    ForbiddenError,
-    InvalidRequestError,
-    LimitExceededError,
-    NoSuchInstanceError,
-    NotFoundError,
-    OutcomeUnknownError,
-    ServiceRefusedError,
-    TimedOutError,
-    UnavailableError,
-)
+from dormouse import errors
 
-_CODES: tuple[tuple[type[DormouseError], int], ...] = (
-    (NotFoundError, 3),
-    (NoSuchInstanceError, 3),
-    (ServiceRefusedError, 4),
-    (InvalidRequestError, 4),
-    (ForbiddenError, 4),
-    (AlreadyExistsError, 4),
-    (LimitExceededError, 4),
-    (TimedOutError, 5),
-    (UnavailableError, 6),
-    (OutcomeUnknownError, 6),
+_CODES: tuple[tuple[type[errors.DormouseError], int], ...] = (
+    (errors.NotFoundError, 3),
+    (errors.NoSuchInstanceError, 3),
+    (errors.ServiceRefusedError, 4),
+    (errors.InvalidRequestError, 4),
+    (errors.ForbiddenError, 4),
+    (errors.AlreadyExistsError, 4),
+    (errors.LimitExceededError, 4),
+    (errors.TimedOutError, 5),
+    (errors.UnavailableError, 6),
+    (errors.OutcomeUnknownError, 6),
 )
 
 EXIT_CODES = (
@@ -53,12 +38,12 @@ _ASKING = ("apply", "compact", "copy", "export", "gc", "ingest", "purge", "split
 """The verbs that ask for work, or wait for some."""
 
 
-def exit_code(error: DormouseError) -> int:
+def exit_code(error: errors.DormouseError) -> int:
     """Return the exit code of a command that failed with `error`."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), 1)
 
 
-def end_if_damaged(damaged: Sequence[CorruptDataError]) -> None:
+def end_if_damaged(damaged: Sequence[errors.CorruptDataError]) -> None:
     """Print what is damaged and end the command with exit code 1; return if nothing is.
 
     A command calls this after it has shown everything else: a listing that misses damaged items
@@ -70,13 +55,25 @@ def end_if_damaged(damaged: Sequence[CorruptDataError]) -> None:
         raise typer.Exit(1)
 
 
-def print_error(error: DormouseError) -> None:
+def print_error(error: errors.DormouseError) -> None:
     """Print an error as a sentence and a hint."""
     from dormouse_cli.terminal import note  # it takes a while to import
 
     note(f"error: {error}")
     if error.hint:
         note(f"hint: {error.hint}")
+
+
+def _refused(error: OSError) -> errors.DormouseError | None:
+    """Return what a full disk, or a file that the user named, refused; None of another error."""
+    from dormouse.storage import FREE_SPACE, FULL  # it takes a while to import
+
+    where = f"{str(error.filename)!r}: " if error.filename else ""
+    if error.errno in FULL:
+        return errors.DiskFullError(f"{where}a disk is full", hint=FREE_SPACE)
+    if isinstance(error, PermissionError):
+        return errors.ForbiddenError(f"{where}{error.strerror or error}")
+    return None
 
 
 def _print_interruption(ctx: typer.Context) -> None:
@@ -106,9 +103,15 @@ class Commands(TyperGroup):
         """Run the command; an error of ours ends it with its own exit code."""
         try:
             return super().invoke(ctx)
-        except DormouseError as error:
+        except errors.DormouseError as error:
             print_error(error)
             raise typer.Exit(exit_code(error)) from error
+        except OSError as error:
+            refused = _refused(error)
+            if refused is None:
+                raise
+            print_error(refused)
+            raise typer.Exit(exit_code(refused)) from error
         except KeyboardInterrupt as error:
             _print_interruption(ctx)
             is_told = isinstance(error, TerminatedError)

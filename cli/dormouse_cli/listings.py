@@ -7,21 +7,19 @@ what is printed can be given to a command. Control characters are written out, e
 escapes them.
 """
 
-from __future__ import annotations
-
 import csv
 import io
-import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import typer
 from rich.cells import cell_len
 
-from dormouse_cli.terminal import print_json, printable
+from dormouse.showing import printable
+from dormouse_cli.terminal import print_json
 
 GAP = "  "
 """What separates the columns of a table."""
@@ -62,6 +60,29 @@ def print_listing(
         print_table(columns, cells)
 
 
+def print_items(
+    columns: Sequence[str], items: Iterable[object], form: Format | ListFormat, **names: str
+) -> None:
+    """Print items as rows of these columns, as `row_of` returns them."""
+    print_listing(columns, [row_of(columns, item, **names) for item in items], form)
+
+
+def row_of(columns: Sequence[str], item: object, **names: str) -> dict[str, object]:
+    """Return the attributes of an item by columns; `names` has those that have another name than
+    their column. A time in milliseconds (``sent_ms``) is text in a column without that ending.
+    """
+    return {column: _attribute(item, names.get(column, column)) for column in columns}
+
+
+def _attribute(item: object, name: str) -> object:
+    if not hasattr(item, f"{name}_ms"):
+        return getattr(item, name)
+    from dormouse.state.versions import iso_time  # it takes a while to import
+
+    time_ms: int | None = getattr(item, f"{name}_ms")
+    return iso_time(time_ms) if time_ms else None
+
+
 def print_facts(facts: Mapping[str, object], form: Format | ListFormat) -> None:
     """Print one thing's facts: a line each, one JSON object, or a header and one line of CSV."""
     if form == "table":
@@ -76,8 +97,10 @@ def cell_text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Mapping | list | tuple):
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={cell_text(part)}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell_text, value))
     return str(value)
 
 
@@ -117,11 +140,11 @@ def table_lines(
 
 def csv_text(columns: Sequence[str], rows: Sequence[Cells]) -> str:
     """Return a header and a line for each row; None is empty, a boolean is true or false."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow([printable(column) for column in columns])
     writer.writerows([printable(_csv_cell(value)) for value in row] for row in rows)
-    return written.getvalue()
+    return text.getvalue()
 
 
 def _csv_cell(value: object) -> str:
@@ -166,9 +189,9 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _is_number_column(values: Cells) -> bool:
-    known = [value for value in values if value is not None and value != ""]
-    return bool(known) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in known
+    cells = [value for value in values if value is not None and value != ""]
+    return bool(cells) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in cells
     )
 
 

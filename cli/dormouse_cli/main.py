@@ -1,7 +1,5 @@
 """The `dormouse` command. Its verbs are in `verbs`; each is imported when it is run."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from types import FrameType
@@ -32,8 +30,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"dormouse {__version__}")
         raise typer.Exit
 

@@ -4,8 +4,6 @@ A wheel has them below `dormouse_cli/project`, a checkout at its root. `setup.py
 here before anything is installed, so this module imports nothing but the standard library.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from importlib.util import find_spec
@@ -48,15 +46,15 @@ def write_project(project: Path, target: Path) -> int:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-        made = Path(scratch) / "project"
+        copy_root = Path(scratch) / "project"
         for path in sorted(path for pattern in FILES for path in project.glob(pattern)):
-            copy = made / path.relative_to(project)
+            copy = copy_root / path.relative_to(project)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
         for package, folder in PACKAGES.items():
             sources = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(_folder_of(package), made / folder / package, ignore=sources)
-        made.rename(target)
+            shutil.copytree(_folder_of(package), copy_root / folder / package, ignore=sources)
+        copy_root.rename(target)
     return sum(path.is_file() for path in target.rglob("*"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -24,7 +24,7 @@ class Session:
     """The instance of one run of the command line: `name`d, or given (by tests) or by settings."""
 
     name: str | None = None
-    instance: Instance | None = field(default=None)
+    instance: Instance | None = None
 
 
 def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False) -> Instance:
@@ -39,9 +39,8 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
     Raises:
         NotFoundError: there is no instance in the folder.
     """
-    from dormouse.client.instance import (
-        Instance,  # takes longer to import than the rest of the command
-    )
+    # It takes longer to import than the rest of the command.
+    from dormouse.client.instance import Instance
 
     session: Session = ctx.ensure_object(Session)
     if session.instance is None:

@@ -1,7 +1,5 @@
 """Parse columns, properties, renames and units written on the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.key_codec import KeyCodec, KeyLike, part_from_text, show_part
+from dormouse.key_codec import KeyCodec, KeyLike, Ranges, part_from_text, show_part
 from dormouse.keys import Key, KeyPart
 from dormouse.schema.schema import Field, Schema, parse_field
 from dormouse.schema.types import parse_type_text
-from dormouse.tables.properties import KNOWN, Properties, SparkOptions
+from dormouse.tables.properties import KNOWN, SparkOptions
 from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import tables_beginning
 from dormouse_cli.terminal import counted, note
@@ -31,6 +29,16 @@ def parse_columns(texts: Sequence[str], schema: Schema) -> list[str] | None:
     return columns or None
 
 
+def parse_keys(texts: Sequence[str] | None, schema: Schema) -> list[KeyLike]:
+    """Return the keys written as ``key=value,…``; none for none."""
+    return [KeyCodec(schema).from_assignments(text) for text in texts or ()]
+
+
+def parse_ranges(texts: Sequence[str] | None, schema: Schema) -> Ranges | None:
+    """Return the ranges of keys written as ``key=value,…..key=value,…``; None for none."""
+    return [KeyCodec(schema).range_from_assignments(text) for text in texts or ()] or None
+
+
 def parse_properties(texts: Sequence[str]) -> dict[str, object]:
     """Return the properties written as ``name=value``.
 
@@ -41,9 +49,7 @@ def parse_properties(texts: Sequence[str]) -> dict[str, object]:
     """
     properties: dict[str, object] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise InvalidRequestError(f"{text!r} has no value", hint="write it as name=value")
+        name, value = _pair(text, "has no value", "name=value")
         is_text = name in KNOWN and isinstance(KNOWN[name].default, str)
         is_number = not is_text and re.fullmatch(r"-?[0-9]{1,100}", value)
         properties[name] = int(value) if is_number else value
@@ -76,10 +82,10 @@ def parse_spark(spark: bool, settings: Sequence[str] | None) -> SparkOptions | N
     if not spark and not settings:
         return None
     properties = parse_properties(settings or ())
-    known = SparkOptions.__struct_fields__
-    if others := [name for name in properties if name not in known]:
+    names = SparkOptions.__struct_fields__
+    if others := [name for name in properties if name not in names]:
         raise InvalidRequestError(
-            f"{others[0]!r} is no property of a single job", hint=f"there are {', '.join(known)}"
+            f"{others[0]!r} is no property of a single job", hint=f"there are {', '.join(names)}"
         )
     return SparkOptions(**properties)  # type: ignore[arg-type]  # it checks them itself
 
@@ -95,9 +101,7 @@ def parse_new_fields(texts: Sequence[str]) -> list[Field]:
         if text.startswith("{"):
             fields.append(parse_field(_json(text), "the column"))
             continue
-        name, colon, kind = text.partition(":")
-        if not name or not colon:
-            raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
+        name, kind = _typed(text)
         fields.append(Field(name, parse_type_text(kind.rstrip().removesuffix("?")), nullable=True))
     return fields
 
@@ -108,13 +112,23 @@ def parse_types(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         InvalidRequestError: one is written otherwise.
     """
-    types = {}
-    for text in texts:
-        name, colon, kind = text.partition(":")
-        if not name or not colon:
-            raise InvalidRequestError(f"{text!r} is no column", hint="write it as name:type")
-        types[name] = kind
-    return types
+    return dict(map(_typed, texts))
+
+
+def _pair(text: str, problem: str, form: str) -> tuple[str, str]:
+    """Return what is before and after the first sign of a form, ``=`` or ``:``."""
+    name, sign, value = text.partition("=" if "=" in form else ":")
+    if not name or not sign:
+        raise InvalidRequestError(f"{text!r} {problem}", hint=f"write it as {form}")
+    return name, value
+
+
+def _typed(text: str) -> tuple[str, str]:
+    """Return the name and the type of ``name:type``. The name may have colons, and so have structs:
+    the type follows the first colon behind which nothing but a type is.
+    """
+    typed = re.fullmatch(r"(.+?):(\s*\w+\s*([<(].*[>)])?\s*\??\s*)", text, re.DOTALL)
+    return (typed[1], typed[2]) if typed else _pair(text, "is no column", "name:type")
 
 
 def parse_renames(texts: Sequence[str], schema: Schema) -> dict[str, str]:
@@ -126,9 +140,9 @@ def parse_renames(texts: Sequence[str], schema: Schema) -> dict[str, str]:
     renames: dict[str, str] = {}
     names = [field.name for field in schema.fields]
     for text in texts:
-        known = max((n for n in names if text.startswith(f"{n}=")), key=len, default=None)
+        column = max((n for n in names if text.startswith(f"{n}=")), key=len, default=None)
         old, equals, new = (
-            text.partition("=") if known is None else (known, "=", text[len(known) + 1 :])
+            text.partition("=") if column is None else (column, "=", text[len(column) + 1 :])
         )
         if not old or not equals or not new:
             raise InvalidRequestError(
@@ -182,8 +196,7 @@ def _json(text: str) -> object:
 # The arguments and options that many verbs share.
 
 TableName = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="The table's name.", autocompletion=tables_beginning),
+    str, typer.Argument(metavar="NAME", help="The table's name.", autocompletion=tables_beginning)
 ]
 AnyTableName = Annotated[
     str | None,
@@ -276,7 +289,7 @@ def written_schema(
     # a path that is too long for the file system is text, and may not even be looked for
     is_text = ":" in text and (len(text) > MAX_PATH_CHARACTERS or not Path(text).is_file())
     content = text if is_text else _decoded(read_file(Path(text), _SCHEMA_HINT), Path(text))
-    return parse_schema(content, _names(row_keys), _names(sort_keys))
+    return parse_schema(content, parse_names(row_keys), parse_names(sort_keys))
 
 
 def inferred_schema(
@@ -285,7 +298,7 @@ def inferred_schema(
     sort_keys: Sequence[str] | None,
     types: Sequence[str] | None,
     properties: Mapping[str, object],
-) -> Inferred:
+) -> "Inferred":
     """Return the schema inferred from a file.
 
     Raises:
@@ -294,11 +307,11 @@ def inferred_schema(
     from dormouse.client.inferring import infer_schema
 
     types_by_name = parse_types(types or [])
-    keys, sorting = _names(row_keys), _names(sort_keys)
+    keys, sorting = parse_names(row_keys), parse_names(sort_keys)
     return infer_schema(like, keys, sorting, types_by_name, properties=properties)
 
 
-def print_inferred(inferred: Inferred) -> None:
+def print_inferred(inferred: "Inferred") -> None:
     """Print what each column of a file was taken for."""
     kinds = {column.name: column.found for column in inferred.columns}
     rows = [
@@ -316,7 +329,7 @@ def column_rows(schema: Schema) -> list[dict[str, object]]:
     return [dict(zip(COLUMNS, row, strict=True)) for row in schema.described()]
 
 
-def _names(texts: Sequence[str] | None) -> list[str]:
+def parse_names(texts: Sequence[str] | None) -> list[str]:
     """Return names that are given one an argument, or several with commas between."""
     return [name for text in texts or () for name in text.split(",") if name]
 
@@ -393,14 +406,13 @@ def _split_point(line: str, schema: Schema, where: str) -> tuple[KeyPart, ...]:
         raise InvalidRequestError(f"{where}: {error}", hint=error.hint) from error
 
 
-def _json_list(line: str) -> list[object] | None:
-    if not line.startswith("["):
-        return None
+def _json_list(line: str) -> list[object]:
+    """Return the list that a line is as JSON; of any other line an empty one."""
     try:
-        body = json.loads(line)
+        values: list[object] = json.loads(line) if line.startswith("[") else []
     except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, list) else None
+        return []
+    return values
 
 
 def _text(value: object) -> str:
@@ -409,16 +421,3 @@ def _text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise InvalidRequestError(f"{json.dumps(value)} cannot be part of a key")
-
-
-# How properties are shown, and what a change did to them.
-
-PROPERTY_COLUMNS = ("property", "value", "set_by")
-
-
-def property_rows(properties: Properties, origins: Mapping[str, str]) -> list[dict[str, object]]:
-    """Return a row of each property: its name, value, and who set it."""
-    return [
-        {"property": name, "value": getattr(properties, name), "set_by": origins[name]}
-        for name in KNOWN
-    ]

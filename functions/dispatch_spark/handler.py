@@ -1,13 +1,7 @@
 """dispatch_spark: heavy jobs become runs of Spark."""
 
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-from aws_lambda_powertools.utilities.typing import LambdaContext
+from functools import partial
 
-from dormouse.aws.handling import Event, handle_messages, loaded
+from dormouse.aws.handling import handle_messages, loaded
 
-STAGE = loaded("dispatch_spark")
-
-
-def handle(event: Event, context: LambdaContext) -> PartialItemFailureResponse:
-    """Run the stage for each message."""
-    return handle_messages(event, context, STAGE)
+handle = partial(handle_messages, stage=loaded("dispatch_spark"))

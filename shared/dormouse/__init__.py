@@ -17,8 +17,6 @@ A map of the packages, lowest layer first; a module imports only from its own la
 - `http`, `console`, `client`: requests and a local server; a page for people; the Python API
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -10,8 +10,6 @@ anything away, and nobody has to know all rules to grant something. From who may
 nothing of it is hidden: a caller who renames and purges by a column could learn what is in it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -88,11 +86,7 @@ def principal_of_sender(sender_id: str) -> str:
 
 
 def checked_principals(text: str) -> str:
-    """Return the canonical form of a principal, or of a pattern of principals, in a rule.
-
-    Raises:
-        InvalidRequestError: it can be none.
-    """
+    """Return the canonical form of a principal or a pattern. Raises InvalidRequestError."""
     if not _is_name(text):
         raise InvalidRequestError(
             f"{text!r} names no principal",
@@ -126,10 +120,10 @@ def matches(pattern: str, text: str) -> bool:
     if start > end or not text.startswith(first) or not text.endswith(last):
         return False
     for part in between:
-        found = text.find(part, start, end)
-        if found < 0:
+        place = text.find(part, start, end)
+        if place < 0:
             return False
-        start = found + len(part)
+        start = place + len(part)
     return True
 
 
@@ -156,9 +150,8 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `principal` and `tables` are names, or patterns in which ``*`` stands for any characters.
     `verbs` are in the order of `VERBS`. `hidden_columns` are hidden from readers by this rule.
 
-    Raises:
-        InvalidRequestError: a name is none, there is no verb, or columns are hidden by a rule that
-            does not grant reading, or also grants administering.
+    Raises InvalidRequestError: a name is none, there is no verb, or columns are hidden by a rule
+    that does not grant reading, or also grants administering.
     """
 
     principal: str
@@ -241,18 +234,16 @@ def permission(rules: AccessRules, principal: str, table_name: str) -> Permissio
 
 def granted(rules: AccessRules, rule: AccessRule) -> AccessRules:
     """Return the rules with another one, in the place of one for the same principal and tables.
-
-    Raises:
-        InvalidRequestError: all rules together are too large.
+    Raises InvalidRequestError: all rules together are too large.
     """
-    by_key = {kept.key: kept for kept in rules or ()} | {rule.key: rule}
-    changed = tuple(by_key[key] for key in sorted(by_key))
-    if len(dump_rules(changed)) > MAX_STORED_BYTES:
+    by_key = {each.key: each for each in rules or ()} | {rule.key: rule}
+    rules_after = tuple(by_key[key] for key in sorted(by_key))
+    if len(dump_rules(rules_after)) > MAX_STORED_BYTES:
         raise InvalidRequestError(
             f"the access rules would take more than {MAX_STORED_BYTES // 1024} KiB",
             hint="name several principals or tables by one pattern with *",
         )
-    return changed
+    return rules_after
 
 
 def revoked(rules: AccessRules, principal: str, tables: str) -> AccessRules:
@@ -285,8 +276,8 @@ def load_rules(text: str) -> AccessRules:
 
 def _checked_tables(text: str) -> str:
     plain = text.replace("*", "")
-    known = all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in plain)
-    if not text or len(text) > _MAX_TABLES or not known:
+    is_plain = all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in plain)
+    if not text or len(text) > _MAX_TABLES or not is_plain:
         raise InvalidRequestError(
             f"{text!r} names no table",
             hint="it is the name of a table, in which * stands for any characters",
@@ -295,14 +286,14 @@ def _checked_tables(text: str) -> str:
 
 
 def _checked_verbs(verbs: Iterable[str]) -> tuple[Verb, ...]:
-    given = set(verbs)
-    if not given or given - set(VERBS):
-        unknown = ", ".join(sorted(given - set(VERBS)))
+    names = set(verbs)
+    if not names or names - set(VERBS):
+        unknown = ", ".join(sorted(names - set(VERBS)))
         raise InvalidRequestError(
             f"there is no right {unknown!r}" if unknown else "a rule grants at least one right",
             hint=f"there are {', '.join(VERBS)}",
         )
-    return tuple(verb for verb in VERBS if verb in given)
+    return tuple(verb for verb in VERBS if verb in names)
 
 
 # Names that access rules guard: no rename gives a caller more than before.
@@ -317,8 +308,7 @@ def check_table_rename(rules: AccessRules, old: str, new: str) -> None:
     For example, with a rule of analysts for ``sales_*``, the table ``pay`` is not renamed to
     ``sales_pay``, unless another rule lets them do as much with ``pay``.
 
-    Raises:
-        InvalidRequestError: a rule does.
+    Raises InvalidRequestError: a rule does.
     """
     before = [rule for rule in rules or () if matches(rule.tables, old)]
     for rule in rules or ():
@@ -332,11 +322,7 @@ def check_table_rename(rules: AccessRules, old: str, new: str) -> None:
 
 
 def check_column_renames(rules: AccessRules, table_name: str, renames: Mapping[str, str]) -> None:
-    """Check that a column that a rule hides is hidden by it under its new name as well.
-
-    Raises:
-        InvalidRequestError: it is not.
-    """
+    """Check that a hidden column stays hidden under its new name. Raises InvalidRequestError."""
     for rule in rules or ():
         hidden = set(rule.hidden_columns) if matches(rule.tables, table_name) else set()
         for old, new in renames.items():
@@ -383,12 +369,12 @@ class VisibleTable:
     schema: Schema
 
     @staticmethod
-    def of(table: Table, permission: Permission) -> VisibleTable:
+    def of(table: Table, permission: Permission) -> "VisibleTable":
         """Return what a permission lets its holder see of a table."""
         return VisibleTable(table, permission, visible_schema(table.schema, permission))
 
     @staticmethod
-    def whole(table: Table) -> VisibleTable:
+    def whole(table: Table) -> "VisibleTable":
         """Return all of a table, for a reader with rights of its own in AWS."""
         return VisibleTable(table, EVERYTHING, table.schema)
 
@@ -414,8 +400,8 @@ def visible_schema(schema: Schema, permission: Permission) -> Schema:
     columns = names - hidden
     keys = list(takewhile(lambda field: field.name in columns, schema.keys))
     rest = [field for field in schema.fields[len(keys) :] if field.name in columns]
-    gone = {field.id for field in schema.fields if field.name not in columns}
-    former = (each for each in schema.former if each.id not in gone and each.name not in hidden)
+    ids = {field.id for field in schema.fields if field.name not in columns}
+    former = (each for each in schema.former if each.id not in ids and each.name not in hidden)
     rows = len(schema.row_keys)
     return Schema(
         tuple(keys[:rows]),
@@ -424,22 +410,18 @@ def visible_schema(schema: Schema, permission: Permission) -> Schema:
         schema.next_field_id,
         tuple(former),
         schema.data_keys,
+        schema.subject,
         is_part=True,
     )
 
 
 def check_visible(
-    schema: Schema, permission: Permission, columns: Iterable[str], ranges: Iterable[KeyRange]
+    visible: Schema, permission: Permission, columns: Iterable[str], ranges: Iterable[KeyRange]
 ) -> None:
-    """Check that columns are visible, and that ranges are bounded by visible keys alone.
-
-    Raises:
-        InvalidRequestError: a column is not visible, said as of a column that is not there; or a
-            bound has parts of keys that are not.
+    """Check that columns are in a visible schema, and that ranges are bounded by its keys alone.
+    Raises InvalidRequestError: a column is not visible, said as of a column that is not there; or a
+    bound has parts of keys that are not.
     """
-    if permission.hides_nothing:
-        return
-    visible = visible_schema(schema, permission)
     for name in columns:
         if name not in OF_ROWS or name in permission.hidden:
             visible.field_named(name)

@@ -1,10 +1,7 @@
 """Every error that Dormouse raises, classified by what the caller should do about it.
 
-Rejected commits are not errors but outcomes (see ``state_store.Outcome``), which the caller matches
-on.
+Rejected commits are not errors but outcomes (see ``state_store.Outcome``), to be matched.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,9 +17,9 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a hint at that of the `known` names which is nearest; `otherwise` if none is near."""
-    near = get_close_matches(name, list(known), 1)
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint at that of the `names` which is nearest; `otherwise` if none is near."""
+    near = get_close_matches(name, list(names), 1)
     return f"did you mean {near[0]}?" if near else otherwise
 
 
@@ -33,6 +30,8 @@ class DormouseError(Exception):
         """Set the `message` for people, and the `hint` that follows it."""
         super().__init__(_showable(message))
         self.hint = _showable(hint)
+        if hint:  # a traceback has notes
+            self.add_note(f"hint: {self.hint}")
 
     @property
     def explanation(self) -> str:
@@ -73,9 +72,7 @@ class NoSuchInstanceError(ServiceRefusedError):
 
 
 class OutcomeUnknownError(DormouseError):
-    """A write may or may not have landed. Read again to find out; delete nothing that it may
-    need.
-    """
+    """A write may or may not have landed. Read again to find out; delete nothing it may need."""
 
 
 class TimedOutError(DormouseError):
@@ -87,9 +84,7 @@ class DeadLetterError(DormouseError):
 
 
 class OutOfSpaceError(DormouseError):
-    """The inputs of one job do not fit into its scratch space together. Start with fewer at
-    once.
-    """
+    """The inputs of one job do not fit into its scratch space together. Start with fewer."""
 
 
 class JobTooLargeError(DormouseError):
@@ -172,6 +167,11 @@ class DamagedShardError(CorruptDataError):
         """Set `message` and `hint`, and the path of the shard."""
         super().__init__(message, hint=hint or BRING_BACK)
         self.path = path
+
+
+def damaged_shard(path: str, problem: str, *, hint: str = "") -> DamagedShardError:
+    """Return the error of a shard at a path, by what is wrong with it."""
+    return DamagedShardError(f"{path} is damaged: {problem}", path=path, hint=hint)
 
 
 class UnsortedRowsError(CorruptDataError):

@@ -1,49 +1,19 @@
 """Record what happens to a job, for the tracker and for metrics."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Literal, Protocol, cast
+from typing import Literal, TypeVar, cast
 
-from dormouse.errors import (
-    CorruptDataError,
-    DormouseError,
-    NotFoundError,
-    OutcomeUnknownError,
-    ServiceRefusedError,
-    UnavailableError,
-    is_panic,
-)
+from dormouse import errors
+from dormouse.messages import stages
 from dormouse.messages.requests import Reply
-from dormouse.messages.stages import (
-    CompactionJob,
-    ExportJob,
-    IngestJob,
-    OutboundMessage,
-    SparkJob,
-    StatementJob,
-)
 from dormouse.ports import NO_TABLE, Ids, Services, Storage
-from dormouse.state.jobs import (
-    Accepted,
-    Assigned,
-    Died,
-    Failed,
-    Finished,
-    JobEvent,
-    JobKind,
-    JobRecord,
-    Metric,
-    Refused,
-    Started,
-    TrackedJob,
-    TrackedRequest,
-)
+from dormouse.state import jobs as records
 from dormouse.state.state import TableState
-from dormouse.stored.paths import job_notes_prefix, make_run_id, parse_job_note_path, set_aside_path
+from dormouse.stored.paths import JOB_NOTES, make_run_id, parse_job_note_path, set_aside_path
 from dormouse.tables.table import Table, is_published
 
 OUTCOME_UNKNOWN = "the job is over; it ended without recording an outcome"
@@ -57,25 +27,23 @@ ISOLATED = "each file is ingested by a job of its own"
 """How the reason ends in the record of an ingest that was split into one job per file."""
 
 
-def tracked_job(job: SparkJob) -> TrackedJob:
+_KINDS: Mapping[type[stages.SparkJob], records.JobKind] = {
+    stages.IngestJob: "ingest",
+    stages.CompactionJob: "compaction",
+    stages.ExportJob: "export",
+    stages.StatementJob: "query",
+}
+
+
+def tracked_job(job: stages.SparkJob) -> records.TrackedJob:
     """Return a job as the tracker knows it."""
-    return TrackedJob(job.table_id, job.job_id, _kind_of(job))
-
-
-def _kind_of(job: SparkJob) -> JobKind:
-    match job:
-        case IngestJob():
-            return "ingest"
-        case CompactionJob():
-            return "compaction"
-        case ExportJob():
-            return "export"
-        case StatementJob():
-            return "query"
+    return records.TrackedJob(job.table_id, job.job_id, _KINDS[type(job)])
 
 
 @contextmanager
-def tracked(services: Services, job: TrackedJob, started: Started) -> Iterator[None]:
+def tracked(
+    services: Services, job: records.TrackedJob, started: records.Started
+) -> Iterator[None]:
     """Record that a job started, and how the attempt ended if the block raises.
 
     That a person or a signal interrupted it, or that the system failed, is no fault of the job. An
@@ -84,38 +52,36 @@ def tracked(services: Services, job: TrackedJob, started: Started) -> Iterator[N
     record(services, job, started)
     try:
         yield
-    except DormouseError as error:
-        record(services, job, Failed(error.explanation))
+    except errors.DormouseError as error:
+        record(services, job, records.Failed(error.explanation))
         raise
     except (KeyboardInterrupt, SystemExit):
-        record(services, job, Failed(INTERRUPTED))
+        record(services, job, records.Failed(INTERRUPTED))
         raise
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):
-            ended = Failed if isinstance(error, OSError) else Died
+        if isinstance(error, Exception) or errors.is_panic(error):
+            ended = records.Failed if isinstance(error, OSError) else records.Died
             record(services, job, ended(f"it ended with {type(error).__name__}"))
         raise
 
 
-def record(services: Services, job: TrackedJob, event: JobEvent) -> None:
+def record(services: Services, job: records.TrackedJob, event: records.JobEvent) -> None:
     """Record what happened to a job just now, and publish its counts as metrics."""
     services.tracker.record(job, event, services.clock.now_ms())
-    if counts := _counts(job.kind, event):
+    if services.metrics and (counts := _counts(job.kind, event)):
         table = services.tables.get(job.table_id) if job.table_id != NO_TABLE else None
         services.metrics.emit(table.name if table else NO_TABLE, counts)
 
 
-def publish_counts(services: Services, table_name: str, known: JobRecord) -> None:
+def publish_counts(services: Services, table_name: str, record: records.JobRecord) -> None:
     """Publish the counts of a record as metrics."""
-    if counts := _counts(known.kind, known):
+    if services.metrics and (counts := _counts(record.kind, record)):
         services.metrics.emit(table_name, counts)
 
 
-_OUTCOMES: dict[str, type[Accepted | Finished | Failed | Refused]] = {
-    "accepted": Accepted,
-    "finished": Finished,
-    "failed": Failed,
-    "refused": Refused,
+_OUTCOMES = {
+    event.state: event
+    for event in (records.Accepted, records.Finished, records.Failed, records.Refused)
 }
 """The event of each outcome of a request."""
 
@@ -130,11 +96,11 @@ def record_request(services: Services, table_id: str, reply: Reply, subject: str
         size_bytes=counts.size_bytes,
         rows=counts.rows or counts.removed,
     )
-    request = TrackedRequest(table_id, reply.request_id, reply.request)
+    request = records.TrackedRequest(table_id, reply.request_id, reply.request)
     services.tracker.record(request, event, services.clock.now_ms())
 
 
-def is_isolated(record: JobRecord) -> bool:
+def is_isolated(record: records.JobRecord) -> bool:
     """Return whether an ingest was split into one job per file."""
     return record.reason.endswith(ISOLATED)
 
@@ -144,28 +110,61 @@ def finalise(services: Services, table_id: str, job_id: str, *, failed: bool = F
 
     With `failed`, also if it was recorded as failed: its commit landed after all.
     """
-    known = services.tracker.get(table_id, job_id)
-    if known is None:
+    earlier = services.tracker.get(table_id, job_id)
+    if earlier is None:
         return
-    if not known.is_finished or (failed and known.state == "failed"):
-        kind = cast(JobKind, known.kind)  # the record is that of a job, not of a request
-        record(services, TrackedJob(table_id, job_id, kind), Finished(OUTCOME_UNKNOWN))
+    if not earlier.is_finished or (failed and earlier.state == "failed"):
+        kind = cast(records.JobKind, earlier.kind)  # the record is that of a job, not of a request
+        record(
+            services, records.TrackedJob(table_id, job_id, kind), records.Finished(OUTCOME_UNKNOWN)
+        )
 
 
-def _counts(kind: str, said: JobEvent | JobRecord) -> dict[Metric, float]:
+def _counts(kind: str, event: records.JobEvent | records.JobRecord) -> dict[records.Metric, float]:
     """Return what an event or a record of a job adds to the metrics of its table."""
-    match kind, said.state:
+    match kind, event.state:
         case "ingest", "finished":
-            return {Metric.ROWS_INGESTED: said.rows}
+            return {records.Metric.ROWS_INGESTED: event.rows}
         case "compaction", "finished":
-            return {Metric.ROWS_COMPACTED: said.rows}
+            return {records.Metric.ROWS_COMPACTED: event.rows}
         case "garbage", "finished":
-            return {Metric.SHARDS_DELETED: said.files}
+            return {records.Metric.SHARDS_DELETED: event.files}
         case "ingest", "refused":
-            return {Metric.FILES_REFUSED: 1}
+            return {records.Metric.FILES_REFUSED: 1}
         case _, "failed":
-            return {Metric.JOBS_FAILED: 1}
+            return {records.Metric.JOBS_FAILED: 1}
     return {}
+
+
+# Work on many objects, by some threads.
+
+Progress = Callable[[int, int], None]
+"""Called with the number of objects, such as shards, that are done, and of all."""
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def map_watched(
+    work: Callable[[_Item], _Result],
+    items: Collection[_Item],
+    threads: int,
+    watch: Progress | None = None,
+    *,
+    done: int = 0,
+) -> list[_Result]:
+    """Return the results of all items, in their order; `done` are done already. If one raises, so
+    does this, and those that are not begun are left.
+    """
+    results = []
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for result in pool.map(work, items):
+            results.append(result)
+            if watch is not None:
+                watch(done + len(results), done + len(items))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return results
 
 
 # Ids of the runs that write shards.
@@ -180,9 +179,7 @@ def new_run(services: Services, table: Table) -> str:
     """
     properties = table.properties
     return make_run_id(
-        services.ids.new(),
-        plain=is_published(properties),
-        indexed=properties.index_objects == "on",
+        services.ids.new(), plain=is_published(properties), indexed=properties.index_objects == "on"
     )
 
 
@@ -195,52 +192,37 @@ def new_run(services: Services, table: Table) -> str:
 _BEGUN, _ENDED = ".begun", ".ended"
 
 
-class AttemptStore(Protocol):
-    """Where attempts are marked; `ports.Services` provides it."""
-
-    @property
-    def storage(self) -> Storage:
-        """The data root."""
-
-    @property
-    def ids(self) -> Ids:
-        """Generates the ids of attempts."""
-
-
 @contextmanager
-def record_attempt(services: AttemptStore, prefix: str) -> Iterator[None]:
+def record_attempt(storage: Storage, ids: Ids, prefix: str) -> Iterator[None]:
     """Mark the begin and the end of an attempt at the part whose markers are below `prefix`.
 
-    Within the block, a DormouseError counts as an end. After a crash, the marker of the end is
-    missing.
+    Within the block, a DormouseError counts as an end. After a crash, that marker is missing.
     """
-    run = f"{prefix}{services.ids.new()}"
-    services.storage.put(run + _BEGUN, b"")
+    run = f"{prefix}{ids.new()}"
+    storage.put(run + _BEGUN, b"")
     try:
         yield
-    except DormouseError:
-        services.storage.put(run + _ENDED, b"")
+    except errors.DormouseError:
+        storage.put(run + _ENDED, b"")
         raise
-    services.storage.put(run + _ENDED, b"")
+    storage.put(run + _ENDED, b"")
 
 
-def crashed_attempts(services: AttemptStore, prefix: str) -> list[str]:
+def crashed_attempts(storage: Storage, prefix: str) -> list[str]:
     """Return the newest attempts at a part, in a row, that crashed or are still running.
 
     A part may take many attempts, each of which makes progress and may crash at another place.
     """
-    paths = {stored.path for stored in services.storage.list(prefix)}
-    begun = (path.removesuffix(_BEGUN) for path in paths if path.endswith(_BEGUN))
-    newest_first = sorted(begun, reverse=True)
+    paths = {item.path for item in storage.list(prefix)}
+    starts = (path.removesuffix(_BEGUN) for path in paths if path.endswith(_BEGUN))
+    newest_first = sorted(starts, reverse=True)
     return list(takewhile(lambda run: run + _ENDED not in paths, newest_first))
 
 
-def clear_crashes(services: AttemptStore, prefix: str) -> None:
-    """Mark all attempts as ended, so that a person who was informed of the crashes can have the
-    part retried.
-    """
-    for run in crashed_attempts(services, prefix):
-        services.storage.put(run + _ENDED, b"")
+def clear_crashes(storage: Storage, prefix: str) -> None:
+    """Mark all attempts as ended, so that a person who knows of the crashes can have it retried."""
+    for run in crashed_attempts(storage, prefix):
+        storage.put(run + _ENDED, b"")
 
 
 # What a sweep knows when it looks for work of a table whose message may be lost.
@@ -272,14 +254,14 @@ class SweepCheck:
     spark_jobs: Mapping[str, int]
     with_spark: Set[str]
     is_lost: Callable[[str], bool] = unknown
-    damaged: list[DormouseError] = field(default_factory=list)
+    damaged: list[errors.DormouseError] = field(default_factory=list)
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
         """Do something; the sweep goes on if that fails because something is damaged or lost."""
         try:
             yield
-        except (CorruptDataError, NotFoundError) as error:
+        except (errors.CorruptDataError, errors.NotFoundError) as error:
             self.damaged.append(error)
 
 
@@ -329,9 +311,7 @@ def is_chain_expired(begun_ms: int, requested_ms: int, now_ms: int, retry_ms: in
 
 
 def backoff_ms(attempts: int) -> int:
-    """Return how long to wait after `attempts` failed attempts: twice as long after each, up to a
-    limit.
-    """
+    """Return how long to wait after `attempts` failures: twice as long each, up to a limit."""
     doublings = min(max(attempts - 1, 0), 16)
     return min(MIN_BACKOFF_SECONDS << doublings, MAX_BACKOFF_SECONDS) * 1000
 
@@ -339,29 +319,29 @@ def backoff_ms(attempts: int) -> int:
 def permanent_failure(error: BaseException) -> str:
     """Return why a retry after this error is useless; an empty string if it may succeed.
 
-    An error that is not a DormouseError may quote rows in its text, so it is never a reason to
-    show.
+    An error that is not a DormouseError may quote rows in its text, so it is never shown.
     """
     if isinstance(error, ExceptionGroup):
         reasons = [permanent_failure(each) for each in error.exceptions]
         return "; ".join(reasons) if all(reasons) else ""
-    if not isinstance(error, DormouseError):
+    if not isinstance(error, errors.DormouseError):
         return ""
-    may_pass = isinstance(error, UnavailableError | OutcomeUnknownError)
-    return "" if may_pass and not isinstance(error, ServiceRefusedError) else error.explanation
+    may_pass = isinstance(error, errors.UnavailableError | errors.OutcomeUnknownError)
+    is_refused = isinstance(error, errors.ServiceRefusedError)
+    return "" if may_pass and not is_refused else error.explanation
 
 
 # Decide what happens to a job whose attempts crash: out of time, out of memory, or by a bug.
 #
 # A function that is cut off records nothing, and the tracker shows the attempt as still running.
 # After `CRASH_LIMIT` such attempts in a row, the same job is not tried again in the same place. An
-# instance with Spark gives it to Spark. Without Spark, `isolate_files` splits an ingest into one
-# job per file, and `compact_in_steps` cuts a compaction by key. What cannot be made smaller is set
-# aside: a dead letter says once what to do, and only a person starts the job again in that place.
+# instance with Spark gives it to Spark. Without Spark, `features.ingest` splits an ingest into
+# one job per file, and `features.compaction_steps` cuts a compaction by key. What cannot be made
+# smaller is set aside: a dead letter says once what to do, and only a person starts the job again
+# in that place.
 
 CRASH_LIMIT = 2
-"""One crashed attempt may be bad luck. A message moves to the dead-letter queue after three
-receives."""
+"""One crashed attempt may be bad luck. A message moves to the dead letters after three receives."""
 CRASHED = f"{CRASH_LIMIT} attempts crashed, out of time or memory"
 FUNCTION: Literal["function"] = "function"
 SPARK: Literal["spark"] = "spark"
@@ -375,19 +355,21 @@ def has_crashed(services: Services, table_id: str, job_id: str) -> bool:
 
     An attempt that still runs counts as crashed if the job is delivered twice more meanwhile.
     """
-    known = services.tracker.get(table_id, job_id)
-    return known is not None and known.crashed_attempts >= CRASH_LIMIT
+    record = services.tracker.get(table_id, job_id)
+    return record is not None and record.crashed_attempts >= CRASH_LIMIT
 
 
-def hand_to_spark(services: Services, job: SparkJob, reason: str) -> list[OutboundMessage]:
+def hand_to_spark(
+    services: Services, job: stages.SparkJob, reason: str
+) -> list[stages.OutboundMessage]:
     """Return the message that gives a job to Spark. Requires that the instance has Spark.
 
     A compaction whose attempts crashed is set aside as a whole, also if Spark fails it.
     """
-    if isinstance(job, CompactionJob) and reason == CRASHED:
+    if isinstance(job, stages.CompactionJob) and reason == CRASHED:
         set_aside(services, job.table_id, job.job_id, WHOLE)
-    record(services, tracked_job(job), Assigned(f"handed to Spark: {reason}"))
-    return [OutboundMessage("spark-jobs", job)]
+    record(services, tracked_job(job), records.Assigned(f"handed to Spark: {reason}"))
+    return [stages.OutboundMessage("spark-jobs", job)]
 
 
 def set_aside(services: Services, table_id: str, job_id: str, place: Place) -> None:
@@ -397,9 +379,7 @@ def set_aside(services: Services, table_id: str, job_id: str, place: Place) -> N
 
 @dataclass(frozen=True, slots=True)
 class JobNotes:
-    """What is stored about a job: where it is set aside, when it last made progress, and the
-    paths.
-    """
+    """What is stored about a job: where it is set aside, its last progress, and the paths."""
 
     set_aside: frozenset[str] = frozenset()
     newest_ms: int = 0
@@ -407,18 +387,16 @@ class JobNotes:
 
 
 def job_notes(services: Services, table_id: str) -> Mapping[str, JobNotes]:
-    """Return what is stored about a table's jobs that were too large for one function, by job
-    id.
-    """
-    found: dict[str, JobNotes] = {}
-    for stored in services.storage.list(job_notes_prefix(table_id)):
-        job_id, name = parse_job_note_path(stored.path)
-        before = found.get(job_id, JobNotes())
+    """Return what is stored about a table's jobs that were too large for a function, by job id."""
+    notes: dict[str, JobNotes] = {}
+    for item in services.storage.list(JOB_NOTES.prefix(table_id)):
+        job_id, name = parse_job_note_path(item.path)
+        before = notes.get(job_id, JobNotes())
         place = name.removeprefix("set-aside-")
         aside = {place} - {name}  # a step's note names no place
-        found[job_id] = JobNotes(
+        notes[job_id] = JobNotes(
             before.set_aside | aside,
-            max(before.newest_ms, stored.modified_ms),
-            (*before.paths, stored.path),
+            max(before.newest_ms, item.modified_ms),
+            (*before.paths, item.path),
         )
-    return found
+    return notes

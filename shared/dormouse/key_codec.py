@@ -3,8 +3,6 @@
 A query may bound rows by row keys and then sort keys. A split point has row keys only.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import datetime as dt
@@ -13,11 +11,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from numbers import Integral
 from typing import Protocol, TypeVar
 
 from dormouse.errors import InvalidRequestError
-from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange, show_key
-from dormouse.schema.schema import Field, Schema, key_problem
+from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange
+from dormouse.schema.schema import Field, Schema, check_list, key_problem
 from dormouse.schema.types import (
     NANOSECONDS,
     TIMESTAMPS,
@@ -28,6 +27,7 @@ from dormouse.schema.types import (
     Primitive,
     clock_count,
     decimal_count,
+    exact_count,
     from_clock,
     from_days,
     from_decimal_count,
@@ -72,11 +72,7 @@ def split_assignments(text: str, schema: Schema) -> Iterator[tuple[str, str]]:
 
 
 def split_range(text: str, schema: Schema) -> list[str]:
-    """Return the two ends of a range; an empty text is an open end.
-
-    Raises:
-        InvalidRequestError: it does not have two ends.
-    """
+    """Return the two ends of a range; "" is an open one. Raises InvalidRequestError: not two."""
     ends = re.split(rf"\.\.(?={_part_start(schema)}|$)", text)
     if len(ends) != 2:
         raise InvalidRequestError(
@@ -152,11 +148,7 @@ FORMS: dict[FieldType, str] = {
 
 
 def part_from_text(text: str, field: Field) -> KeyPart:
-    """Return the key part that `text` means in a key column.
-
-    Raises:
-        InvalidRequestError: it means none; the message names the column.
-    """
+    """Return the key part that `text` means in a column. Raises InvalidRequestError."""
     try:
         return parse_part(text, field.type)
     except InvalidRequestError as error:
@@ -165,9 +157,7 @@ def part_from_text(text: str, field: Field) -> KeyPart:
 
 def parse_part(text: str, kind: FieldType) -> KeyPart:
     """Return the key part that `text` means in a key column of this type.
-
-    Raises:
-        InvalidRequestError: it means none; the message says what is expected.
+    Raises InvalidRequestError: it means none; the message says what is expected.
     """
     try:
         part = _parse(text, kind)
@@ -241,11 +231,7 @@ def show_part(part: KeyPart, kind: FieldType) -> str:
 
 
 def part_from_json(part: object, field: Field, where: str) -> KeyPart:
-    """Return the key part in a message; `where` names its key in errors.
-
-    Raises:
-        InvalidRequestError: it does not fit its column.
-    """
+    """Return the key part in a message; `where` names its key. Raises InvalidRequestError."""
     if isinstance(part, float) and isinstance(field.type, DecimalType):
         part = _exact(part, where)
     is_number = isinstance(part, int) and not isinstance(part, bool)
@@ -300,15 +286,23 @@ Ranges = Iterable[tuple[KeyLike | None, KeyLike | None]]
 """Pairs of keys or prefixes: from the first, inclusive, to the second, exclusive; None is open."""
 
 
-def part_from_python(value: KeyValue, field: Field) -> KeyPart:
-    """Return the key part of a value that a program passed.
-
-    Raises:
-        InvalidRequestError: the value has another type than the column.
+def list_keys(exact: KeyLike | Iterable[KeyLike] | None) -> list[KeyLike]:
+    """Return the keys of an argument that is one key, many, or None.
+    Raises InvalidRequestError: it is a frame.
     """
-    if problem := _problem(value, field.type):
-        raise InvalidRequestError(f"{value!r} cannot be a value of key {field.name!r}: {problem}")
-    return plain_part(value, field.type)
+    if isinstance(exact, Iterable) and not isinstance(exact, str | bytes | tuple | Mapping):
+        return check_list("exact", exact)
+    return [] if exact is None else [exact]
+
+
+def part_from_python(value: KeyValue, field: Field) -> KeyPart:
+    """Return the key part of a program's value. Raises InvalidRequestError: it has another type."""
+    try:
+        return _checked_part(value, field.type)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"{value!r} cannot be a value of key {field.name!r}: {error}"
+        ) from error
 
 
 def part_to_python(part: KeyPart, field: Field) -> KeyValue:
@@ -353,9 +347,7 @@ def plain_part(value: object, kind: FieldType) -> KeyPart:
 
 
 def uuid_bytes(value: object) -> bytes:
-    """Return the bytes of a UUID, which may be given as text or bytes. Raises ValueError if it is
-    none.
-    """
+    """Return the bytes of a UUID, given as text or bytes. Raises ValueError if it is none."""
     if isinstance(value, str):
         return parse_uuid(value)
     raw = value if isinstance(value, bytes) else getattr(value, "bytes", None)
@@ -364,47 +356,32 @@ def uuid_bytes(value: object) -> bytes:
     raise ValueError("it is no UUID")
 
 
-def _part_problem(value: object, kind: FieldType) -> str:
-    try:
-        plain_part(value, kind)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _problem(value: object, kind: FieldType) -> str:
-    """Return why `value` is not of type `kind`; an empty string if it is."""
+def _checked_part(value: KeyValue, kind: FieldType) -> KeyPart:
+    """Return the key part of a program's value. Raises ValueError: it is not of the type."""
     match kind, value:
         case _, bool():
-            return "it is a boolean"
-        case Primitive.STRING, str():
-            has_surrogate = any("\ud800" <= character <= "\udfff" for character in value)
-            return "it contains an unpaired surrogate" if has_surrogate else ""
-        case Primitive.BYTES, bytes():
-            return ""
-        case (Primitive.UUID, _) | (DecimalType(), Decimal() | int() | str()):
-            return _part_problem(value, kind)
+            raise ValueError("it is a boolean")
+        case Primitive.STRING, str() if any("\ud800" <= each <= "\udfff" for each in value):
+            raise ValueError("it contains an unpaired surrogate")
+        case (Primitive.STRING, str()) | (Primitive.BYTES, bytes()) | (Primitive.UUID, _):
+            return plain_part(value, kind)
+        case DecimalType(), Integral():
+            return plain_part(int(value), kind)
+        case (DecimalType(), Decimal() | str()) | (Primitive.TIME, dt.time()):
+            return plain_part(value, kind)
         case Primitive(), dt.datetime() if kind in TIMESTAMPS:
-            return _datetime_problem(value, kind)
-        case Primitive.TIME, dt.time(tzinfo=zone):
-            return "it has a time zone" if zone else ""
+            part = exact_count(value, kind)
         case Primitive.DATE, dt.date() if not isinstance(value, dt.datetime):
-            return ""
-        case Primitive(), int() if kind in _COUNTED:
-            return "" if INT64_MIN <= value <= INT64_MAX else "it needs more than 64 bits"
+            return to_days(value)
+        case Primitive(), Integral() if kind in _COUNTED:  # NumPy's, too
+            part = int(value)
         case ((Primitive() | DecimalType()), _):
-            return f"the column is {show_type(kind)}"
+            raise ValueError(f"the column is {show_type(kind)}")
         case _:
-            return "the column cannot be a key"
-
-
-def _datetime_problem(time: dt.datetime, kind: Primitive) -> str:
-    if bool(time.tzinfo) != (kind in ZONED):
-        return "it has no time zone" if kind in ZONED else "it has a time zone"
-    if getattr(time, "nanosecond", 0) and kind not in NANOSECONDS:
-        return "it is finer than a microsecond"
-    in_range = INT64_MIN <= to_count(time, kind) <= INT64_MAX
-    return "" if in_range else "it needs more than 64 bits"
+            raise ValueError("the column cannot be a key")
+    if not INT64_MIN <= part <= INT64_MAX:
+        raise ValueError("it needs more than 64 bits")
+    return part
 
 
 _V = TypeVar("_V")
@@ -425,12 +402,12 @@ class KeyCodec:
 
     schema: Schema
 
-    def from_python(self, given: KeyLike) -> Key:
+    def from_python(self, key: KeyLike) -> Key:
         """Return the key that a program passed: its parts in order, by name, or its first part."""
-        if isinstance(given, Mapping):
-            values = self._in_order(given)
+        if isinstance(key, Mapping):
+            values = self._in_order(key)
         else:
-            values = given if isinstance(given, tuple) else (given,)
+            values = key if isinstance(key, tuple) else (key,)
         if len(values) > len(self.schema.keys):
             raise InvalidRequestError(
                 f"the key has {len(values)} parts, but the table has {self._names()}"
@@ -445,17 +422,11 @@ class KeyCodec:
 
     def range_from_python(self, low: KeyLike | None, high: KeyLike | None) -> KeyRange:
         """Return the range from `low`, inclusive, to `high`, exclusive; None leaves an end open.
-
-        Raises:
-            InvalidRequestError: also if the end comes before the start.
+        Raises InvalidRequestError: also if the end comes before the start.
         """
         start = () if low is None else self.from_python(low)
         end = None if high is None else self.from_python(high)
-        if end is not None and end < start:
-            raise InvalidRequestError(
-                f"the range ends ({show_key(end)}) before it starts ({show_key(start)})"
-            )
-        return KeyRange(start, end)
+        return self._span(start, end, "the range")
 
     def spans_from_python(self, ranges: Ranges | None) -> list[KeyRange]:
         """Return pairs of keys as ranges. Raises InvalidRequestError."""
@@ -471,7 +442,7 @@ class KeyCodec:
         return [self.range_from_python(low, high) for low, high in pairs]
 
     def ranges_from_python(
-        self, ranges: Ranges | None, exact: KeyLike | list[KeyLike] | None
+        self, ranges: Ranges | None, exact: KeyLike | Iterable[KeyLike] | None
     ) -> list[KeyRange]:
         """Return the ranges of a query, at least one; the whole table if both arguments are None.
 
@@ -479,10 +450,9 @@ class KeyCodec:
         """
         if ranges is None and exact is None:
             return [KeyRange()]
-        keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
-        found = self.spans_from_python(ranges)
-        found += [KeyRange.exactly(self.from_python(key)) for key in keys]
-        return found or [EMPTY_RANGE]
+        spans = self.spans_from_python(ranges)
+        spans += [KeyRange.exactly(self.from_python(key)) for key in list_keys(exact)]
+        return spans or [EMPTY_RANGE]
 
     def from_json(self, parts: Sequence[object], where: str) -> Key:
         """Return the key in a message; `where` names it in errors."""
@@ -502,8 +472,7 @@ class KeyCodec:
         return tuple(part_to_json(part, field) for part, field in zip(key, fields, strict=False))
 
     def range_from_json(self, ends: JsonEnds, where: str) -> KeyRange:
-        """Return the range in a message; `where` names it in errors. No key is below an end without
-        parts.
+        """Return the range in a message; `where` names it in errors. No key is below an empty end.
 
         Raises:
             InvalidRequestError: also if the end comes before the start.
@@ -511,10 +480,12 @@ class KeyCodec:
         first, last = ends
         low = () if first is None else self.from_json(first, where)
         high = None if last is None else self.from_json(last, where) if last else ()
+        return self._span(low, high, where)
+
+    def _span(self, low: Key, high: Key | None, where: str) -> KeyRange:
         if high is not None and high < low:
-            raise InvalidRequestError(
-                f"{where} ends ({show_key(high)}) before it starts ({show_key(low)})"
-            )
+            texts = self.to_assignments(high), self.to_assignments(low)
+            raise InvalidRequestError(f"{where} ends ({texts[0]}) before it starts ({texts[1]})")
         return KeyRange(low, high)
 
     def range_to_json(self, span: KeyRange) -> JsonEnds:
@@ -524,12 +495,10 @@ class KeyCodec:
 
     def keys_to_json(self, keys: Iterable[KeyLike]) -> tuple[tuple[object, ...], ...]:
         """Return the keys that a program passed as messages carry them."""
-        return tuple(self.to_json(self.from_python(key)) for key in keys)
+        return tuple(self.to_json(self.from_python(key)) for key in check_list("keys", keys))
 
     def from_assignments(self, text: str) -> tuple[KeyValue, ...]:
-        """Return the key written as ``name=value,name=value`` on the command line, as a program
-        passes it.
-        """
+        """Return the key written as ``name=value,name=value`` on the command line."""
         key: dict[str, KeyPart] = {}
         for name, value in split_assignments(text, self.schema):
             if name in key:
@@ -560,9 +529,7 @@ class KeyCodec:
 
     def split_point(self, key: Key, where: str) -> Key:
         """Return `key` if partitions can meet at it; `where` names it in errors.
-
-        Raises:
-            InvalidRequestError: it has a sort key, or is larger than a row key may be.
+        Raises InvalidRequestError: it has a sort key, or is larger than a row key may be.
         """
         if len(key) > len(self.schema.row_keys):
             name = self.schema.keys[len(self.schema.row_keys)].name
@@ -589,18 +556,18 @@ class KeyCodec:
         keys = (self.split_point(self.from_python(point), "a split point") for point in points)
         return tuple(self.to_json(key) for key in keys)
 
-    def _in_order(self, given: Mapping[str, _V]) -> tuple[_V, ...]:
+    def _in_order(self, values: Mapping[str, _V]) -> tuple[_V, ...]:
         """Return values by name as a tuple; they must be those of the first keys."""
-        for name in given:
+        for name in values:
             self._key_named(name)
-        names = [field.name for field in self.schema.keys[: len(given)]]
+        names = [field.name for field in self.schema.keys[: len(values)]]
         for name in names:
-            if name not in given:
+            if name not in values:
                 raise InvalidRequestError(
                     f"the key needs a value for {name!r} too",
                     hint=f"the table has {self._names()}; give them without a gap",
                 )
-        return tuple(given[name] for name in names)
+        return tuple(values[name] for name in names)
 
     def _key_named(self, name: str) -> Field:
         field = self.schema.field_named(name)

@@ -30,6 +30,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dormouse.errors import CorruptDataError
 
@@ -45,11 +46,7 @@ _PAST = b"\xff"
 
 
 def encode_key(key: Key) -> bytes:
-    """Return the bytes of a key. They compare as the keys do.
-
-    Raises:
-        OverflowError: a number needs more than 128 bits.
-    """
+    """Return a key's bytes, which compare as keys do. Raises OverflowError: more than 128 bits."""
     out = bytearray()
     for part in key:
         if isinstance(part, int):
@@ -66,24 +63,8 @@ def encode_key(key: Key) -> bytes:
     return bytes(out)
 
 
-def stored_bytes(key: Key) -> int:
-    """Return the length of the bytes of a key."""
-    size_bytes = 0
-    for part in key:
-        if isinstance(part, int):
-            size_bytes += 9 if INT64_MIN <= part <= INT64_MAX else 17
-        else:
-            raw = part if isinstance(part, bytes) else part.encode(errors="surrogatepass")
-            size_bytes += len(raw) + raw.count(0) + 2
-    return size_bytes
-
-
 def decode_key(stored: bytes) -> Key:
-    """Return the key that has these bytes.
-
-    Raises:
-        CorruptDataError: `stored` was not made by `encode_key`.
-    """
+    """Return the key of these bytes. Raises CorruptDataError: `encode_key` did not make them."""
     parts: list[KeyPart] = []
     at = 0
     try:
@@ -132,6 +113,10 @@ def prefix_successor(key: Key) -> Key | None:
     return (*head, last + "\0") if isinstance(last, str) else (*head, last + b"\0")
 
 
+_bound = lru_cache(maxsize=64)(decode_key)
+"""Decodes the bounds of ranges: a look-up asks for the same ones a dozen times."""
+
+
 class KeyRange:
     """The keys from `min`, inclusive, to `max`, exclusive. A `max` of None leaves the end open.
 
@@ -149,9 +134,9 @@ class KeyRange:
     @staticmethod
     def between(low: bytes, high: bytes | None) -> KeyRange:
         """Return the range between the bytes of two keys."""
-        made = KeyRange.__new__(KeyRange)
-        made.low, made.high = low, high
-        return made
+        span = KeyRange.__new__(KeyRange)
+        span.low, span.high = low, high
+        return span
 
     @staticmethod
     def exactly(key: Key) -> KeyRange:
@@ -161,15 +146,14 @@ class KeyRange:
     @property
     def min(self) -> Key:
         """The first key."""
-        return decode_key(self.low)
+        return _bound(self.low)
 
     @property
     def max(self) -> Key | None:
         """The key that follows the last one; None if the end is open."""
-        return None if self.high is None else decode_key(self.high)
+        return None if self.high is None else _bound(self.high)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are between the same keys."""
         if not isinstance(other, KeyRange):
             return NotImplemented
         return self.low == other.low and self.high == other.high
@@ -196,15 +180,11 @@ class KeyRange:
         return self.low <= other.low and (self.high is None or ends_first)
 
     def contains_span(self, low: bytes, high: bytes) -> bool:
-        """Return whether every key from `low` to the last key that begins with `high` lies in the
-        range.
-        """
+        """Return whether all keys from `low` to the last that begins with `high` are in it."""
         return self.contains(low) and (self.high is None or high + _PAST <= self.high)
 
     def overlaps_span(self, low: bytes, high: bytes) -> bool:
-        """Return whether some key from `low` to the last key that begins with `high` may lie in the
-        range.
-        """
+        """Return whether a key from `low` to the last that begins with `high` may be in it."""
         return self.low < high + _PAST and (self.high is None or low < self.high)
 
     def widen_to_parts(self, parts: int) -> KeyRange:
@@ -332,9 +312,7 @@ class KeyHistogram:
         return max(0, end - self.rows_below(span.min))
 
     def within(self, span: KeyRange) -> KeyHistogram:
-        """Return the histogram of only those rows that lie in `span`, with ranks that start at 0
-        again.
-        """
+        """Return the histogram of only those rows that lie in `span`, with ranks from 0 again."""
         first = bisect_left(self.samples, span.min, key=_key)
         end = (
             len(self.samples) if span.max is None else bisect_left(self.samples, span.max, key=_key)
@@ -348,7 +326,7 @@ class KeyHistogram:
         return KeyHistogram(samples, rows, self.max_key if inside else samples[-1][0])
 
 
-def merge_histograms(known: Iterable[KeyHistogram]) -> KeyHistogram:
+def merge_histograms(histograms: Iterable[KeyHistogram]) -> KeyHistogram:
     """Return one histogram of the rows of several.
 
     The rows between two samples count at the lower one. So merging a single histogram loses
@@ -357,7 +335,7 @@ def merge_histograms(known: Iterable[KeyHistogram]) -> KeyHistogram:
     """
     weights: dict[Key, int] = {}
     greatest: Key = ()
-    for one in known:
+    for one in histograms:
         if one.samples:
             greatest = max(greatest, one.max_key)
             ends = [rank for _, rank in one.samples[1:]] + [one.rows]

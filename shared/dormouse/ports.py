@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar
 from dormouse.encryption import KeyService, NoKeys
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.quiet import QuietTables
-from dormouse.state.jobs import JobEvent, JobRecord, Tracked
 
 if TYPE_CHECKING:
-    from dormouse.access import AccessRules
-    from dormouse.errors import CorruptDataError, DamagedEntryError
-    from dormouse.items.records import ItemPublications
+    from dormouse.items.records import ItemPublications, ItemTracker
+    from dormouse.items.tables import ItemTables
     from dormouse.messages.stages import OutboundMessage
     from dormouse.state.jobs import ClusterSize, Metric
     from dormouse.state.sources import Source
     from dormouse.state.store import StateStore
-    from dormouse.tables.table import Table, Tombstone
+    from dormouse.tables.table import Table
 from cachetools import LRUCache
 
 # The download of a file that is read while its bytes arrive.
@@ -44,7 +42,6 @@ class Arrivals:
     """
 
     def __init__(self, size_bytes: int) -> None:
-        """Begin without a byte."""
         self._size_bytes = size_bytes
         self._spans: list[tuple[int, int]] = []
         self._is_stopped, self._is_done = False, False
@@ -52,11 +49,7 @@ class Arrivals:
         self._changed = Condition()
 
     def add(self, start: int, end: int) -> None:
-        """Note that the bytes from `start` up to `end` have arrived.
-
-        Raises:
-            StoppedError: nobody needs the file any more.
-        """
+        """Note that bytes have arrived. Raises StoppedError: nobody needs the file any more."""
         with self._changed:
             if self._is_stopped:
                 raise StoppedError
@@ -77,9 +70,7 @@ class Arrivals:
 
     def is_incomplete(self) -> bool:
         """Return whether bytes are missing, as soon as the file is there with its full size.
-
-        Raises:
-            Exception: what the download raised.
+        Raises Exception: what the download raised.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._spans or self._is_done)
@@ -89,9 +80,7 @@ class Arrivals:
     def wait(self, start: int, end: int) -> int:
         """Return up to where all bytes from `start` on are there, `end` at most, as soon as the
         first of them is there.
-
-        Raises:
-            Exception: what the download raised.
+        Raises Exception: what the download raised.
         """
         end = min(end, self._size_bytes)
         with self._changed:
@@ -174,10 +163,14 @@ class Uploads(Protocol):
         """Start to upload a local file that is still being written."""
 
     def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Yield the uploads to paths that begin with `prefix` which are not finished."""
+        """Yield the uploads to paths that begin with `prefix` which are not finished: none where
+        nothing is sent before a file is whole.
+        """
+        return iter(())
 
     def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
         """Delete what was sent of uploads; those that were finished meanwhile are left alone."""
+        return
 
 
 class WholeUpload:
@@ -187,7 +180,6 @@ class WholeUpload:
     """
 
     def __init__(self, storage: Uploads, path: str, local: Path) -> None:
-        """Upload `local` to `path` by the storage's `upload`."""
         self._storage, self._path, self._local = storage, path, local
 
     def advance(self, final_bytes: int) -> None:
@@ -213,9 +205,7 @@ class ReaderAccess(Protocol):
     def credentials(self, table_id: str) -> Mapping[str, str]:
         """Return credentials, for a while, to read the objects of one table that readers open;
         nothing if this instance lends none.
-
-        Raises:
-            UnavailableError: there are none now.
+        Raises UnavailableError: there are none now.
         """
 
 
@@ -370,9 +360,7 @@ class Spark(Protocol):
 
     def describe(self, run_id: str) -> SparkRunState | None:
         """Return the state of a run; None if there is none, or if it is not a run of such a job.
-
-        Raises:
-            UnavailableError: Spark does not answer.
+        Raises UnavailableError: Spark does not answer.
         """
 
 
@@ -422,7 +410,6 @@ class StreamedObjects(Objects, Protocol):
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end` as they arrive, by one request.
-
         Raises NotFoundError, at the latest by the first piece.
         """
 
@@ -432,12 +419,14 @@ class StreamedObjects(Objects, Protocol):
         The file must not be changed, but can be read, also after the object was deleted. Raises
         NotFoundError, if it could be otherwise.
         """
+        return False
 
 
 class Storage(StreamedObjects, Uploads, Protocol):
     """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.
 
-    Objects are immutable: they are put once, never changed, and finally deleted.
+    Objects are immutable: they are put once, never changed, and finally deleted. What has a body
+    here is what a subclass does that has none of its own.
     """
 
     @property
@@ -454,6 +443,7 @@ class Storage(StreamedObjects, Uploads, Protocol):
         """Return it for objects of new names, to which nobody else writes: each is there no later
         than what this process commits next, and maybe not before.
         """
+        return self
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order."""
@@ -462,14 +452,14 @@ class Storage(StreamedObjects, Uploads, Protocol):
         """Let each object whose path begins with `prefix` be where other programs find it: at its
         path below `uri`. Small ones may be kept elsewhere before.
         """
+        return
 
     def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
         """Yield the versions of objects that were deleted or replaced and are still kept."""
+        return iter(())
 
     def folders(self, below: str = "") -> Iterator[str]:
-        """Yield the folders in a folder that hold anything, in order; `below` is empty or ends with
-        a slash.
-        """
+        """Yield the folders in a folder that hold anything, in order; `below` is "" or "…/"."""
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored."""
@@ -492,7 +482,6 @@ class Sources(Protocol):
 
     def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
         """Download this version of an object; parts that `arrived` names can be used at once.
-
         Raises RefusedSourceError if it is gone or has changed.
         """
 
@@ -505,130 +494,11 @@ class Sources(Protocol):
         """Delete this version of an object for good, if it is there."""
 
 
-class Tables(Protocol):
-    """The registry of tables: unique names, immutable ids."""
-
-    def get(self, table_id: str) -> Table | None:
-        """Return a table by id; None if there is none."""
-
-    def named(self, name: str) -> Table | None:
-        """Return a table by name; None if there is none."""
-
-    def all(self) -> list[Table]:
-        """Return all tables by name. Raises CorruptDataError if anything is damaged."""
-
-    def list_readable(self) -> tuple[list[Table], list[DamagedEntryError]]:
-        """Return all tables that can be read, by name, and the damaged entries."""
-
-    def repair(self, which: str = "") -> list[str]:
-        """Repair the damaged entries of a table, by name or id, or of all tables; return what was
-        repaired.
-
-        Raises CorruptDataError if some cannot be repaired; all others were.
-        """
-
-    def create(self, table: Table) -> None:
-        """Register a table.
-
-        Raises:
-            AlreadyExistsError: another table has the name, or the id has a tombstone.
-        """
-
-    def change(
-        self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
-    ) -> Table:
-        """Replace a table's entry by what `change` returns for the newest entry; return the result.
-
-        `change` may be called several times. With a `request_id`, the change takes effect once,
-        however often it is requested. Errors raised by `change` are passed on.
-
-        Raises:
-            NotFoundError: there is no such table, or it is being deleted, which cannot be undone.
-            AlreadyExistsError: another table has the new name.
-            ContendedError: concurrent changes won every attempt; nothing was changed.
-        """
-
-    def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
-        """Record for ever that an id belongs to no table; return the tombstone that was put first.
-
-        Return None, and change nothing, if a table with this id is registered and not being
-        deleted.
-        """
-
-    def tombstone(self, table_id: str) -> Tombstone | None:
-        """Return the tombstone of an id; None if there is none."""
-
-    def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
-        """Return the tombstones of deletions since a time, in order, and the damaged ones."""
-
-    def delete(self, table: Table) -> None:
-        """Remove a table; one that is not registered is ignored."""
-
-    def defaults(self) -> dict[str, int | str]:
-        """Return the properties of the instance, for tables that do not set their own."""
-
-    def change_defaults(
-        self, change: Callable[[dict[str, int | str]], dict[str, int | str]]
-    ) -> dict[str, int | str]:
-        """Replace the instance's properties by what `change` returns for them; return the result.
-
-        Raises:
-            ContendedError: concurrent changes won every attempt; nothing was changed.
-        """
-
-    def access_rules(self) -> AccessRules:
-        """Return the access rules of the instance; None if access is by instance.
-
-        Raises:
-            CorruptDataError: they are damaged or lost, so nobody may be let in.
-        """
-
-    def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
-        """Replace the access rules by what `change` returns for them; return the result.
-
-        Raises:
-            ContendedError: concurrent changes won every attempt; nothing was changed.
-            CorruptDataError: they are damaged or lost; nothing was changed.
-        """
-
-
-class Tracker(Protocol):
-    """The records of jobs, for people. They are kept for seven days, those of refused files for 35.
-    No row depends on them.
-
-    The tracker also knows which table each request is about, for longer than a request can be
-    redelivered.
-    """
-
-    def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
-        """Record what happened to a job; `model.job_events.fold_event` makes the record of it."""
-
-    def get(self, table_id: str, job_id: str) -> JobRecord | None:
-        """Return the newest record of a job; None if there is none, or if it is damaged."""
-
-    def records(self, table_id: str) -> Iterator[JobRecord]:
-        """Yield all records of a table in job id order, including `DAMAGED` ones."""
-
-    def bind(self, request: str, table_id: str, now_ms: int) -> str:
-        """Return the table that a request is about: `table_id`, unless an earlier call named
-        another.
-
-        The answer is kept for thirty days after the last call. Raises CorruptDataError.
-        """
-
-
 class Metrics(Protocol):
     """Publishes the metrics of tables, for people. No row depends on them."""
 
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Publish the current values of gauges and the newest counts of a table."""
-
-
-class NoMetrics:
-    """A `Metrics` that drops everything, for a process that publishes no metrics."""
-
-    def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
-        """Drop the values."""
 
 
 class Outbox(Protocol):
@@ -670,17 +540,13 @@ class DeadLetters(Protocol):
     """
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
-        """Receive dead letters; others do not see them for some minutes, unless they are
-        released.
-        """
+        """Receive dead letters; others do not see them for some minutes, unless released."""
 
     def release(self, queue: str, letters: Sequence[DeadLetter]) -> None:
         """Make received dead letters visible to others at once."""
 
     def redrive(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Send the messages to their queue again; return the dead letters whose message was
-        sent.
-        """
+        """Send the messages to their queue again; return the dead letters that were sent."""
 
     def delete(self, queue: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Delete received dead letters; return those that could not be deleted."""
@@ -757,9 +623,9 @@ class Services:
     its end. `keys` are those of encrypted columns.
     """
 
-    tables: Tables
+    tables: ItemTables
     publications: ItemPublications
-    tracker: Tracker
+    tracker: ItemTracker
     storage: Storage
     results: Storage
     sources: Sources
@@ -771,7 +637,7 @@ class Services:
     memory_bytes: int = 512 * 1024 * 1024
     cache: Cache = field(default_factory=Cache)
     quiet: QuietTables = field(default_factory=QuietTables)
-    metrics: Metrics = NoMetrics()
+    metrics: Metrics | None = None
     spark: Spark | None = None
     has_spark: bool = False
     owns_scratch: bool = True
@@ -786,14 +652,12 @@ class Services:
 
     def table(self, table_id: str) -> Table | None:
         """Return a table to work on; None if it is gone or is being deleted."""
-        found = self.tables.get(table_id)
-        return None if found is None or found.deleting else found
+        table = self.tables.get(table_id)
+        return None if table is None or table.deleting else table
 
     def newest_version(self, table: Table) -> int | None:
-        """Return the newest version of a table's state; None if the table is gone or has another
-        state by now.
-        """
-        found = self.table(table.id)
-        if found is None or found.state_id != table.state_id:
+        """Return the newest version of a table's state; None if it is gone or has another state."""
+        newest = self.table(table.id)
+        if newest is None or newest.state_id != table.state_id:
             return None
-        return self.store(found).current().version
+        return self.store(newest).current().version

@@ -36,9 +36,7 @@ class Profile:
 
 def find_profile(name: str, environment: Mapping[str, str]) -> Profile:
     """Return the instance that a name means; the default of the configuration file if it is empty.
-
-    Raises:
-        InvalidRequestError: nothing is named, or the configuration file cannot be read as such.
+    Raises InvalidRequestError: nothing is named, or the configuration file cannot be read as such.
     """
     if is_folder(name):
         return Profile(name, folder=folder_of(name))
@@ -74,11 +72,7 @@ def folder_hint(name: str) -> str:
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a path or a ``file:`` URL.
-
-    Raises:
-        InvalidRequestError: it is on another machine.
-    """
+    """Return the folder of a path or ``file:`` URL. Raises InvalidRequestError."""
     if not name.startswith("file:"):
         return Path(name).expanduser()
     url = urlsplit(name)
@@ -141,6 +135,7 @@ def _malformed(path: Path, what: str) -> InvalidRequestError:
 
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
+MEMORY_BYTES = "DORMOUSE_MEMORY_BYTES"
 CONDITIONS_TRIED_AT = "DORMOUSE_CONDITIONS_TRIED_AT"
 SPARK_PACKAGE = "/opt/spark-package"
 """Where the Lambda layer with the Spark package puts it."""
@@ -201,9 +196,7 @@ class Settings:
         environment: Mapping[str, str] | None = None, *, instance: str | None = None
     ) -> Settings:
         """Read the settings from the environment; `instance` overrides it.
-
-        Raises:
-            InvalidRequestError: a setting is missing or invalid; the message says which.
+        Raises InvalidRequestError: a setting is missing or invalid; the message says which.
         """
         variables = os.environ if environment is None else environment
         if instance is not None and not instance.strip():
@@ -222,15 +215,15 @@ class Settings:
             folder=profile.folder,
             readers_role=variables.get("DORMOUSE_READERS_ROLE", ""),
             glue_database=variables.get("DORMOUSE_GLUE_DATABASE", ""),
-            result_queues=tuple(
-                filter(None, variables.get("DORMOUSE_RESULT_QUEUES", "").split(","))
-            ),
+            result_queues=_list(variables, "DORMOUSE_RESULT_QUEUES"),
             http_role_id=variables.get("DORMOUSE_HTTP_ROLE_ID", ""),
-            query_role_ids=tuple(
-                filter(None, variables.get("DORMOUSE_QUERY_ROLE_IDS", "").split(","))
-            ),
+            query_role_ids=_list(variables, "DORMOUSE_QUERY_ROLE_IDS"),
             conditions_tried_at=variables.get(CONDITIONS_TRIED_AT, ""),
         )
+
+
+def _list(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(filter(None, variables.get(name, "").split(",")))
 
 
 def scratch_folder(environment: Mapping[str, str] | None = None) -> Path:
@@ -245,20 +238,19 @@ def named_scratch_folder(environment: Mapping[str, str] | None = None) -> Path |
 
 
 def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
-    """Return what sorting and merging may use before they spill to the disk.
-
-    Raises:
-        InvalidRequestError: the setting is no positive number.
-    """
+    """Return what sorting may use before it spills. Raises InvalidRequestError."""
     variables = os.environ if environment is None else environment
-    return _positive(variables, "DORMOUSE_MEMORY_BYTES", DEFAULT_MEMORY_BYTES)
+    text = variables.get(MEMORY_BYTES, "") or str(DEFAULT_MEMORY_BYTES)
+    if not text.isdecimal() or int(text) == 0:
+        raise InvalidRequestError(f"{MEMORY_BYTES} must be a positive whole number, not {text!r}")
+    return int(text)
 
 
 def key_file(root: Path, environment: Mapping[str, str] | None = None) -> Path:
     """Return the file with the keys of an instance in a folder, by default beside the folder."""
-    given = os.environ if environment is None else environment
-    named = given.get("DORMOUSE_KEY_FILE", "")
-    return Path(named).expanduser() if named else root.with_name(f"{root.name}.keys")
+    variables = os.environ if environment is None else environment
+    path = variables.get("DORMOUSE_KEY_FILE", "")
+    return Path(path).expanduser() if path else root.with_name(f"{root.name}.keys")
 
 
 _STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
@@ -266,9 +258,7 @@ _STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
 
 
 def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
-    """Return the environment of Spark on this machine; None without Spark or Java, or if
-    ``DORMOUSE_SPARK`` is ``no``.
-    """
+    """Return Spark's environment here; None without Java or Spark, or if it is switched off."""
     variables = os.environ if environment is None else environment
     if variables.get("DORMOUSE_SPARK") == "no" or find_spec("dormouse_spark") is None:
         return None
@@ -295,15 +285,6 @@ def _spark(variables: Mapping[str, str]) -> SparkSettings | None:
         return None
     package = Path(variables.get("DORMOUSE_SPARK_PACKAGE") or SPARK_PACKAGE)
     return SparkSettings(application, variables.get("DORMOUSE_SPARK_ROLE", ""), package)
-
-
-def _positive(variables: Mapping[str, str], name: str, default: int) -> int:
-    text = variables.get(name)
-    if text is None or text == "":
-        return default
-    if not text.isdecimal() or int(text) == 0:
-        raise InvalidRequestError(f"{name} must be a positive whole number, not {text!r}")
-    return int(text)
 
 
 # The version of the library. Nothing is released yet, so it is a digest of the source files.

@@ -3,8 +3,6 @@
 Text is escaped for both: control characters are written out, and nothing of a row is markup.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from abc import ABC, abstractmethod
@@ -30,7 +28,6 @@ class Shown(ABC):
         """Return text and HTML."""
 
     def __repr__(self) -> str:
-        """Show it as text."""
         return self._shown()[0]
 
     def _repr_html_(self) -> HtmlText:
@@ -46,11 +43,14 @@ class Listing(Shown, list[_T]):
         items: Iterable[_T],
         title: str,
         columns: Sequence[str],
-        row: Callable[[_T], Sequence[object]],
+        row: Callable[[_T], Sequence[object]] | None = None,
     ) -> None:
-        """List `items`, each shown as a row of `columns`; the title has their number before it."""
+        """List `items`, each shown as a `row` of `columns`, by default of its attributes of these
+        names; the title has their number before it.
+        """
         super().__init__(items)
-        self._title, self._columns, self._row = title, columns, row
+        self._title, self._columns = title, columns
+        self._row = row or (lambda item: [getattr(item, name) for name in columns])
 
     def _shown(self) -> tuple[str, HtmlText]:
         title = f"{len(self):,} {self._title}"
@@ -59,24 +59,24 @@ class Listing(Shown, list[_T]):
 
 def show_facts(title: str, facts: Mapping[str, object]) -> tuple[str, HtmlText]:
     """Return a title and named facts, a line each, as text and as HTML."""
-    texts = {name: _plain(_value_text(value)) for name, value in facts.items()}
+    texts = {name: printable(_value_text(value)) for name, value in facts.items()}
     width = max(map(len, texts), default=0)
-    lines = [_plain(title), *(f"  {name:<{width}}  {text}" for name, text in texts.items())]
+    lines = [printable(title), *(f"  {name:<{width}}  {text}" for name, text in texts.items())]
     rows = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
         for name, text in texts.items()
     )
-    return "\n".join(lines), f"<p><b>{html.escape(_plain(title))}</b></p><table>{rows}</table>"
+    return "\n".join(lines), f"<p><b>{html.escape(printable(title))}</b></p><table>{rows}</table>"
 
 
 def show_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> tuple[str, HtmlText]:
     """Return a title and rows as a table, as text and as HTML."""
-    heads = [_plain(name) for name in columns]
+    heads = [printable(name) for name in columns]
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    lines = [_plain(title)]
+    lines = [printable(title)]
     if heads:
         lines += [_line(heads, widths), _line(["─" * width for width in widths], widths)]
         lines += [_line(row, widths) for row in cells]
@@ -85,11 +85,11 @@ def show_table(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return "\n".join(lines), f"<p><b>{html.escape(_plain(title))}</b></p>{table}"
+    return "\n".join(lines), f"<p><b>{html.escape(printable(title))}</b></p>{table}"
 
 
 def _cell(value: object) -> str:
-    text = "null" if value is None else _plain(_value_text(value))
+    text = "null" if value is None else printable(_value_text(value))
     return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
 
 
@@ -105,7 +105,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _plain(text: str) -> str:
+def printable(text: str) -> str:
     """Return `text` with control characters written out, which a terminal would act upon."""
     if text.isprintable():
         return text
@@ -122,4 +122,4 @@ _ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 def json_lines(objects: Iterable[object]) -> bytes:
     """Return each object as one line of JSON without control characters."""
     lines = _encoder.encode_lines(objects)
-    return _ACTED_UPON.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
+    return _ACTED_UPON.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), lines)

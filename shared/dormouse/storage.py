@@ -3,8 +3,6 @@
 ``tests/contract/test_storage.py`` tests what both promise.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -20,14 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from dormouse.errors import DiskFullError, InvalidRequestError, NotFoundError, UnavailableError
-from dormouse.ports import (
-    NoncurrentObject,
-    Storage,
-    StoredObject,
-    UnfinishedUpload,
-    Upload,
-    WholeUpload,
-)
+from dormouse.ports import Storage, StoredObject, Upload, WholeUpload
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -75,11 +66,7 @@ def check_path(path: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` if paths below a data root can begin with it; an empty one is valid.
-
-    Raises:
-        InvalidRequestError: no path can begin with it.
-    """
+    """Return `prefix` if it can begin paths below a data root. Raises InvalidRequestError."""
     *folders, _ = prefix.split("/")
     if folders:
         check_path("/".join(folders))
@@ -95,13 +82,13 @@ def _check_characters(text: str) -> str:
 def read_pieces(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes of a file from `start` up to `end`, or fewer if it is shorter."""
     file.seek(start)
-    left = end - start
-    while left and (piece := file.read(min(left, PIECE_BYTES))):
-        left -= len(piece)
+    rest = end - start
+    while rest and (piece := file.read(min(rest, PIECE_BYTES))):
+        rest -= len(piece)
         yield piece
 
 
-class FolderStorage:
+class FolderStorage(Storage):
     """A data root in a local folder, safe for many threads and processes.
 
     An object is written to a temporary file, flushed to disk, and then linked to its name. So
@@ -120,22 +107,12 @@ class FolderStorage:
 
     def get(self, path: str) -> bytes:
         """Return a whole object. Raises NotFoundError."""
-        try:
+        with _looking_for(path):
             return self._file(path).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise _no_object(path) from error
-        except PermissionError as error:
-            raise _unreadable(error) from error
 
     def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none at that path; otherwise return False and change
-        nothing.
-        """
+        """Store an object if its path is free; otherwise return False and change nothing."""
         return self._create(path, io.BytesIO(body))
-
-    def with_commits(self) -> FolderStorage:
-        """Return itself: what is put is there at once."""
-        return self
 
     def upload(self, path: str, local: Path) -> bool:
         """Store a local file as `put` does: as another name of it, or a copy from another disk."""
@@ -157,13 +134,6 @@ class FolderStorage:
         self._file(path)
         return WholeUpload(self, path, local)
 
-    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Yield nothing: who opens an instance alone removes what a crash left unfinished."""
-        yield from ()
-
-    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
-        """Do nothing: none are listed."""
-
     @property
     def is_remote(self) -> bool:
         """Return False: a read takes less time than to hand it to another thread."""
@@ -171,12 +141,8 @@ class FolderStorage:
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object to seek and read. Raises NotFoundError."""
-        try:
+        with _looking_for(path):
             return self._file(path).open("rb")
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise _no_object(path) from error
-        except PermissionError as error:
-            raise _unreadable(error) from error
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`, piece by piece."""
@@ -185,27 +151,22 @@ class FolderStorage:
 
     def link(self, path: str, local: Path) -> bool:
         """Make `local` a second name of an object's file; False if it is on another disk."""
-        try:
-            os.link(self._file(path), local)
-        except OSError as error:
-            if error.errno in UNLINKABLE:
-                return False
-            if isinstance(error, FileNotFoundError | NotADirectoryError):
-                raise _no_object(path) from error
-            if isinstance(error, PermissionError):
-                raise _unreadable(error) from error
-            raise
+        with _looking_for(path):
+            try:
+                os.link(self._file(path), local)
+            except OSError as error:
+                if error.errno in UNLINKABLE:
+                    return False
+                raise
         return True
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose path begins with `prefix`, in path order.
-
-        Raises:
-            UnavailableError: a folder cannot be read, so what is in it is unknown.
+        Raises UnavailableError: a folder cannot be read, so what is in it is unknown.
         """
         check_prefix(prefix)
         folder = self._root / prefix.rpartition("/")[0]
-        found: list[StoredObject] = []
+        objects: list[StoredObject] = []
         for directory, folders, files in os.walk(folder, onerror=_check_listed):
             if Path(directory) == self._root and INCOMING in folders:
                 folders.remove(INCOMING)
@@ -213,21 +174,14 @@ class FolderStorage:
             for name in files:
                 path = name if below == "." else f"{below}/{name}"
                 if path.startswith(prefix) and (stored := self._stored(path)):
-                    found.append(stored)
-        yield from sorted(found, key=lambda item: item.path)
-
-    def expose(self, prefix: str) -> None:
-        """Do nothing: each object is a file."""
-
-    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Yield nothing: a folder keeps no deleted objects."""
-        yield from ()
+                    objects.append(stored)
+        yield from sorted(objects, key=lambda item: item.path)
 
     def folders(self, below: str = "") -> Iterator[str]:
         """Yield the folders of a folder that hold anything, in order."""
         paths = (self._root / check_prefix(below)).glob("*")
-        found = sorted(path for path in paths if path.name != INCOMING)
-        yield from (path.name for path in found if any(each.is_file() for each in path.rglob("*")))
+        inner = sorted(path for path in paths if path.name != INCOMING)
+        yield from (path.name for path in inner if any(each.is_file() for each in path.rglob("*")))
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored. Folders that are empty then go with them."""
@@ -282,8 +236,7 @@ def _link(file: Path, target: Path) -> bool:
 
     Others may remove the folder at any time while it is empty.
 
-    Raises:
-        UnavailableError: others did so every time.
+    Raises UnavailableError: others did so every time.
     """
     for _ in range(_LINK_ATTEMPTS):
         with suppress(FileNotFoundError):
@@ -342,8 +295,15 @@ def flush_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _no_object(path: str) -> NotFoundError:
-    return NotFoundError(f"there is no object {path!r}")
+@contextmanager
+def _looking_for(path: str) -> Iterator[None]:
+    """Raise what keeps an object from being opened as errors that say so."""
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise NotFoundError(f"there is no object {path!r}") from error
+    except PermissionError as error:
+        raise _unreadable(error) from error
 
 
 def _unreadable(error: OSError) -> UnavailableError:
@@ -366,12 +326,8 @@ def _check_listed(error: OSError) -> None:
 # Read-only files whose bytes come from elsewhere: an object, a part of a file, another file.
 
 
-class SeekableFile(io.RawIOBase):
-    """A file of a known size with a position, `_at`; a subclass reads from there, and moves it."""
-
-    def __init__(self, size_bytes: int) -> None:
-        """Begin at the start."""
-        self._size_bytes, self._at = size_bytes, 0
+class ReadOnlyFile(io.RawIOBase):
+    """A file with a position, that can only be read; a subclass has `read`, or `readinto`."""
 
     def readable(self) -> bool:
         """Return True."""
@@ -380,6 +336,20 @@ class SeekableFile(io.RawIOBase):
     def seekable(self) -> bool:
         """Return True."""
         return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        """Read into a buffer; return how many bytes."""
+        view = memoryview(buffer).cast("B")
+        body = self.read(len(view)) or b""
+        view[: len(body)] = body
+        return len(body)
+
+
+class SeekableFile(ReadOnlyFile):
+    """A file of a known size with a position, `_at`; a subclass reads from there, and moves it."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes, self._at = size_bytes, 0
 
     def tell(self) -> int:
         """Return the position of the next read."""
@@ -395,20 +365,12 @@ class SeekableFile(io.RawIOBase):
         return at
 
 
-class WrappedFile(io.RawIOBase):
+class WrappedFile(ReadOnlyFile):
     """A file around another one; a subclass says what else a read does."""
 
     def __init__(self, file: BinaryIO) -> None:
         """Read `file`, and close it with this one."""
         self._file = file
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
     def tell(self) -> int:
         """Return the position of the next read."""
@@ -421,13 +383,6 @@ class WrappedFile(io.RawIOBase):
     @abstractmethod
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, at most `size`."""
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Read into a buffer; return how many bytes."""
-        view = memoryview(buffer).cast("B")
-        found = self.read(len(view))
-        view[: len(found)] = found
-        return len(found)
 
     def close(self) -> None:
         """Close both files."""
@@ -465,9 +420,9 @@ def read_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
             for _ in range(DEPTH):
                 pending.append(thread.submit(_next, source))
             yield from second
-            while made := pending.popleft().result():
+            while chunk := pending.popleft().result():
                 pending.append(thread.submit(_next, source))
-                yield from made
+                yield from chunk
         finally:
             for future in pending:
                 future.cancel()

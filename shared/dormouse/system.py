@@ -1,7 +1,5 @@
 """The clock, ids and randomness of a real process, used where services are wired."""
 
-from __future__ import annotations
-
 import random
 import secrets
 import threading
@@ -45,9 +43,7 @@ class RetryPolicy:
 
     def retry(self, request: Callable[[], _Result]) -> _Result:
         """Return what `request` returns; call it again while it raises UnavailableError.
-
-        Raises:
-            UnavailableError: the last attempt failed as well, or it is refused for good.
+        Raises UnavailableError: the last attempt failed as well, or it is refused for good.
         """
         for failures in range(1, self.attempts):
             try:
@@ -67,23 +63,22 @@ class RetryPolicy:
         An attempt that does some of the parts is progress, so only attempts that do none count
         towards the bound and are followed by a pause.
 
-        Raises:
-            UnavailableError: as many attempts in a row as the policy allows did nothing.
+        Raises UnavailableError: as many attempts in a row as the policy allows did nothing.
         """
         failures = 0
         while parts:
-            left = request(parts)
-            if left and len(left) == len(parts):
+            rest = request(parts)
+            if rest and len(rest) == len(parts):
                 failures += 1
                 if failures == self.attempts:
                     raise UnavailableError(
-                        f"{len(left)} parts of a batch request were left undone "
+                        f"{len(rest)} parts of a batch request were left undone "
                         f"{failures} times in a row"
                     )
                 self.pause(failures)
             else:
                 failures = 0
-            parts = left
+            parts = rest
 
 
 def _no_pause(seconds: float) -> None:

@@ -105,16 +105,16 @@ class Spool:
         Rows in the file are read where it is mapped, and take no other memory.
         """
         self._file.close()
-        stored = pa.py_buffer(b"")
+        content = pa.py_buffer(b"")
         if self._path.stat().st_size:
             with pa.memory_map(str(self._path)) as mapped:
-                stored = mapped.read_buffer()
-        wanted = arrow_schema(schema)
+                content = mapped.read_buffer()
+        columns = arrow_schema(schema)
         for _, places in groupby(sorted(self._places, key=_in_order), lambda place: place[0]):
             yield [
                 pa.ipc.read_record_batch(
-                    stored.slice(at.start, len(at)) if isinstance(at, range) else pa.py_buffer(at),
-                    wanted,
+                    content.slice(at.start, len(at)) if isinstance(at, range) else pa.py_buffer(at),
+                    columns,
                 )
                 for _, _, at in places
             ]

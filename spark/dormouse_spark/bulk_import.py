@@ -15,16 +15,17 @@ from dataclasses import dataclass, replace
 from pyspark import RDD, SparkContext, StorageLevel
 
 from dormouse.errors import DormouseError, UnavailableError
-from dormouse.features.batch_files import balanced_batches
+from dormouse.features.batch_files import balanced_batches, refuse
 from dormouse.features.compaction_steps import leaf_tasks, max_task_rows
 from dormouse.features.garbage import remove_ingested
-from dormouse.features.ingest import Written, ingest, refuse
+from dormouse.features.ingest import Written, ingest
 from dormouse.features.splitting import plan_extension
 from dormouse.files.loader import ingested_schema, last_emptied
 from dormouse.jobs import new_run
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import IngestJob
 from dormouse.ports import Services
+from dormouse.schema.schema import ROW_ID
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.shards.writer import ShardContext
 from dormouse.state.sources import Source, have_row_tags, job_id_of
@@ -87,34 +88,42 @@ class _Import:
         try:
             reads = collect_results(tasks)
             for source, error in (refusal for one in reads for refusal in one.refused):
-                refuse(services, table, source, error)
-            taken = {source for one in reads for source in one.accepted}
-            accepted = tuple(source for source in sources if source in taken)
+                refuse(services, table.id, source, error)
+            valid = {source for one in reads for source in one.accepted}
+            accepted = tuple(source for source in sources if source in valid)
             if not accepted:
                 return Written()
-            known = merge_histograms(one.keys for one in reads)
-            state = _extended(services, table, state, known)
+            keys = merge_histograms(one.keys for one in reads)
+            state = _extended(services, table, state, keys)
             size_bytes = sum(one.size_bytes for one in reads)
             leaves = list(state.partitions.leaves())
-            limit = max_task_rows(leaves, known, size_bytes, self.spark.defaultParallelism)
+            limit = max_task_rows(leaves, keys, size_bytes, self.spark.defaultParallelism)
+            key_tasks = tuple(leaf_tasks(leaves, keys, limit))
+            context = _context(services, table, state, accepted)
+            first_row_id = 0
+            if ROW_ID in context.schema.values:
+                count, now_ms = keys.rows * len(key_tasks), context.written_ms
+                first_row_id = services.tracker.reserve_row_ids(table.id, count, now_ms)
             plan = Plan(
                 table,
                 new_run(services, table),
-                _context(services, table, state, accepted),
-                tuple(leaf_tasks(leaves, known, limit)),
+                context,
+                key_tasks,
                 last_emptied(one.emptied for one in reads),
                 order.tagged,
+                first_row_id,
+                keys.rows,
             )
-            wrote = self._write(tasks, plan, order)
+            results = self._write(tasks, plan, order)
         finally:
             tasks.unpersist()
-        _check_rows(sum(one.rows for one in reads), sum(one.rows for one in wrote))
-        shards = tuple(new for one in wrote for new in one.shards)
+        _check_rows(sum(one.rows for one in reads), sum(one.rows for one in results))
+        shards = tuple(new for one in results for new in one.shards)
         _put_marker(
             services, plan, accepted, tuple(run_of_shard(new.shard.id)[1] for new in shards)
         )
         rejected = tuple(each for one in reads for each in one.rejected)
-        return Written(accepted, known.rows, shards, rejected=rejected, emptied=plan.emptied)
+        return Written(accepted, keys.rows, shards, rejected=rejected, emptied=plan.emptied)
 
     def _read(
         self, table: Table, sources: Sequence[Source], order: FileOrder
@@ -124,9 +133,9 @@ class _Import:
         open_access = self.open_access
 
         def task(
-            number: int, found: Iterable[tuple[Source, ...]]
+            number: int, bundles: Iterable[tuple[Source, ...]]
         ) -> Iterator[ReadResult | DormouseError]:
-            (bundle,) = found
+            (bundle,) = bundles
             return run_task(
                 lambda: [read_sources(open_access(), table, samples, number, bundle, order)]
             )
@@ -140,17 +149,17 @@ class _Import:
         cuts = [task.span.min for task in plan.tasks[1:]]
 
         def route(
-            number: int, found: Iterable[ReadResult | DormouseError]
+            number: int, results: Iterable[ReadResult | DormouseError]
         ) -> Iterator[tuple[int, RowBlock]]:
-            reads = [one for one in found if isinstance(one, ReadResult)]
+            reads = [one for one in results if isinstance(one, ReadResult)]
             routed = run_task(lambda: route_reads(open_access(), table, number, reads, cuts, order))
             return (one for one in routed if not isinstance(one, DormouseError))
 
         def task(
-            number: int, found: Iterable[tuple[int, RowBlock]]
+            number: int, blocks: Iterable[tuple[int, RowBlock]]
         ) -> Iterator[WriteResult | DormouseError]:
             return run_task(
-                lambda: [write_range(open_access(), plan, number, (block for _, block in found))]
+                lambda: [write_range(open_access(), plan, number, (block for _, block in blocks))]
             )
 
         routes = tasks.mapPartitionsWithIndex(route)
@@ -159,7 +168,7 @@ class _Import:
         )
 
 
-def _check_rows(read: int, wrote: int) -> None:
+def _check_rows(sent: int, arrived: int) -> None:
     """Check that all rows that were read arrived at the tasks that write.
 
     If an executor is lost with its blocks, Spark reads the files again. They may have been deleted
@@ -168,9 +177,9 @@ def _check_rows(read: int, wrote: int) -> None:
     Raises:
         UnavailableError: rows are missing; the next run reads all files again.
     """
-    if read != wrote:
+    if sent != arrived:
         raise UnavailableError(
-            f"of {read:,} rows that were read, {wrote:,} arrived to be written, because "
+            f"of {sent:,} rows that were read, {arrived:,} arrived to be written, because "
             "an executor was lost and some files could not be read again; nothing was committed"
         )
 
@@ -180,7 +189,7 @@ def _number(part: int) -> int:
 
 
 def _extended(
-    services: Services, table: Table, state: TableState, known: KeyHistogram
+    services: Services, table: Table, state: TableState, keys: KeyHistogram
 ) -> TableState:
     """Split leaves if there are too few for the rows to come; return the newest state.
 
@@ -190,7 +199,7 @@ def _extended(
     store = services.store(table)
     for _ in range(EXTENSIONS):
         least = table.properties.bulk_import_min_leaf_partitions
-        splits = plan_extension(state.partitions, known, least)
+        splits = plan_extension(state.partitions, keys, least)
         if not splits:
             return state
         (outcome,) = store.commit(ExtendTree(splits), generation=state.generation)

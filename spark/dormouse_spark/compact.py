@@ -60,8 +60,8 @@ class _Compaction:
         open_access = self.open_access
         sent = replace(compaction, keys=(), read=None)  # both are large if there are many inputs
 
-        def task(part: int, found: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
-            (span,) = found
+        def task(part: int, spans: Iterable[KeyRange]) -> Iterator[Merged | DormouseError]:
+            (span,) = spans
             return run_task(lambda: [_merge(open_access(), sent, span, FIRST_PART + part)])
 
         tasks = self.spark.parallelize(ranges, len(ranges)).mapPartitionsWithIndex(task)
@@ -93,8 +93,8 @@ def _discard_from_functions(services: Services, compaction: Compaction) -> None:
     """Delete the shards that functions wrote of the job, whole or in steps, before Spark ran it."""
     table = compaction.table
     listed = services.storage.list(shard_prefix(table.id, compaction.job.id))
-    stored = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
-    others = [shard for shard in stored if run_of_shard(shard)[1] < FIRST_PART * PART_NUMBERS]
+    shards = [shard for each in listed if (shard := shard_id_of(each.path)) is not None]
+    others = [shard for shard in shards if run_of_shard(shard)[1] < FIRST_PART * PART_NUMBERS]
     if others:
         discard_shards(services.storage, table.id, others, services.store(table).current())
 
@@ -106,8 +106,8 @@ def _check_alone(services: Services, compaction: Compaction, merged: Merged) -> 
         AlreadyExistsError: one has; together with the new shards, rows would be duplicated.
     """
     prefix = shard_prefix(compaction.table.id, compaction.job.id)
-    stored = {shard_id_of(found.path) for found in services.storage.list(prefix)}
-    if others := stored - {new.shard.id for new in merged.outputs}:
+    shards = {shard_id_of(each.path) for each in services.storage.list(prefix)}
+    if others := shards - {new.shard.id for new in merged.outputs}:
         raise AlreadyExistsError(
             f"{len(others)} shards of job {compaction.job.id} are of a run that divided it "
             "differently"

@@ -87,17 +87,17 @@ class TableSnapshot:
         Requires: it implies the condition of the selection.
         """
         selection = replace(self.selection, condition=condition)
-        wanted = selected_ranges(self.table, selection)
-        leaves = (_narrowed(leaf, wanted) for leaf in self.leaves)
+        ranges = selected_ranges(self.table, selection)
+        leaves = (_narrowed(leaf, ranges) for leaf in self.leaves)
         return replace(self, selection=selection, leaves=tuple(leaf for leaf in leaves if leaf))
 
     def rows(self, parts: Parts) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some slices that match, after the table's filters and aggregations."""
         slices = [list(part) for part in parts]
-        found = query_slices(self.open_access(), self.table, slices, self.selection)
-        wanted = spark_arrow_schema(found.schema)
-        for batch in found:
-            yield conform(batch, wanted)
+        result = query_slices(self.open_access(), self.table, slices, self.selection)
+        schema = spark_arrow_schema(result.schema)
+        for batch in result:
+            yield conform(batch, schema)
 
 
 class DormouseSource(DataSource):
@@ -188,10 +188,10 @@ class FilteredReader(TableReader):
 
     def pushFilters(self, filters: list[object]) -> Iterable[object]:  # noqa: N802  # Spark's name
         """Accept the filters that can be evaluated here; return the others."""
-        found = push_down(filters, self.snapshot.table.schema, self.snapshot.selection.condition)
-        if found.condition is not None:
-            self.snapshot = self.snapshot.narrowed(found.condition)
-        return found.left
+        pushed = push_down(filters, self.snapshot.table.schema, self.snapshot.selection.condition)
+        if pushed.condition is not None:
+            self.snapshot = self.snapshot.narrowed(pushed.condition)
+        return pushed.left
 
 
 def _sent(kind: type[TableReader], snapshot: TableSnapshot) -> TableReader:
@@ -237,30 +237,30 @@ def snapshot_of(
     return TableSnapshot(table, selection, tuple(leaves), open_access)
 
 
-def by_leaf(state: TableState, wanted: Sequence[KeyRange]) -> Iterator[Parts]:
+def by_leaf(state: TableState, ranges: Sequence[KeyRange]) -> Iterator[Parts]:
     """Yield the slices that disjoint ranges need, leaf by leaf in key order."""
 
     def leaf(part: Sequence[Slice]) -> str:
         return state.partitions.leaf_containing(part[0].range.low).id
 
-    for _, parts in groupby(slices_to_read(state, wanted), leaf):
+    for _, parts in groupby(slices_to_read(state, ranges), leaf):
         yield tuple(map(tuple, parts))
 
 
-def _narrowed(leaf: Parts, wanted: Sequence[KeyRange]) -> Parts:
+def _narrowed(leaf: Parts, ranges: Sequence[KeyRange]) -> Parts:
     """Return the slices of a leaf, restricted to disjoint ascending ranges."""
-    ends = [span.high for span in wanted if span.high is not None]
-    found = []
+    ends = [span.high for span in ranges if span.high is not None]
+    narrow = []
     for part in leaf:
         whole = part[0].range
-        for span in wanted[bisect_right(ends, whole.low) :]:
+        for span in ranges[bisect_right(ends, whole.low) :]:
             if whole.high is not None and span.low >= whole.high:
                 break
             common = whole.intersection(span)
-            held = [s for s in part if common.overlaps_span(s.shard.low, s.shard.high)]
-            if held and not common.is_empty():
-                found.append(tuple(replace(each, range=common) for each in held))
-    return tuple(found)
+            slices = [s for s in part if common.overlaps_span(s.shard.low, s.shard.high)]
+            if slices and not common.is_empty():
+                narrow.append(tuple(replace(each, range=common) for each in slices))
+    return tuple(narrow)
 
 
 def _range(options: Mapping[str, str], schema: Schema) -> KeyRange:

@@ -42,11 +42,8 @@ def run_bulk_import(
     spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
 ) -> None:
     """Run a bulk import, unless it is done already."""
-    request = load_spark_request(services, ids.table_id, ids.job_id)
-    if request is None or not isinstance(request.job, IngestJob):
-        print(f"job {ids.job_id} has no request any more: it is done, or its table was deleted")
-        return
-    bulk_import(spark, open_access, services, request.job)
+    if isinstance(job := _asked_job(services, ids), IngestJob):
+        bulk_import(spark, open_access, services, job)
 
 
 def run_compact(
@@ -68,11 +65,17 @@ def run_statement(
     spark: SparkContext, open_access: AccessFactory, services: Services, ids: JobIds
 ) -> None:
     """Compute a statement, unless its query has ended."""
+    if isinstance(job := _asked_job(services, ids), StatementJob):
+        compute(services, job, partial(write_statement, spark, open_access, services))
+
+
+def _asked_job(services: Services, ids: JobIds) -> object:
+    """Return the job of a request; None if that is gone, and say so."""
     request = load_spark_request(services, ids.table_id, ids.job_id)
-    if request is None or not isinstance(request.job, StatementJob):
+    if request is None:
         print(f"job {ids.job_id} has no request any more: it is done, or its table was deleted")
-        return
-    compute(services, request.job, partial(write_statement, spark, open_access, services))
+        return None
+    return request.job
 
 
 Run = Callable[[SparkContext, AccessFactory, Services, JobIds], None]
@@ -96,14 +99,14 @@ def main(kind: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--job-id", required=True)
     parser.add_argument("--generation", required=True, type=int)
     parser.add_argument("--attempt", default=1, type=int, help="the number of this run of the job")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        with opened(Settings.from_environment(instance=given.instance)) as (services, access):
+        with opened(Settings.from_environment(instance=options.instance)) as (services, access):
             spark = SparkContext.getOrCreate()
-            ids = JobIds(given.table_id, given.job_id, given.generation)
+            ids = JobIds(options.table_id, options.job_id, options.generation)
             RUNS[kind](spark, access, services, ids)
     except DormouseError as error:
-        reason = f"{error.explanation} (attempt {given.attempt})"
-        print(f"job {given.job_id}: {reason}", file=sys.stderr)
+        reason = f"{error.explanation} (attempt {options.attempt})"
+        print(f"job {options.job_id}: {reason}", file=sys.stderr)
         return 1
     return 0

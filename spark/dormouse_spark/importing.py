@@ -6,14 +6,14 @@ They run on executors, and do not read the state.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from dormouse.arrow.types import slices_of_size
+from dormouse.arrow.types import halved
 from dormouse.errors import RefusedSourceError
 from dormouse.features.compaction_steps import KeyTask
 from dormouse.files.change_data import Emptied
@@ -81,7 +81,7 @@ class WriteResult:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The input of the writing tasks: `tasks` assigns ranges of keys, in key order. `tagged` rows
-    were read with their row tags.
+    were read with their row tags. Each task has as many ids of rows as there are `rows`.
     """
 
     table: Table
@@ -90,6 +90,19 @@ class Plan:
     tasks: tuple[KeyTask, ...]
     emptied: Emptied | None = None
     tagged: bool = False
+    first_row_id: int = 0
+    rows: int = 0
+
+    def row_ids(self, part: int) -> Callable[[int], int]:
+        """Return what gives the rows of a task their ids, the same ones each time it runs."""
+        following = self.first_row_id + part * self.rows
+
+        def reserve(rows: int) -> int:
+            nonlocal following
+            following += rows
+            return following - rows
+
+        return reserve
 
 
 def read_sources(
@@ -142,7 +155,7 @@ def _sampled(
     """Yield batches in blocks of about `block_bytes`, after `sampler` has seen them."""
     for batch in batches:
         sampler.see(batch)
-        yield from slices_of_size(batch, block_bytes)
+        yield from halved(batch, block_bytes)
 
 
 def route_reads(
@@ -165,7 +178,7 @@ def route_reads(
         yield from route_rows(task, stored_rows(path), cuts, columns)
 
 
-def write_range(access: Access, plan: Plan, part: int, found: Iterable[RowBlock]) -> WriteResult:
+def write_range(access: Access, plan: Plan, part: int, blocks: Iterable[RowBlock]) -> WriteResult:
     """Write the rows of one range of keys to shards.
 
     The order in which blocks arrive does not matter: if Spark runs a task twice, both runs make the
@@ -177,7 +190,7 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[RowBlock]
         closing(Spool(Path(name) / "blocks", access.memory_bytes // 2)) as spool,
     ):
         folder = Path(name)
-        for block in found:
+        for block in blocks:
             spool.add(block)
         schema = loaded_schema(table, tagged=plan.tagged)
         sorter = Sorter(schema, folder, memory_bytes=access.memory_bytes)
@@ -193,6 +206,7 @@ def write_range(access: Access, plan: Plan, part: int, found: Iterable[RowBlock]
                 schema,
                 context.schema,
                 plan.emptied,
+                plan.row_ids(part),
             ),
             context,
             plan.tasks[part].leaves,

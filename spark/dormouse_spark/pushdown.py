@@ -58,25 +58,25 @@ def push_down(filters: Iterable[object], schema: Schema, also: Condition | None 
     `schema`; `also` is another condition.
     """
     terms: list[Expression] = [] if also is None else [also.expression]
-    left = []
+    others = []
     for each in filters:
         term = _term(each, schema)
         if term is None:
-            left.append(each)
+            others.append(each)
         else:
             terms.append(term)
     if len(terms) < 2:
-        return Pushed(Condition(terms[0]) if terms else None, tuple(left))
-    return Pushed(Condition(_call("AND", *terms)), tuple(left))
+        return Pushed(Condition(terms[0]) if terms else None, tuple(others))
+    return Pushed(Condition(_call("AND", *terms)), tuple(others))
 
 
-def _term(given: Any, schema: Schema) -> Expression | None:
+def _term(pushed: Any, schema: Schema) -> Expression | None:
     """Return a filter as an expression; None if it has no equivalent."""
-    name = type(given).__name__
+    name = type(pushed).__name__
     if name == "Not":
-        child = _term(given.child, schema)
+        child = _term(pushed.child, schema)
         return None if child is None else _call("NOT", child)
-    column = _column(getattr(given, "attribute", ()), schema)
+    column = _column(getattr(pushed, "attribute", ()), schema)
     if column is None:
         return None
     match name:
@@ -84,11 +84,11 @@ def _term(given: Any, schema: Schema) -> Expression | None:
             return _call("IS NULL", column)
         case "IsNotNull":
             return _call("NOT", _call("IS NULL", column))
-        case "EqualNullSafe" if given.value is None:
+        case "EqualNullSafe" if pushed.value is None:
             return _call("IS NULL", column)
         case "In":
-            return _among(column, given.value)
-    literal = _literal(getattr(given, "value", None), column.type)
+            return _among(column, pushed.value)
+    literal = _literal(getattr(pushed, "value", None), column.type)
     if literal is None:
         return None
     if name in _TEXT_TESTS and column.type is Primitive.STRING:
@@ -100,10 +100,10 @@ def _term(given: Any, schema: Schema) -> Expression | None:
 
 def _among(column: Column, values: Sequence[object]) -> Expression | None:
     literals = [_literal(value, column.type) for value in values]
-    known = [literal for literal in literals if literal is not None]
-    if not known or len(known) < len(literals) or len(known) > MAX_LIST:
+    exact = [literal for literal in literals if literal is not None]
+    if not exact or len(exact) < len(literals) or len(exact) > MAX_LIST:
         return None
-    return _call("IN", column, *known)
+    return _call("IN", column, *exact)
 
 
 def _column(path: Sequence[str], schema: Schema) -> Column | None:

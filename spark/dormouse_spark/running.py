@@ -71,12 +71,12 @@ def collect_results(tasks: RDD[_Result | DormouseError]) -> list[_Result]:
         UnavailableError: Spark stopped the job, because a task failed too often.
     """
     try:
-        found = tasks.collect()
+        answers = tasks.collect()
     except Py4JJavaError as error:
         text = str(error.java_exception)[:_SHOWN_CHARACTERS]
         raise UnavailableError(f"Spark stopped the job: {text}") from error
     results = []
-    for each in found:
+    for each in answers:
         if isinstance(each, DormouseError):
             raise each
         results.append(each)

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,11 +38,11 @@ from dormouse.arrow.types import arrow_schema, conform
 from dormouse.encryption import FILES
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.features.answer_query import FileSink
+from dormouse.features.kinds import ResultFile
 from dormouse.features.long_jobs import ReadTable
 from dormouse.features.queries import (
     EndedError,
     Query,
-    ResultFile,
     Spent,
     TaskEnd,
     check_spent,
@@ -54,6 +55,7 @@ from dormouse.files.results import ResultFormat, RowFile
 from dormouse.messages.stages import QueryLimits
 from dormouse.ports import Services
 from dormouse.query.selection import bytes_to_read, selected_ranges
+from dormouse.stored.paths import query_file, query_prefix
 from dormouse_spark.access import AccessFactory, FilesAccess
 from dormouse_spark.datasource import DormouseSource, TableReader, TableSnapshot, snapshot_of
 from dormouse_spark.types import spark_arrow_schema
@@ -130,7 +132,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "rows": pa.int64(),
     "size_bytes": pa.int64(),
 }
-_FOUND = pa.schema(_COLUMNS)
+_FILES = pa.schema(_COLUMNS)
 
 
 def write_statement(
@@ -233,18 +235,18 @@ def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> typ
     """Return a data source of one snapshot, which reads some of its `columns`, and has nothing in
     the place of the others; it is sent to Spark's workers as it is.
     """
-    stored = arrow_schema(snapshot.table.schema.opened)
-    schema = spark_arrow_schema(pa.schema(map(stored.field, snapshot.selection.columns)))
+    columns_of_table = arrow_schema(snapshot.table.schema.opened)
+    schema = spark_arrow_schema(pa.schema(map(columns_of_table.field, snapshot.selection.columns)))
     narrow = replace(snapshot, selection=replace(snapshot.selection, columns=tuple(columns)))
 
     class StatementReader(TableReader):
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             for batch in TableReader.read(self, partition):
-                found = [
+                arrays = [
                     batch[each.name] if each.name in columns else _filling(each, batch.num_rows)
                     for each in schema
                 ]
-                yield pa.RecordBatch.from_arrays(found, schema=schema)
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     class StatementSource(DormouseSource):
         def __init__(self, options: dict[str, str]) -> None:
@@ -264,18 +266,18 @@ def source_of(name: str, snapshot: TableSnapshot, columns: Sequence[str]) -> typ
 def _filling(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
     """Return values for a column that nothing looks at: null, or what its type calls nothing."""
     kind = field.type
-    found: pa.Array[Any]
+    values: pa.Array[Any]
     if field.nullable:
-        found = pa.nulls(rows, kind)
-        return found
+        values = pa.nulls(rows, kind)
+        return values
     if pa.types.is_nested(kind):
         nothing: object = {} if pa.types.is_struct(kind) else []
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
         nothing = "" if pa.types.is_string(kind) else b""
     else:
         nothing = False if pa.types.is_boolean(kind) else 0
-    found = pa.repeat(pa.scalar(nothing, kind), rows)
-    return found
+    values = pa.repeat(pa.scalar(nothing, kind), rows)
+    return values
 
 
 def parsed(session: SparkSession, query: Query) -> tuple[DataFrame, dict[str, set[str]]]:
@@ -339,9 +341,9 @@ def _used(plan: Any) -> tuple[set[int], set[int]]:
 
 def _view(plan: Any, query: Query) -> str:
     """Return the name of one of our views, as it is in the query."""
-    found = plan.desc().identifier().table().lower() if plan.isTempView() else ""
+    view = plan.desc().identifier().table().lower() if plan.isTempView() else ""
     for name in query.views:
-        if name.lower() == found:
+        if name.lower() == view:
             return name
     raise InvalidRequestError("the statement reads a view that is no table of this instance")
 
@@ -370,7 +372,8 @@ def _writer(
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         access = open_access()
-        sink = FileSink(access.results, access.scratch, (query_id, 0, uuid4().hex), form)
+        prefix, name = query_prefix(query_id), partial(query_file, 0, uuid4().hex)
+        sink = FileSink(access.results, access.scratch, prefix, name, form)
         rows = 0
         try:
             sink.begin(schema)
@@ -384,8 +387,8 @@ def _writer(
             files = sink.end()
         finally:
             sink.abort()
-        found = [{"name": f.name, "rows": f.rows, "size_bytes": f.size_bytes} for f in files]
-        yield pa.RecordBatch.from_pylist(found, schema=_FOUND)
+        written = [{"name": f.name, "rows": f.rows, "size_bytes": f.size_bytes} for f in files]
+        yield pa.RecordBatch.from_pylist(written, schema=_FILES)
 
     return write
 
@@ -429,10 +432,10 @@ def naming_errors() -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
-        said = str(error).strip().splitlines()[0]
+        message = str(error).strip().splitlines()[0]
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-            raise NotFoundError(said, hint="names of tables are case-sensitive") from error
-        raise InvalidRequestError(said) from error
+            raise NotFoundError(message, hint="names of tables are case-sensitive") from error
+        raise InvalidRequestError(message) from error
     except (Py4JJavaError, PythonException) as error:
         raise UnavailableError(f"Spark stopped the statement: {type(error).__name__}") from error
     except PySparkException as error:

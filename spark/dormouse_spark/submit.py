@@ -35,9 +35,9 @@ def main() -> int:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": sys.executable,
     }
-    found = find_spec("pyspark")
-    if found is not None and found.origin is not None:
-        home = Path(found.origin).parent
+    spec = find_spec("pyspark")
+    if spec is not None and spec.origin is not None:
+        home = Path(spec.origin).parent
         environment["SPARK_HOME"] = str(home)
         command = str(home / "bin" / "spark-submit")
     else:

@@ -39,11 +39,11 @@ def test_a_module_or_file_that_is_gone_is_found() -> None:
 
 
 def test_every_term_of_the_glossary_names_its_module_and_is_there_once() -> None:
-    rows = re.findall(r"^\| \*\*(.+?)\*\* .*$", (ROOT / "docs/glossary.md").read_text(), re.M)
+    rows = re.findall(r"^- \*\*(.+?)\*\* .*$", (ROOT / "docs/glossary.md").read_text(), re.M)
     lines = [line for line in (ROOT / "docs/glossary.md").read_text().splitlines() if "**" in line]
     assert len(rows) == len(lines) > 0
     assert rows == sorted(set(rows), key=str.lower)
-    assert all(_MODULE.search(line.rpartition(" | ")[2]) for line in lines)
+    assert all(_MODULE.search(line.partition(": ")[0]) for line in lines)
 
 
 def test_the_architecture_page_places_every_package() -> None:

@@ -10,14 +10,7 @@ from typing import get_args, get_origin, get_type_hints
 from dormouse.client.instance import Instance
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse.jobs import SweepCheck
-from dormouse.messages.stages import (
-    QUEUES,
-    SCHEDULED,
-    SERVED,
-    STAGES,
-    OutboundMessage,
-    load,
-)
+from dormouse.messages.stages import QUEUES, SCHEDULED, SERVED, STAGES, OutboundMessage, load
 from dormouse.ports import Services
 from dormouse.stored.paths import REPLIES, dead_letter_queue
 from dormouse.tables.table import Table

@@ -58,12 +58,7 @@ def test_a_range_is_read_and_counted_and_nothing_else(s3: LocalS3, tmp_path: Pat
     counts = s3.counts()
     cpu_seconds = counts.pop("server_cpu_seconds")
     assert cpu_seconds >= 0
-    assert counts == {
-        "PutObject": 1,
-        "GetObject": 2,
-        "sent_bytes": 500_010,
-        "in_flight_at_once": 1,
-    }
+    assert counts == {"PutObject": 1, "GetObject": 2, "sent_bytes": 500_010, "in_flight_at_once": 1}
     assert set(s3.counts()) == {"server_cpu_seconds"}
 
 

@@ -182,10 +182,7 @@ def test_order_is_held_within_files_across_batches_and_between_files(tmp_path: P
     early, late = file("b", ("a", -1), ("a", 1), ("b", 0)), file("a", ("b", 0), ("c", -5))
     assert data.are_in_order([late, early])
     assert data.are_in_order([late, early], batch_rows=1)
-    for wrong in (
-        [file("c", ("a", 1), ("a", -1))],
-        [early, file("d", ("a", 5), ("c", 0))],
-    ):
+    for wrong in ([file("c", ("a", 1), ("a", -1))], [early, file("d", ("a", 5), ("c", 0))]):
         assert not data.are_in_order(wrong)
         assert not data.are_in_order(wrong, batch_rows=1)
 
@@ -243,9 +240,7 @@ def test_each_goal_is_judged_once_all_is_measured(tmp_path: Path) -> None:
     assert missing in main.report(figures.Figures(found), [missing])
 
 
-def test_functions_run_in_the_environment_that_the_template_gives_them(
-    tmp_path: Path,
-) -> None:
+def test_functions_run_in_the_environment_that_the_template_gives_them(tmp_path: Path) -> None:
     compact = function("compact")
     assert compact.cores == 2
     assert int(compact.environment["DORMOUSE_MEMORY_BYTES"]) <= compact.memory_mb * 1024**2

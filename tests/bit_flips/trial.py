@@ -19,7 +19,6 @@ from dormouse.features.checking import Damage, check
 from dormouse.features.compaction import compact
 from dormouse.features.export import load_manifest
 from dormouse.features.purge_rows import prove_purge
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob
 from dormouse.ports import Cache
@@ -161,8 +160,7 @@ class Trial:
 
     def _proof(self) -> object:
         request = purge_request(self.table.schema, PURGED)
-        matcher = RowMatcher.of(request, self.table.schema)
-        proof = prove_purge(self.world.services, self.table, matcher)
+        proof = prove_purge(self.world.services, self.table, request)
         if any(remains.rows is None for remains in proof.remains):
             raise Refusal
         return proof.rows, proof.shards

@@ -20,8 +20,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dormouse.client.instance import Instance
+from dormouse_cli.listings import print_table
 from dormouse_cli.local.stack import LocalStack
-from dormouse_cli.terminal import plain_table
 from tests.chaos.completion import settle, verify
 from tests.chaos.dropping import Files
 from tests.chaos.reading import Reader
@@ -169,27 +169,27 @@ def print_figures(console: Console, load: Load) -> None:
         )
     counts = load.tally.of("queries")
     console.print(", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items())))
-    _print_depths(console, load)
-    table = plain_table(["function", "processes", "peak RSS MB", "of MB"], ["", 0, 0, 0])
+    _print_depths(load)
     memory = {f.name.rpartition("-")[2]: f.memory_mb for f in load.stack.deployment.functions}
-    for name, peak in sorted(load.watcher.peak_bytes.items()):
-        processes = len(load.watcher.processes[name])
-        table.add_row(name, f"{processes}", f"{peak / 2**20:.0f}", f"{memory[name]}")
-    console.print(table)
+    rows = [
+        (name, len(load.watcher.processes[name]), round(peak / 2**20), memory[name])
+        for name, peak in sorted(load.watcher.peak_bytes.items())
+    ]
+    print_table(("function", "processes", "peak RSS MB", "of MB"), rows)
     for sentence in load.tally.differences:
         console.print(f"WRONG: {sentence}", markup=False, soft_wrap=True)
 
 
-def _print_depths(console: Console, load: Load) -> None:
-    table = plain_table(["after s", *SHOWN_QUEUES], [0] * (len(SHOWN_QUEUES) + 1))
+def _print_depths(load: Load) -> None:
+    rows: list[tuple[object, ...]] = []
     last = -10.0
     for seconds, depths in load.watcher.depths:
         if seconds - last >= 10:
             last = seconds
-            table.add_row(f"{seconds:.0f}", *(f"{depths[queue]:,}" for queue in SHOWN_QUEUES))
+            rows.append((round(seconds), *(depths[queue] for queue in SHOWN_QUEUES)))
     peaks = load.watcher.peak_depths()
-    table.add_row("most", *(f"{peaks[queue]:,}" for queue in SHOWN_QUEUES))
-    console.print(table)
+    rows.append(("most", *(peaks[queue] for queue in SHOWN_QUEUES)))
+    print_table(("after s", *SHOWN_QUEUES), rows)
 
 
 def main() -> int:

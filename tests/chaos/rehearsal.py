@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dormouse.client.instance import Instance
 from dormouse_cli.local.event_sources import Batch
-from dormouse_cli.local.plan import Deployment, PlannedFunction, PlannedQueue, PlannedSchedule
+from dormouse_cli.local.plan import Deployment, PlannedFunction, PlannedSchedule, Stored
 from dormouse_cli.local.stack import LocalStack
 from tests.chaos.proxy import FaultProxy
 from tests.chaos.tally import Tally
@@ -71,10 +71,11 @@ def connected(stack: LocalStack) -> Iterator[Instance]:
 def _hurried(deployment: Deployment, endpoint_url: str, proxy: FaultProxy) -> Deployment:
     proxy.upstream = endpoint_url.removeprefix("http://")
 
-    def queue(queue: PlannedQueue) -> PlannedQueue:
-        is_fed = queue.redrive is not None
-        seconds = VISIBILITY_SECONDS if is_fed else queue.visibility_timeout_seconds
-        return replace(queue, visibility_timeout_seconds=seconds)
+    def queue(queue: Stored) -> Stored:
+        if "RedrivePolicy" not in queue.properties:
+            return queue
+        hurried = {**queue.properties, "VisibilityTimeout": VISIBILITY_SECONDS}
+        return replace(queue, properties=hurried)
 
     def function(function: PlannedFunction) -> PlannedFunction:
         seconds = function.timeout_seconds

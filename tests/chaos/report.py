@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dormouse import errors
 from dormouse.client.instance import Instance
-from dormouse_cli.terminal import plain_table
+from dormouse_cli.listings import print_table
 from tests.chaos.tables import Plan
 from tests.chaos.tally import Tally
 
@@ -42,9 +42,9 @@ def print_report(
     console: Console, instance: Instance, plans: Iterable[Plan], tally: Tally, seconds: float
 ) -> None:
     """Print all counts, and what is wrong."""
-    _print_tables(console, instance, plans, tally)
-    _print_faults(console, tally)
-    _print_queues(console, tally)
+    _print_tables(instance, plans, tally)
+    _print_faults(tally)
+    _print_queues(tally)
     for topic in ("kills", "queries", "requests made", "jobs", "exceptions", "failed runs"):
         counts = tally.of(topic)
         listed = ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items()))
@@ -65,11 +65,9 @@ def print_report(
         console.print(f"WRONG: {sentence}", markup=False, soft_wrap=True)
 
 
-def _print_tables(
-    console: Console, instance: Instance, plans: Iterable[Plan], tally: Tally
-) -> None:
+def _print_tables(instance: Instance, plans: Iterable[Plan], tally: Tally) -> None:
     columns = ["table", "files", "refused", "rows dropped", "leaves", "shards", "version"]
-    table = plain_table([*columns, "compactions", "splits"], ["", *[0] * 8])
+    rows = []
     for plan in plans:
         handle = instance.table(plan.name)
         state = handle.state()
@@ -84,28 +82,27 @@ def _print_tables(
             done["compaction"],
             done["split"],
         )
-        table.add_row(plan.name, *(f"{number:,}" for number in numbers))
-    console.print(table)
+        rows.append((plan.name, *numbers))
+    print_table([*columns, "compactions", "splits"], rows)
 
 
 def _faults(tally: Tally) -> dict[str, Counter[str]]:
     return {s: tally.of(f"faults {s}") for s in ("s3", "dynamodb", "sqs")}
 
 
-def _print_faults(console: Console, tally: Tally) -> None:
+def _print_faults(tally: Tally) -> None:
     faults = _faults(tally)
     kinds = sorted({kind for counts in faults.values() for kind in counts})
-    table = plain_table(["service", "requests", "retries", *kinds], ["", *[0] * (len(kinds) + 2)])
-    for service, counts in faults.items():
-        numbers = [tally.of("requests")[service], tally.of("retries")[service]]
-        numbers += [counts[kind] for kind in kinds]
-        table.add_row(service, *(f"{number:,}" for number in numbers))
-    console.print(table)
+    requests, retries = tally.of("requests"), tally.of("retries")
+    rows = [
+        (service, requests[service], retries[service], *(counts[kind] for kind in kinds))
+        for service, counts in faults.items()
+    ]
+    print_table(["service", "requests", "retries", *kinds], rows)
 
 
-def _print_queues(console: Console, tally: Tally) -> None:
+def _print_queues(tally: Tally) -> None:
     topics = ("batches", "messages", "redelivered", "failed messages")
-    table = plain_table(["queue", *topics], ["", 0, 0, 0, 0])
-    for queue in sorted(tally.of("batches")):
-        table.add_row(queue, *(f"{tally.of(topic)[queue]:,}" for topic in topics))
-    console.print(table)
+    queues = sorted(tally.of("batches"))
+    rows = [(queue, *(tally.of(topic)[queue] for topic in topics)) for queue in queues]
+    print_table(["queue", *topics], rows)

@@ -30,5 +30,5 @@ def test_messages_that_stay_with_the_dead_are_found(
         folder = instance.folder
         assert folder is not None
         folder.queues.send_body("gc-candidates", "{}")
-        folder.queues.receive("gc-candidates", 1, 1000)
+        folder.queues.receive("gc-candidates", 1)
     assert any("hidden by processes" in problem for problem in problems(chaos))

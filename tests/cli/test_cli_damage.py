@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from dormouse.client.instance import Instance
 from dormouse.errors import DamagedEntryError
 from dormouse.state.jobs import DAMAGED, JobRecord
 from dormouse.stored.paths import state_prefix
@@ -83,7 +86,10 @@ def test_a_damaged_entry_is_brought_back_and_its_state_is_left_alone(
     assert memory.world.tables.damaged
     repaired = damaged("rebuild", *which)
     assert repaired.exit_code == 0
-    assert "the entry of table 'broken' was damaged and was restored" in repaired.stderr
+    assert (
+        "restored from its copy, as it was damaged or lost: the entry of table 'broken'"
+        in repaired.stderr
+    )
     assert "rebuilt with" not in repaired.stderr
     listed = damaged("table", "list", "--format", "json")
     assert listed.exit_code == 0
@@ -129,3 +135,23 @@ def test_a_damaged_record_is_always_shown_and_the_listing_is_no_success(
         assert ("j", DAMAGED) in [(r["job"], r["state"]) for r in lines(shown.stdout)], options
     assert flights("jobs", "flights").exit_code == 1
     assert flights("jobs").exit_code == 0
+
+
+def test_a_table_whose_name_was_lost_is_damaged_and_not_missing(tmp_path: Path) -> None:
+    """An error that it is missing would make a person create another one."""
+    with Instance.open(tmp_path / "mice") as mice:
+        mice.create_table("users", "id:long", row_keys=["id"])
+    with contextlib.closing(sqlite3.connect(tmp_path / "mice" / "dormouse.sqlite")) as database:
+        database.execute("DELETE FROM items WHERE owner = 'name#users'")
+        database.commit()
+    with Instance.open(tmp_path / "mice") as mice:
+        for ask in (
+            lambda: mice.table("users"),
+            lambda: mice.sql("SELECT * FROM users"),
+            lambda: mice.set_properties("users", {"gc_delay_seconds": 1}),
+        ):
+            with pytest.raises(DamagedEntryError, match="'name#users' is missing") as caught:
+                ask()
+            assert "`dormouse rebuild users`" in caught.value.hint
+        assert mice.repair("users") == ["the name 'users'"]
+        assert mice.table("users").count() == 0

@@ -24,9 +24,7 @@ def test_an_export_reports_how_many_rows_are_where(flights: Dormouse) -> None:
 def test_exported_files_are_copied_and_make_a_table_again(flights: Dormouse) -> None:
     assert flights("export", "flights", "--output", "copy").exit_code == 0
     assert pq.read_table("copy").num_rows == 5
-    manifest = json.loads(Path("copy/_manifest.json").read_text())
-    Path("again.json").write_text(json.dumps(manifest["schema"]))
-    assert flights("table", "add", "again", "--schema", "again.json").exit_code == 0
+    assert flights("table", "add", "again", "--schema", "copy/_manifest.json").exit_code == 0
     ingested = flights("ingest", "again", "copy", "--wait")
     assert (ingested.exit_code, "1 file ingested" in ingested.output) == (0, True)
     shown = [flights("query", name, "--format", "json").stdout for name in ("flights", "again")]

@@ -121,7 +121,7 @@ def test_work_outlives_a_full_disk_and_says_so_if_it_is_to_end(
 ) -> None:
     done("table", "add", "flights", "--schema", "schema.json")
     done("ingest", "flights", "rows.csv", "--no-wait")
-    ends: list[BaseException] = [DiskFullError("the disk is full"), KeyboardInterrupt()]
+    ends: list[BaseException] = [DiskFullError("the disk of [/mice] is full"), KeyboardInterrupt()]
 
     def worked(self: Worker, seconds: float) -> None:
         raise ends.pop(0)

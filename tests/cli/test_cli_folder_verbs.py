@@ -14,7 +14,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.queries import ask
 from dormouse.folder.wiring import open_folder
 from dormouse.messages.stages import AnswerQuery
-from dormouse_cli.commands.verbs import VERBS, Verb, Verbs
+from dormouse_cli.commands.verbs import VERBS, Verbs
 from dormouse_cli.main import app
 
 SCHEMA = {
@@ -82,6 +82,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
     "dlq redrive": ("files --all", ""),
     "dlq discard": ("files --force", "1"),
     "table apply": ("tables.json --force", ""),
+    "table forget": ("v --subject 3 --force", "forgot 0 keys of 1 subject"),
     "iceberg publish": ("u", "published"),
     "iceberg show": ("u", "iceberg_scan("),
     "iceberg check": ("u", ""),
@@ -96,7 +97,7 @@ STEPS: Mapping[str, tuple[str, str]] = {
 """The arguments of each verb, in an order in which they can be run, and what it prints."""
 
 
-def names(verbs: Mapping[str, Verb | Verbs], above: str = "") -> Iterator[str]:
+def names(verbs: Mapping[str, str | Verbs], above: str = "") -> Iterator[str]:
     for name, verb in verbs.items():
         if isinstance(verb, Verbs):
             yield from names(verb.verbs, f"{above}{name} ")
@@ -115,8 +116,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("schema.json").write_text(json.dumps(SCHEMA))
     Path("splits.txt").write_text("15\n")
     Path("a.csv").write_text("n,note\n" + "".join(f"{n},note {n}\n" for n in range(40)))
+    subjects = {"encrypted_columns": "note", "subject_column": "n"}
     tables = {
-        "tables": [{"name": "v", "schema": SCHEMA}, {"name": "u", "properties": {"iceberg": "on"}}]
+        "tables": [
+            {"name": "v", "schema": SCHEMA, "properties": subjects},
+            {"name": "u", "properties": {"iceberg": "on"}},
+        ]
     }
     Path("tables.json").write_text(json.dumps(tables))
     return tmp_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -52,10 +53,7 @@ def test_a_table_like_an_arrow_file_has_the_types_that_the_file_says(
     added = dormouse("table", "add", "t", "--like", "rows.arrow", "--row-keys", "id")
     assert [
         line.split()[-4:] for line in added.stdout.splitlines() if line[:2] in ("id", "n ")
-    ] == [
-        ["extension<arrow.uuid>", "uuid", "row", "key"],
-        ["int16", "int", "value,", "nullable"],
-    ]
+    ] == [["extension<arrow.uuid>", "uuid", "row", "key"], ["int16", "int", "value,", "nullable"]]
     assert dormouse("ingest", "t", "rows.arrow", "--wait").exit_code == 0
     shown = dormouse("query", "t", "--format", "csv").stdout.splitlines()
     assert shown[1:] == [f'"{UUID(int=0)}",7']
@@ -72,11 +70,40 @@ def test_a_schema_is_written_in_short_form_as_text_or_in_a_file(files: Dormouse)
     assert shown[0] == shown[1] and "decimal(12,2)" in "\n".join(shown[0])
 
 
+def test_a_column_with_a_colon_in_its_name_gets_the_type_that_is_asked_for(files: Dormouse) -> None:
+    Path("dc.csv").write_text("dc:id,dc:title\n7,a\n")
+    create = ("ingest", "dc", "dc.csv", "--create", "--row-keys", "dc:id", "--wait")
+    assert files(*create, "--type", "dc:id:int").exit_code == 0
+    for change in (("--type", "dc:id:long"), ("--add-field", "dc:by:struct<a:int, b:list<long>?>")):
+        shown = files("table", "alter", "dc", *change, "--format", "json")
+        assert shown.exit_code == 0, shown.output
+    columns = files("table", "show", "dc").stdout
+    assert re.search(r"dc:id +long", columns) and re.search(r"dc:by +struct<a:int", columns)
+
+
 def test_ingest_creates_the_table_once(files: Dormouse) -> None:
     create = ("ingest", "flights", "rows.csv", "--create", "--row-keys", "carrier", "--wait")
     assert "table flights was created" in files(*create).stderr
     again = files(*create)
     assert "created" not in again.stderr and "already ingested" in again.stderr
+    assert files("query", "flights", "--count").stdout == "5\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (("--row-keys", "flight"), "with --row-keys=carrier, not flight"),
+        (("--row-keys", "carrier,flight"), "with --row-keys=carrier, not carrier,flight"),
+        (("--row-keys", "carrier", "--sort-keys", "flight"), "with --sort-keys=none, not flight"),
+        (("--row-keys", "carrier", "--property", "keep=latest"), "with keep=all, not latest"),
+    ],
+)
+def test_rows_meant_for_a_table_of_other_keys_are_not_added_to_the_one_there_is(
+    files: Dormouse, given: tuple[str, ...], reason: str
+) -> None:
+    create = ("ingest", "flights", "rows.csv", "--create", "--wait")
+    assert files(*create, "--row-keys", "carrier").exit_code == 0
+    assert reason in refused(files, *create, "--again", *given)
     assert files("query", "flights", "--count").stdout == "5\n"
 
 

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
@@ -40,6 +47,40 @@ def test_a_refused_file_fails_the_wait_with_its_reason_and_stays_listed(flights:
     assert (job["kind"], job["state"], job["subject"]) == ("ingest", "refused", "flights/bad.csv")
     assert "at" in job["reason"]
     assert "flights/bad.csv" in flights("jobs", "flights").stdout
+
+
+def test_what_may_not_be_read_is_named_and_no_folder_is_ingested_without_it(
+    flights: Dormouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("all/2025/a.csv", "all/2026/b.csv"):
+        Path(name).parent.mkdir(parents=True)
+        Path(name).write_text("carrier,flight,at,delay\nZZ,1,2013-01-01T00:00:00Z,1\n")
+
+    def closed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(path: Any = ".", *others: Any) -> Any:
+            if "2026" in str(path):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return call(path, *others)
+
+        return answer
+
+    monkeypatch.setattr(os, "scandir", closed(os.scandir))
+    result = flights("ingest", "flights", "all", "--wait")
+    assert (result.exit_code, result.stderr) == (4, "error: 'all/2026': Permission denied\n")
+    assert flights("query", "flights", "--count").stdout == "5\n"
+
+
+def test_a_full_disk_ends_with_what_to_do(
+    flights: Dormouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("a.csv").write_text("carrier,flight,at,delay\nZZ,1,2013-01-01T00:00:00Z,1\n")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    result = flights("ingest", "flights", "a.csv", "--wait")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (6, "error: a disk is full")
 
 
 def test_files_for_no_table_are_found_without_a_name(flights: Dormouse, memory: InMemory) -> None:
@@ -99,9 +140,7 @@ def test_what_lies_in_the_ingest_bucket_is_ingested_by_its_prefix(
     assert "already ingested" in again.stderr
 
 
-def test_a_second_drop_says_that_it_adds_nothing_and_again_adds_the_rows(
-    flights: Dormouse,
-) -> None:
+def test_a_second_drop_says_that_it_adds_nothing_and_again_adds_the_rows(flights: Dormouse) -> None:
     second = flights("ingest", "flights", "rows.csv", "--wait")
     assert second.exit_code == 0
     assert "1 file already ingested" in second.stderr

@@ -25,12 +25,7 @@ def test_json_is_one_object_a_line_in_key_order_and_nothing_else(flights: Dormou
     assert result.exit_code == 0
     assert carriers_and_flights(result.stdout) == ALL
     last = json.loads(result.stdout.splitlines()[-1])
-    assert last == {
-        "carrier": "UA",
-        "flight": 1545,
-        "at": "2013-01-01T10:00:00Z",
-        "delay": 2.5,
-    }
+    assert last == {"carrier": "UA", "flight": 1545, "at": "2013-01-01T10:00:00Z", "delay": 2.5}
     assert result.stderr == ""
 
 

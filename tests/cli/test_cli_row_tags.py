@@ -18,7 +18,7 @@ def test_files_are_ingested_with_tags_which_are_listed_and_found(flights: Dormou
         {"tags": {}, "rows": 5},
         {"tags": {"by": "a b", "day": "2026-01-31"}, "rows": 1},
     ]
-    assert "by=a b day=2026-01-31" in flights("row-tags", "flights").stdout
+    assert "by=a b, day=2026-01-31" in flights("row-tags", "flights").stdout
     where = "tag('by') = 'a b'"
     assert flights("query", "flights", "--where", where, "--count").stdout == "1\n"
     assert flights("delete", "flights", "--where", where, "--force").exit_code == 0

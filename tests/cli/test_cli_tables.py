@@ -91,9 +91,7 @@ def test_tables_are_listed_taken_offline_and_put_online(dormouse: Dormouse, sche
     assert json.loads(dormouse("table", "list", "--format", "json").stdout)["online"] is True
 
 
-def test_deleting_asks_first_and_no_is_the_answer_unless_said_otherwise(
-    flights: Dormouse,
-) -> None:
+def test_deleting_asks_first_and_no_is_the_answer_unless_said_otherwise(flights: Dormouse) -> None:
     refused = flights("table", "delete", "flights", input="\n")
     assert refused.exit_code == 1
     assert "Its 5 rows in 1 shard are lost. [y/N]" in refused.stderr
@@ -109,11 +107,7 @@ def test_deleting_asks_first_and_no_is_the_answer_unless_said_otherwise(
         (["table", "add", "../x", "--schema", "schema.json"], 4, "cannot be called"),
         (["table", "add", "x", "--schema", "none.json"], 3, "cannot read 'none.json'"),
         (["table", "add", "x"], 2, "--schema"),
-        (
-            ["table", "add", "x", "--schema", "schema.json", "--property", "colour=red"],
-            4,
-            "colour",
-        ),
+        (["table", "add", "x", "--schema", "schema.json", "--property", "colour=red"], 4, "colour"),
         (["table", "add", "x", "--schema", "schema.json", "--property", "colour"], 4, "name=value"),
         (["status", "nothing"], 3, "there is no table 'nothing'"),
     ],

@@ -22,10 +22,24 @@ def test_versions_are_listed_with_their_changes_rows_jobs_and_tags(flights: Dorm
     assert flights("tag", "flights", str(version), "before").exit_code == 0
     lines = flights("versions", "flights", "--format", "json").stdout.splitlines()
     first, *_, last = map(json.loads, lines)
-    assert (first["version"], first["rows"], first["tags"]) == (version, 5, "before")
-    assert (last["version"], last["changes"], last["rows"]) == (1, "initialise partitions", 0)
-    (ingest,) = [each for line in lines if (each := json.loads(line))["changes"] == "add shards"]
+    assert (first["version"], first["rows"], first["tags"]) == (version, 5, ["before"])
+    assert (last["version"], last["changes"], last["rows"]) == (1, ["initialise partitions"], 0)
+    (ingest,) = [each for line in lines if (each := json.loads(line))["changes"] == ["add shards"]]
     assert ingest["job"]
+
+
+def test_a_version_is_found_by_the_time_at_which_it_is_listed(
+    memory: InMemory, flights: Dormouse
+) -> None:
+    memory.world.clock.advance(seconds=1.5)
+    Path("more.csv").write_text("carrier,flight,at,delay\nZZ,1,2013-01-01T10:00:00Z,1\n")
+    assert flights("ingest", "flights", "more.csv", "--wait").exit_code == 0
+    assert flights("tag", "flights", str(newest(flights)), "after").exit_code == 0
+    memory.world.clock.advance(seconds=1.5)
+    for listing in (("versions", "flights", "--limit", "1"), ("tags", "flights")):
+        listed = json.loads(flights(*listing, "--format", "json").stdout)
+        counted = flights("query", "flights", "--count", "--as-of", listed["time"])
+        assert (counted.stdout.strip(), listed["rows"]) == ("6", 6), counted.output
 
 
 def test_a_table_is_read_and_counted_as_of_a_tag(flights: Dormouse) -> None:

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from dormouse.client.instance import Instance
 from dormouse.errors import RefusedSourceError
-from dormouse_cli.demo import acts, flights
 from tests.support.waiting import LIMIT_SECONDS
+from tools.demo import acts, flights
 
 
 def test_every_flight_is_there_exactly_once_in_a_folder(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse_cli.generated.docs import documents
+from tools.generated.docs import documents
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -36,13 +36,7 @@ def test_a_pipe_gets_one_plain_line_for_each_row_however_long() -> None:
 
 def test_a_narrow_terminal_gets_blocks_without_what_is_not_known() -> None:
     lines = table_lines(COLUMNS, ROWS, width=80)
-    assert lines == [
-        f"id      {'a' * 32}",
-        f"reason  {'x' * 60}",
-        "rows    1234567",
-        "",
-        "id  b",
-    ]
+    assert lines == [f"id      {'a' * 32}", f"reason  {'x' * 60}", "rows    1234567", "", "id  b"]
 
 
 def test_what_fits_the_terminal_is_a_table_with_a_bold_head() -> None:
@@ -105,6 +99,15 @@ def test_each_list_is_written_as_a_table_as_json_and_as_csv(
             if isinstance(value, str | int) and not isinstance(value, bool):
                 assert text == str(value)
                 assert text in table
+
+
+def test_json_has_lists_as_lists_and_the_shard_of_each_file(flights: Dormouse) -> None:
+    def rows(*arguments: str) -> list[dict[str, object]]:
+        return [json.loads(x) for x in flights(*arguments, "--format", "json").stdout.splitlines()]
+
+    assert rows("table", "list")[0]["row_keys"] == ["carrier", "flight"]
+    shards = {row["shard"] for row in rows("shards", "flights")}
+    assert {row["shard"] for row in rows("files", "flights")} == shards
 
 
 @pytest.mark.parametrize(("verb", "words"), [("list", ["queue"]), ("show", ["id", "sent"])])

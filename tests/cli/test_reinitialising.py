@@ -49,11 +49,7 @@ def by_python(
 def by_message(
     dormouse: Dormouse, memory: InMemory, deletes: bool, points: Points, schema: dict[str, object]
 ) -> None:
-    body: dict[str, object] = {
-        "type": "reinitialise_table",
-        "request_id": "r",
-        "name": "flights",
-    }
+    body: dict[str, object] = {"type": "reinitialise_table", "request_id": "r", "name": "flights"}
     if deletes:
         body["delete_partitions"] = True
     if points:
@@ -92,3 +88,18 @@ def test_partitions_stay_unless_they_are_deleted_or_given(
     names = [field.name for field in after.schema.fields]
     assert names == (["flight", "delay"] if schema else ["carrier", "flight", "at", "delay"])
     assert after.count() == 0
+
+
+def test_a_table_gets_the_schema_that_is_shown_of_another(dormouse: Dormouse) -> None:
+    for name, columns in (("flights", "id:long, at:date?"), ("rides", "city:string")):
+        keys = columns.partition(":")[0]
+        dormouse("table", "add", name, "--schema", columns, "--row-keys", keys)
+    shown = dormouse("table", "show", "rides", "--format", "json").stdout
+    Path("shown.json").write_text(shown)
+    reset = "--delete-partitions", "--force", "--schema", "shown.json"
+    for command in (["reinitialise", "flights", *reset], ["add", "walks", *reset[2:]]):
+        done = dormouse("table", *command)
+        assert done.exit_code == 0, done.output
+        again = dormouse("table", "show", command[1], "--format", "json").stdout
+        names = [f["name"] for f in json.loads(again)["schema"]["rowKeyFields"]]
+        assert names == ["city"]

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dormouse_cli.commands.verbs import VERBS, Verb, Verbs, _app_of
+from dormouse_cli.commands.verbs import VERBS, DeferredVerb, Verbs, _app_of
 from dormouse_cli.main import app
 from dormouse_cli.session import Session
 from tests.cli.conftest import Dormouse
@@ -20,10 +20,12 @@ from tests.cli.test_imports import RUN, imported, run
 from tests.support.instances import InMemory
 
 
-def all_verbs(index: Mapping[str, Verb | Verbs], before: str = "") -> Iterator[tuple[str, Verb]]:
+def all_verbs(
+    index: Mapping[str, str | Verbs], before: str = ""
+) -> Iterator[tuple[str, DeferredVerb]]:
     for name, entry in index.items():
-        if isinstance(entry, Verb):
-            yield before + name, entry
+        if isinstance(entry, str):
+            yield before + name, DeferredVerb(name, entry)
         else:
             yield from all_verbs(entry.verbs, f"{before}{name} ")
 

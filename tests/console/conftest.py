@@ -70,8 +70,7 @@ class Console:
         from selenium.webdriver.common.by import By
 
         return self.until(
-            lambda: next(iter(self.driver.find_elements(By.CSS_SELECTOR, selector)), None),
-            selector,
+            lambda: next(iter(self.driver.find_elements(By.CSS_SELECTOR, selector)), None), selector
         )
 
     def press(self, label: str) -> None:

@@ -52,11 +52,7 @@ def s3_bucket(name: str, *, versioned: bool = False) -> S3Client:
     return client
 
 
-def dynamodb_table(
-    name: str,
-    hash_key: str,
-    range_key: str | None = None,
-) -> DynamoDBClient:
+def dynamodb_table(name: str, hash_key: str, range_key: str | None = None) -> DynamoDBClient:
     """Make a table whose keys are strings, and return a client."""
     client = boto3.client("dynamodb", region_name=REGION)
     keys = [hash_key, range_key] if range_key else [hash_key]

@@ -21,9 +21,7 @@ DELTAS, SNAPSHOTS = "dormouse-deltas", "dormouse-snapshots"
 
 
 @contextmanager
-def dynamodb_tables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[tuple[DynamoItems, DynamoPages]]:
+def dynamodb_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[DynamoItems, DynamoPages]]:
     """Return items in new DynamoDB tables, made as the template makes them, and pages."""
     with dynamodb_pages(monkeypatch) as pages:
         client = boto3.client("dynamodb", region_name="eu-west-2")

@@ -21,7 +21,6 @@ from dormouse.items.pages import ItemPages
 from dormouse.items.store import ItemStore
 from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.engine import DEFAULTS, Options
-from dormouse.log.pages import Pages
 from dormouse.ports import Ids, Storage
 from dormouse.state.store import StateStore
 from dormouse.storage import FolderStorage
@@ -118,7 +117,7 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
                 yield replace(made, is_remote=True)
 
 
-def in_objects(storage: Storage, pages: Pages, clock: FakeClock, ids: Ids) -> Instance:
+def in_objects(storage: Storage, pages: ItemPages, clock: FakeClock, ids: Ids) -> Instance:
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
         return S3StateStore(table, storage, pages, clock, ids, options=options)
 
@@ -139,7 +138,7 @@ def in_files(root: Path, items: SqliteItems, clock: FakeClock, ids: Ids) -> Inst
 
 
 def in_items(
-    items: ItemStore, pages: Pages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
+    items: ItemStore, pages: ItemPages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
 ) -> Instance:
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
         return ItemStateStore(table, items, pages, clock, ids, options=options)

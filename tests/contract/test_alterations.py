@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 from dormouse.arrow.types import arrow_schema
-from dormouse.client.administration import copy_table
 from dormouse.client.instance import Instance
 from dormouse.features.checking import check
 from dormouse.messages.requests import AlterSchema
@@ -112,7 +111,7 @@ def test_an_alteration_means_the_same_at_every_door(
     folder = instance.folder.layout.root / "exports" / "out"
     (file,) = folder.glob("*.parquet")
     assert pq.read_table(file).to_pylist() == EXPECTED[:-1]
-    beside = copy_table(table, instance, "beside").table
+    beside = instance.table(instance.copy_table(table, "beside").table.name)
     assert beside.query().read_all().to_pylist() == EXPECTED
     table.rebuild()
     assert table.latest().query().read_all().to_pylist() == EXPECTED

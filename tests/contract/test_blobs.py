@@ -223,9 +223,7 @@ def test_every_damage_to_an_item_is_noticed_and_named_with_what_mends_it(
         assert "dormouse rebuild" in found.value.hint or "format" in str(found.value), what
 
 
-def test_an_item_of_one_blob_is_not_believed_under_the_key_of_another(
-    fake: MemoryDynamoDB,
-) -> None:
+def test_an_item_of_one_blob_is_not_believed_under_the_key_of_another(fake: MemoryDynamoDB) -> None:
     for blob_id in IDS[:2]:
         of(fake).put(blob_id, blob_id.encode())
     one, other = sorted(fake.kept, key=lambda key: key[2])

@@ -16,16 +16,19 @@ from dormouse.client.deployment import instance_of
 from dormouse.encryption import KeyService, NoKeys, new_key
 from dormouse.errors import DormouseError, ForbiddenError
 from dormouse.folder.keys import FileKeys
+from dormouse.items.subjects import ItemSubjects
 from dormouse.messages.requests import CompactTable, CreateTable, SetProperties
 from dormouse.messages.stages import encode
 from dormouse.schema.schema import parse_schema
 from dormouse.state.sources import Source
 from tests.contract.mocked_aws import REGION, mocked_aws, s3_bucket
+from tests.support.memory_items import MemoryItems
 from tests.support.plaintext import bodies_of
 from tests.template.conftest import NAMES
 from tests.template.flow import Flow, deployed
 
 Opened = Callable[[], KeyService]
+SUBJECTS = ItemSubjects(MemoryItems())
 
 
 @pytest.fixture(params=["kms", "file"])
@@ -34,14 +37,14 @@ def service(
 ) -> Iterator[Opened]:
     """Open the keys as a new process does."""
     if request.param == "file":
-        yield lambda: FileKeys(tmp_path / "mice.keys", tmp_path)
+        yield lambda: FileKeys(tmp_path / "mice.keys", tmp_path, SUBJECTS)
         return
     with mocked_aws(monkeypatch):
         client = boto3.client("kms", region_name=REGION)
         for name in ("default", "other"):
             key = client.create_key()["KeyMetadata"]["KeyId"]
             client.create_alias(AliasName=f"alias/dormouse/mice/{name}", TargetKeyId=key)
-        yield lambda: KmsKeys(client, "mice")
+        yield lambda: KmsKeys(client, "mice", SUBJECTS)
 
 
 def test_what_is_wrapped_is_unwrapped_by_the_same_key_for_the_same_table(service: Opened) -> None:
@@ -75,7 +78,7 @@ def test_kms_is_asked_once_for_a_data_key_and_says_no_to_who_may_not(
                 raise ClientError(said, "Decrypt")
             return {"Plaintext": b"k" * 32}
 
-    keys = KmsKeys(Client(), "mice")
+    keys = KmsKeys(Client(), "mice", SUBJECTS)
     assert keys.unwrap("a", b"yes", "t") == keys.unwrap("a", b"yes", "t") == b"k" * 32
     assert asked == [
         {
@@ -92,6 +95,8 @@ def test_kms_is_asked_once_for_a_data_key_and_says_no_to_who_may_not(
 def test_who_has_no_keys_is_told_so() -> None:
     with pytest.raises(ForbiddenError, match="because"):
         NoKeys("because").unwrap("a", b"", "t")
+    with pytest.raises(ForbiddenError, match="because"):
+        _ = NoKeys("because").subjects
 
 
 def test_a_file_that_was_ingested_is_removed_with_its_version(

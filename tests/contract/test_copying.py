@@ -10,7 +10,6 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from dormouse.client.administration import copy_table
 from dormouse.client.deployment import connect_deployment
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
@@ -90,7 +89,7 @@ def rows(table: TableHandle) -> pa.Table:
 def test_a_table_is_copied_to_a_deployment_and_back(
     folder: Instance, table: TableHandle, deployment: Instance, tmp_path: Path
 ) -> None:
-    deployed = copy_table(table, deployment, "words").table
+    deployed = deployment.table(deployment.copy_table(table, "words").table.name)
     assert deployed.table.properties.state_store == deployment.defaults()["state_store"]
     assert rows(deployed).equals(rows(table))
     assert deployed.schema == table.schema
@@ -104,7 +103,7 @@ def test_a_table_is_copied_to_a_deployment_and_back(
         ingest(deployment.services, sent.message)
     assert rows(deployed).equals(rows(table))
 
-    back = copy_table(deployed, folder, "back").table
+    back = folder.table(folder.copy_table(deployed, "back").table.name)
     assert rows(back).equals(rows(table))
     assert back.schema == table.schema
     assert check(folder.services, back.current()).findings == ()
@@ -113,7 +112,7 @@ def test_a_table_is_copied_to_a_deployment_and_back(
     assert len(known.known) == 3
     assert rows(back).equals(rows(table))
     with pytest.raises(AlreadyExistsError, match="'letters' is there already"):
-        copy_table(deployed, folder, "letters")
+        folder.copy_table(deployed, "letters")
 
 
 def test_a_table_whose_types_widened_is_copied_and_widens_on(
@@ -126,7 +125,7 @@ def test_a_table_whose_types_widened_is_copied_and_widens_on(
     made = made.alter(types={"n": "long"}, rename={"p.b": "c"})
     made.ingest(pa.table({"k": [2], "n": [2**40], "p": [{"a": 2, "c": "y"}]}))
     folder.wait()
-    deployed = copy_table(made, deployment).table
+    deployed = deployment.table(deployment.copy_table(made).table.name)
     expected = [
         {"k": 1, "n": 1, "p": {"a": 1, "c": "x"}},
         {"k": 2, "n": 2**40, "p": {"a": 2, "c": "y"}},
@@ -136,7 +135,7 @@ def test_a_table_whose_types_widened_is_copied_and_widens_on(
     administer(deployment.services, request)
     deployed = deployed.latest()
     assert deployed.query(where="p['a'] = 1 AND k < 3000000000").read_all().num_rows == 1
-    back = copy_table(deployed, folder, "back").table
+    back = folder.table(folder.copy_table(deployed, "back").table.name)
     back.ingest(pa.table({"k": [2**33], "n": [0], "p": [{"a": 2**33}]}))
     folder.wait()
     folder.compact("back", everything=True)
@@ -149,10 +148,11 @@ def test_a_table_is_copied_from_folder_to_folder_and_within_one(
     folder: Instance, table: TableHandle, tmp_path: Path
 ) -> None:
     with Instance.open(tmp_path / "rats", background=False) as other:
-        copied = copy_table(table, other)
+        copied = other.copy_table(table)
+        copy = other.table("letters")
         assert (copied.table.name, copied.rows, copied.was_complete) == ("letters", 12, False)
-        assert rows(copied.table).equals(rows(table))
-        beside = copy_table(copied.table, other, "beside").table
+        assert rows(copy).equals(rows(table))
+        beside = other.table(other.copy_table(copy, "beside").table.name)
         other.delete_table("letters")
         other.wait()
         assert rows(beside).equals(rows(table))

@@ -53,7 +53,7 @@ def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Queue
         return
     with database_in(tmp_path) as database:
         clock = SystemClock()
-        queues = SqliteQueues(database, clock)
+        queues = SqliteQueues(database, clock, "this", {"this"}.__contains__)
         for number in range(12):
             queues.send_body(f"{QUEUE}-dead", f"body {number}", reason=f"reason {number}")
         yield queues, SqliteDeadLetters(database, clock)

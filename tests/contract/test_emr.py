@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 
-from dormouse.aws.emr import EmrApplications, EmrServerless, parameters
+from dormouse.aws.emr import EmrServerless, find_application, parameters
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SparkSettings
@@ -134,16 +134,16 @@ def test_a_refused_start_says_whether_to_try_again(
 def test_the_application_of_an_instance_is_found_by_its_name(client: Any) -> None:
     for name in ("dormouse-other", "dormouse-dev", "another"):
         client.create_application(name=name, releaseLabel="emr-spark-8.0.0", type="SPARK")
-    found = EmrApplications(client, InstanceNames("dev", "123456789012")).find()
+    found = find_application(client, InstanceNames("dev", "123456789012"))
     assert found == ("dormouse-dev", "STARTED")
-    assert EmrApplications(client, InstanceNames("devel", "123456789012")).find() is None
+    assert find_application(client, InstanceNames("devel", "123456789012")) is None
 
 
 def test_an_application_that_was_deleted_is_none(client: Any) -> None:
     client.create_application(name="dormouse-dev", releaseLabel="emr-spark-8.0.0", type="SPARK")
     client.stop_application(applicationId="dormouse-dev")
     client.delete_application(applicationId="dormouse-dev")
-    assert EmrApplications(client, InstanceNames("dev", "123456789012")).find() is None
+    assert find_application(client, InstanceNames("dev", "123456789012")) is None
 
 
 def test_a_denied_listing_of_applications_is_reported(client: Any) -> None:
@@ -152,7 +152,7 @@ def test_a_denied_listing_of_applications_is_reported(client: Any) -> None:
 
     client.meta.events.register("before-call.emr-serverless.ListApplications", fail)
     with pytest.raises(UnavailableError, match="AccessDenied"):
-        EmrApplications(client, InstanceNames("dev", "123456789012")).find()
+        find_application(client, InstanceNames("dev", "123456789012"))
 
 
 def test_an_application_that_is_gone_is_a_refusal(client: Any) -> None:

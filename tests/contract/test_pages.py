@@ -13,16 +13,7 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.pages import ItemPages
-from dormouse.log.pages import (
-    LOWEST_ID,
-    PAGE_CAPACITY,
-    Head,
-    Manifest,
-    Page,
-    Pages,
-    Segment,
-    Snapshot,
-)
+from dormouse.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Page, Segment, Snapshot
 from tests.contract.folders import database_in
 from tests.contract.state_pages import dynamodb_pages
 from tests.support.memory_items import MemoryItems
@@ -35,7 +26,7 @@ def delta_id(number: int) -> str:
 @pytest.fixture(params=["memory", "dynamodb", "folder"])
 def pages(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Pages]:
+) -> Iterator[ItemPages]:
     if request.param == "memory":
         yield ItemPages(MemoryItems())
         return
@@ -47,7 +38,7 @@ def pages(
         yield kept
 
 
-def test_a_table_has_no_log_before_its_first_page(pages: Pages) -> None:
+def test_a_table_has_no_log_before_its_first_page(pages: ItemPages) -> None:
     assert pages.head("t") is None
     assert pages.page("t", 0) is None
     assert pages.append("t", 0, delta_id(1)) is None
@@ -57,14 +48,14 @@ def test_a_table_has_no_log_before_its_first_page(pages: Pages) -> None:
     assert pages.head("another") is None
 
 
-def test_ids_keep_the_order_in_which_they_were_appended(pages: Pages) -> None:
+def test_ids_keep_the_order_in_which_they_were_appended(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     for number in (3, 1, 2):
         pages.append("t", 0, delta_id(number))
     assert pages.page("t", 0) == Page(0, (delta_id(3), delta_id(1), delta_id(2)))
 
 
-def test_a_repeated_append_finds_its_id_and_takes_no_second_place(pages: Pages) -> None:
+def test_a_repeated_append_finds_its_id_and_takes_no_second_place(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     pages.append("t", 0, delta_id(1))
     pages.append("t", 0, delta_id(2))
@@ -72,7 +63,7 @@ def test_a_repeated_append_finds_its_id_and_takes_no_second_place(pages: Pages) 
     assert pages.page("t", 0) == Page(0, (delta_id(1), delta_id(2)))
 
 
-def test_a_full_page_takes_nothing_and_shows_what_it_holds(pages: Pages) -> None:
+def test_a_full_page_takes_nothing_and_shows_what_it_holds(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     full = Page(0, tuple(delta_id(n) for n in range(PAGE_CAPACITY)))
     for each in full.ids:
@@ -81,7 +72,7 @@ def test_a_full_page_takes_nothing_and_shows_what_it_holds(pages: Pages) -> None
     assert pages.page("t", 0) == full
 
 
-def test_pages_are_made_one_after_the_other_and_once_each(pages: Pages) -> None:
+def test_pages_are_made_one_after_the_other_and_once_each(pages: ItemPages) -> None:
     assert not pages.open_page("t", 1, LOWEST_ID)
     assert pages.open_page("t", 0, LOWEST_ID)
     assert not pages.open_page("t", 0, LOWEST_ID)
@@ -91,7 +82,7 @@ def test_pages_are_made_one_after_the_other_and_once_each(pages: Pages) -> None:
     assert pages.head("t") == Head(last_page=1)
 
 
-def test_the_hash_key_of_pages_moves_on_without_a_gap(pages: Pages) -> None:
+def test_the_hash_key_of_pages_moves_on_without_a_gap(pages: ItemPages) -> None:
     for number in range(66):
         assert pages.open_page("t", number, LOWEST_ID)
     pages.append("t", 64, delta_id(7))
@@ -108,7 +99,7 @@ def manifest(revision: int) -> Manifest:
     )
 
 
-def test_the_manifest_changes_from_one_revision_to_the_next(pages: Pages) -> None:
+def test_the_manifest_changes_from_one_revision_to_the_next(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     assert pages.set_manifest("t", manifest(1))
     for stale in (manifest(1), Manifest(0), manifest(3)):
@@ -118,7 +109,7 @@ def test_the_manifest_changes_from_one_revision_to_the_next(pages: Pages) -> Non
     assert pages.head("t") == Head(0, Manifest(2))
 
 
-def test_the_low_water_mark_rises_in_the_head_and_the_last_page_at_once(pages: Pages) -> None:
+def test_the_low_water_mark_rises_in_the_head_and_the_last_page_at_once(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     pages.open_page("t", 1, LOWEST_ID)
     pages.append("t", 1, delta_id(4))
@@ -131,7 +122,7 @@ def test_the_low_water_mark_rises_in_the_head_and_the_last_page_at_once(pages: P
 
 
 def test_the_mark_does_not_rise_past_another_change_of_the_manifest_or_a_new_page(
-    pages: Pages,
+    pages: ItemPages,
 ) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     assert not pages.raise_low_water_mark("t", Head(0, Manifest(2), delta_id(5)))
@@ -142,7 +133,7 @@ def test_the_mark_does_not_rise_past_another_change_of_the_manifest_or_a_new_pag
     assert pages.page("t", 1) == Page(1)
 
 
-def test_a_page_is_made_with_the_low_water_mark_there_is(pages: Pages) -> None:
+def test_a_page_is_made_with_the_low_water_mark_there_is(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     pages.raise_low_water_mark("t", Head(0, Manifest(1), delta_id(5)))
     assert not pages.open_page("t", 1, LOWEST_ID)
@@ -150,12 +141,12 @@ def test_a_page_is_made_with_the_low_water_mark_there_is(pages: Pages) -> None:
     assert pages.append("t", 1, delta_id(4)) == Page(1, (), delta_id(5))
 
 
-def test_a_table_without_a_log_gets_no_manifest(pages: Pages) -> None:
+def test_a_table_without_a_log_gets_no_manifest(pages: ItemPages) -> None:
     assert not pages.set_manifest("t", manifest(1))
     assert pages.head("t") is None
 
 
-def test_a_closed_log_takes_neither_pages_nor_manifests_and_stays_closed(pages: Pages) -> None:
+def test_a_closed_log_takes_neither_pages_nor_manifests_and_stays_closed(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     pages.raise_low_water_mark("t", Head(0, manifest(1), delta_id(1)))
     assert pages.close("t") == Head(0, closed=True)
@@ -165,12 +156,12 @@ def test_a_closed_log_takes_neither_pages_nor_manifests_and_stays_closed(pages: 
     assert pages.head("t") == Head(0, closed=True)
 
 
-def test_a_log_closed_before_it_began_can_never_begin(pages: Pages) -> None:
+def test_a_log_closed_before_it_began_can_never_begin(pages: ItemPages) -> None:
     assert pages.close("t") == Head(-1, closed=True)
     assert not pages.open_page("t", 0, LOWEST_ID)
 
 
-def test_deleted_pages_are_gone_and_those_of_other_tables_are_not(pages: Pages) -> None:
+def test_deleted_pages_are_gone_and_those_of_other_tables_are_not(pages: ItemPages) -> None:
     for number in range(30):
         pages.open_page("t", number, LOWEST_ID)
     pages.open_page("u", 0, LOWEST_ID)
@@ -182,7 +173,7 @@ def test_deleted_pages_are_gone_and_those_of_other_tables_are_not(pages: Pages) 
     assert pages.page("u", 0) == Page(0)
 
 
-def test_of_appends_at_once_each_gets_its_own_place(pages: Pages) -> None:
+def test_of_appends_at_once_each_gets_its_own_place(pages: ItemPages) -> None:
     pages.open_page("t", 0, LOWEST_ID)
     writers = [
         threading.Thread(

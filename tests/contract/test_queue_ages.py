@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
-from dormouse.aws.queues import CloudWatchAges
+from dormouse.aws.queues import queue_ages
 from dormouse.errors import UnavailableError
 from dormouse.messages.stages import QUEUES
 from dormouse.stored.paths import InstanceNames
@@ -51,7 +51,7 @@ def test_the_newest_age_of_each_queue_counts_and_the_others_are_not_known(
     measured(client, "files", 2, 20)
     measured(client, "admin", 3, 0)
     measured(client, "purges", 60, 7)
-    assert CloudWatchAges(client, NAMES).ages(QUEUES, NOW_MS) == {"files": 20, "admin": 0}
+    assert queue_ages(NAMES, QUEUES, NOW_MS, client) == {"files": 20, "admin": 0}
 
 
 def test_a_failed_request_for_ages_raises_a_dormouse_error(
@@ -62,4 +62,4 @@ def test_a_failed_request_for_ages_raises_a_dormouse_error(
 
     monkeypatch.setattr(client, "get_metric_data", silent)
     with pytest.raises(UnavailableError, match="CloudWatch"):
-        CloudWatchAges(client, NAMES).ages(QUEUES, NOW_MS)
+        queue_ages(NAMES, QUEUES, NOW_MS, client)

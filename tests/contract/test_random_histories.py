@@ -77,9 +77,7 @@ def machine(kept_in: str) -> type[RuleBasedStateMachine]:
 
 
 @pytest.mark.parametrize("kept_in", ["objects", "items"])
-def test_any_history_is_the_same_to_every_process_and_to_the_oracle(
-    kept_in: str,
-) -> None:
+def test_any_history_is_the_same_to_every_process_and_to_the_oracle(kept_in: str) -> None:
     with small_pages(4):
         run_state_machine_as_test(
             machine(kept_in),

@@ -13,7 +13,6 @@ import pytest
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.keys import encode_key
 from dormouse.log import compaction as consolidation
-from dormouse.log import engine
 from dormouse.state.partitions import NewShard, PartitionTree, Shard
 from dormouse.state.rules import Rule, Violation
 from dormouse.state.state import (
@@ -294,7 +293,7 @@ def test_a_snapshot_drops_expired_transactions_and_keeps_every_source(
     instance.clock.ms += 16 * DAY_MS
     for n in range(12, 22):
         store.commit(addition(n), generation=0)
-    with patch.object(engine, "is_snapshot_due", return_value=True):
+    with patch.object(consolidation, "is_snapshot_due", return_value=True):
         store.maintain()
     state = instance.store("t").current()
     assert set(state.sources) == {f"source{n}" for n in range(22)}

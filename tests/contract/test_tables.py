@@ -19,7 +19,6 @@ from dormouse.errors import (
 )
 from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.tables import ItemTables
-from dormouse.ports import Tables
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.tables.properties import Properties
@@ -43,6 +42,8 @@ A = Table(
     restored="r1",
     purged_version=6,
 )
+
+Tables = ItemTables | MemoryTables
 
 
 class DynamoTables(ItemTables):
@@ -301,9 +302,7 @@ def test_an_item_damaged_by_hand_is_distinguished_from_a_missing_one(
         tables.create(A)
         tables.create(replace(A, id="b2", name="words"))
         tables._client.update_item(
-            TableName="tables",
-            Key={"pk": {"S": "id#a1"}},
-            UpdateExpression="REMOVE body",
+            TableName="tables", Key={"pk": {"S": "id#a1"}}, UpdateExpression="REMOVE body"
         )
         for look in (tables.all, lambda: tables.get("a1"), lambda: tables.named("letters")):
             with pytest.raises(CorruptDataError, match="id#a1"):

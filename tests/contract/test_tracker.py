@@ -12,7 +12,8 @@ from dormouse.aws.items import DynamoItems, attributes_of, item_of
 from dormouse.errors import CorruptDataError
 from dormouse.folder.sqlite import SqliteItems
 from dormouse.items.records import ItemTracker, put_record, record_of
-from dormouse.ports import NO_TABLE, Tracker
+from dormouse.ports import NO_TABLE
+from dormouse.schema.schema import ROW_IDS_PER_MS
 from dormouse.state.jobs import (
     DAMAGED,
     Assigned,
@@ -32,6 +33,8 @@ from tests.support.memory_items import MemoryItems
 JOB = TrackedJob("t", "j", "ingest")
 AT_MS = 1_700_000_000_999
 STARTED, FINISHED = Started(subject="t/a.csv"), Finished(rows=2**40)
+
+Tracker = ItemTracker | MemoryTracker
 
 
 class DynamoTracker(ItemTracker):
@@ -76,9 +79,7 @@ def test_a_record_that_comes_late_does_not_hide_a_newer_one(tracker: Tracker) ->
     assert tracker.get("t", "j") == before
 
 
-def test_a_finished_job_is_not_recorded_as_assigned_by_a_late_planner(
-    tracker: Tracker,
-) -> None:
+def test_a_finished_job_is_not_recorded_as_assigned_by_a_late_planner(tracker: Tracker) -> None:
     assigned = Assigned("it is with Spark")
     tracker.record(JOB, FINISHED, AT_MS)
     before = tracker.get("t", "j")
@@ -184,9 +185,16 @@ def test_a_request_is_bound_to_the_table_that_was_said_first(tracker: Tracker) -
     assert list(tracker.records(NO_TABLE)) == []
 
 
-def test_a_record_has_a_time_to_live_of_seven_days(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_two_rows_of_a_table_get_the_same_id(tracker: Tracker) -> None:
+    calls = (5, AT_MS), (1, AT_MS), (2**30, AT_MS - 1), (7, AT_MS), (1, AT_MS + 10**7), (3, AT_MS)
+    spans = [(tracker.reserve_row_ids("t", n, now_ms), n) for n, now_ms in calls]
+    assert all(a + n <= b for (a, n), (b, _) in zip(spans, spans[1:], strict=False))
+    first = AT_MS * ROW_IDS_PER_MS
+    assert [spans[0][0], tracker.reserve_row_ids("u", 1, AT_MS)] == [first, first]
+    assert list(tracker.records("t")) == []
+
+
+def test_a_record_has_a_time_to_live_of_seven_days(monkeypatch: pytest.MonkeyPatch) -> None:
     with mocked_aws(monkeypatch):
         tracker = DynamoTracker()
         tracker.record(JOB, STARTED, AT_MS)
@@ -244,9 +252,7 @@ def test_a_request_whose_table_cannot_be_read_any_more_is_about_none(
         assert tracker.bind("s", "u", 8) == "u"
 
 
-def test_records_of_one_job_at_once_do_not_lose_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_records_of_one_job_at_once_do_not_lose_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     with mocked_aws(monkeypatch):
         tracker = DynamoTracker()
         put, begun = tracker._client.put_item, []

@@ -246,10 +246,7 @@ def test_an_upload_that_conflicts_or_is_gone_begins_again_from_the_start_of_the_
 
 
 def test_an_upload_that_always_conflicts_with_others_raises_and_leaves_nothing(
-    client: S3Client,
-    on_s3: S3Storage,
-    local: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    client: S3Client, on_s3: S3Storage, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_uploads, "MAX_PUT_BYTES", 0)
     answering(client, "CompleteMultipartUpload", *[(409, "ConditionalRequestConflict")] * 100)

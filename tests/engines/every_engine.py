@@ -15,6 +15,7 @@ from tests.engines.environment import LARGE, run, why_left_out
 from tests.engines.expectations import GROUPS, check_group
 from tests.engines.install import BUILT
 from tests.engines.published_tables import Version, publish_all
+from tests.engines.row_lineage import check_row_lineage
 
 ENGINES = ("pyiceberg", "duckdb", "polars", *LARGE)
 
@@ -38,6 +39,13 @@ def found(
     folder = run(engine, task_of(versions.values()), tmp_path_factory.mktemp(engine))
     yield engine, folder, passed
     (BUILT / f"{engine}.found.json").write_text(json.dumps(sorted(passed)))
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark-1.11", "spark-1.10"])
+def test_rows_have_the_same_ids_before_and_after_compactions(engine: str, tmp_path: Path) -> None:
+    if engine in LARGE and (reason := why_left_out(engine)):
+        pytest.skip(f"left out {engine}: {reason}")
+    check_row_lineage(engine, tmp_path)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -13,13 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from dormouse.client.instance import Instance
-from dormouse.iceberg.publication import Published
 from dormouse.schema.schema import Field, Schema, parse_schema
 from dormouse.schema.types import DecimalType, Primitive
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Alteration, apply_alteration
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
-from tests.support.published import PublishedTable
+from tests.support.published import Published, PublishedTable
 
 Rows = list[dict[str, Any]]
 NESTED = parse_schema(

@@ -3,8 +3,9 @@
 
 The task lists versions: ``{"name", "metadata", "at", "where"}``. ``at`` may have a ``snapshot``, a
 ``tag``, a ``time_ms``, or with ``since`` the snapshot after which rows were ingested; if it has
-none, the present version is read. Without a condition all rows are. An error becomes ``NAME.error``
-in place of ``NAME.arrow``, or ``NAME.pickle`` for rows that have no Arrow types.
+none, the present version is read; and ``columns``. Without a condition all rows are. An error
+becomes ``NAME.error`` in place of ``NAME.arrow``, or ``NAME.pickle`` for rows that have no Arrow
+types.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ def read_with_duckdb() -> Read:
         connection.execute(f"LOAD '{file}'")
 
     def read(metadata: str, at: At, where: str) -> pa.Table:
-        only(at, "snapshot", "time_ms")
-        asked = ""
+        only(at, "snapshot", "time_ms", "columns")
+        asked, columns = "", at.get("columns", "*")
         if "snapshot" in at:
             asked = f", snapshot_from_id => {at['snapshot']}"
         if "time_ms" in at:
             asked = f", snapshot_from_timestamp => make_timestamp_ms({at['time_ms']})"
-        query = f"SELECT * FROM iceberg_scan('{metadata}'{asked}) WHERE {where or True}"
+        query = f"SELECT {columns} FROM iceberg_scan('{metadata}'{asked}) WHERE {where or True}"
         return connection.execute(query).to_arrow_table()
 
     return read

@@ -42,9 +42,11 @@ def open_reader() -> Iterator[Any]:
 
         def read(metadata: str, at: dict[str, Any], where: str) -> pa.Table:
             reader = session.read.format("iceberg")
+            columns = at.pop("columns", "*")
             for key, value in at.items():
                 reader = reader.option((BETWEEN if "since" in at else OPTIONS)[key], value)
             frame = reader.load(f"file://{metadata}")
-            return (frame.where(where) if where else frame).toArrow()
+            rows = frame.where(where) if where else frame
+            return rows.selectExpr(*columns.split(", ")).toArrow()
 
         yield read

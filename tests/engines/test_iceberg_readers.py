@@ -14,6 +14,7 @@ from tests.engines.comparison import task_of
 from tests.engines.environment import run
 from tests.engines.expectations import GROUPS, check_group
 from tests.engines.published_tables import Version, publish_all
+from tests.engines.row_lineage import check_row_lineage
 
 ENGINES = ("duckdb", "pyiceberg", "polars")
 
@@ -31,6 +32,10 @@ def found(
 ) -> tuple[str, Path]:
     task = task_of(versions.values())
     return request.param, run(request.param, task, tmp_path_factory.mktemp(request.param))
+
+
+def test_rows_have_the_same_ids_in_duckdb_before_and_after_compactions(tmp_path: Path) -> None:
+    check_row_lineage("duckdb", tmp_path)
 
 
 @pytest.mark.parametrize("group", GROUPS)

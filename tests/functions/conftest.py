@@ -28,7 +28,7 @@ from tests.support.world import LETTERS, World
 from tools import sample_events
 
 EVENTS = Path(__file__).parents[2] / "events"
-TABLE_ID = new_table_id(sample_events.create_request())
+TABLE_ID = new_table_id(sample_events.create_request().request_id)
 """The table that the sample events are about."""
 RUN = run_id_of("dormouse-local", sample_events.RUN_TOKEN)
 """The run of Spark that they are about."""

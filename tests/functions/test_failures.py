@@ -18,9 +18,7 @@ def message_ids(stage: str, event: str) -> list[str]:
     return [record["messageId"] for record in records]
 
 
-def test_a_first_failure_is_redelivered_soon_and_a_second_later(
-    functions: Functions,
-) -> None:
+def test_a_first_failure_is_redelivered_soon_and_a_second_later(functions: Functions) -> None:
     source = functions.world.sources.drop("letters/1.csv", ROWS)
     for _ in range(2):
         functions.world.before_next_commit(functions.world.crash)

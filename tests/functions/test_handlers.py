@@ -14,7 +14,6 @@ from dormouse.aws import handling
 from dormouse.aws.handling import handle_changes, loaded
 from dormouse.errors import UnavailableError
 from dormouse.features.export import load_manifest
-from dormouse.features.purge import REQUEST
 from dormouse.features.queries import load_end
 from dormouse.messages.stages import (
     CompactionJob,
@@ -30,11 +29,10 @@ from dormouse.ports import NO_TABLE, Services
 from dormouse.query.selection import Selection
 from dormouse.state.sources import Source
 from dormouse.state.state import AssignJob
-from dormouse.stored.paths import purge_path
 from tests.functions.conftest import TABLE_ID, Functions, record
 from tests.support.exports import begin_export
 from tests.support.lambda_context import Context
-from tests.support.purges import purge_request
+from tests.support.purges import begin_purge
 from tests.support.stray_objects import FILES, STRAYS
 from tests.support.world import letters, letters_file
 from tools import sample_events
@@ -284,14 +282,8 @@ def test_a_step_of_a_purge_has_matching_shards_rewritten_once(
     functions: Functions, event: str
 ) -> None:
     compactable(functions)
-    request = purge_request(
-        functions.table.schema,
-        "letter = 'a'",
-        purge_id=sample_events.PURGE,
-        time_ms=functions.world.clock.now_ms(),
-    )
-    path = purge_path(TABLE_ID, request.id)
-    REQUEST.put(functions.world.storage, path, request)
+    services, table = functions.world.services, functions.table
+    begin_purge(services, table, "letter = 'a'", sample_events.PURGE)
     assert functions.invoke("purge_rows", event) == []
     sent = functions.sent()
     assert [o.queue for o in sent if o.queue != "purges"] == ["compaction-jobs"]

@@ -31,11 +31,7 @@ from tests.support.world import LETTERS
     ],
 )
 def test_a_file_that_is_refused(
-    functions: Functions,
-    log: io.StringIO,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    body: str,
+    functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str], name: str, body: str
 ) -> None:
     source = functions.world.sources.drop(f"letters/{name}", body.encode())
     assert ingest(functions, source) == []

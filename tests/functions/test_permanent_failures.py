@@ -7,13 +7,13 @@ import pytest
 from dormouse.errors import UnavailableError
 from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import PartitionSplits, PurgeStep, TableChanged, encode
-from dormouse.stored.paths import purge_path, shard_path
+from dormouse.stored.paths import PURGES, shard_path
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.functions.test_many_tables import notification
 from tests.support.world import letters
 
 STEP = encode(PurgeStep(TABLE_ID, "p"))
-PATH = purge_path(TABLE_ID, "p")
+PATH = PURGES.path(TABLE_ID, "p")
 
 
 @pytest.fixture

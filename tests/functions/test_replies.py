@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from dormouse.errors import ContendedError, NotFoundError, UnavailableError
-from dormouse.features.requests import request_key, request_path
+from dormouse.features.requests import request_key
 from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.requests import CompactTable, Reply, SetOnline
 from dormouse.messages.stages import OutboundMessage, encode
 from dormouse.ports import NO_TABLE
 from dormouse.state.jobs import JobEvent, Tracked
-from dormouse.stored.paths import REPLIES
+from dormouse.stored.paths import REPLIES, REQUESTS
 from tests.functions.conftest import TABLE_ID, Functions
 from tests.support.world import letters
 
@@ -261,7 +261,7 @@ def test_an_asker_hears_that_the_end_of_a_request_cannot_be_known(
     request = CompactTable("r", "letters", all=True, reply=True)
     functions.deliver("administer", encode(request))
     (step,) = [m for m in functions.sent() if m.queue == "admin"]
-    path = functions.world.folder / "data" / request_path(TABLE_ID, request_key(request))
+    path = functions.world.folder / "data" / REQUESTS.path(TABLE_ID, request_key(request))
     path.chmod(0o644)
     path.write_bytes(b"damaged")
     receives = MAX_RECEIVES if is_last else 1

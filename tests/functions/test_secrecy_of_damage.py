@@ -17,7 +17,7 @@ from tests.template.conftest import QUEUE_OF, SCHEDULED
 TOLD_BY = {
     "pages of shards": {"compact", "purge_rows", "export_rows", "answer_query"},
     "footers of shards": {
-        *("compact", "purge_rows", "export_rows", "answer_query", "split_partition"),
+        *("compact", "purge_rows", "export_rows", "answer_query", "split_partition")
     },
     "the state": {*QUEUE_OF, *SCHEDULED} - {"batch_files", "export_rows"},
     "conditions of requests": {"purge_rows", "export_rows"},

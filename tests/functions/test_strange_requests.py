@@ -25,6 +25,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "delete_rows": {"name": "letters", "selection": {"where": "letter = 'a'"}},
     "delete_table": {"name": "letters"},
     "export_rows": {"name": "letters", "to": "out"},
+    "forget_subjects": {"name": "letters", "subjects": ["a"]},
     "grant_access": {"principal": "local", "tables": "*", "verbs": ["read"]},
     "ingest_files": {"name": "letters", "keys": ["archive"]},
     "publish_iceberg": {"name": "letters", "all": True},

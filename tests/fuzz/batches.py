@@ -19,7 +19,6 @@ from unittest.mock import patch
 
 from dormouse.aws import handling
 from dormouse.features.export import load_manifest
-from dormouse.features.purge import REQUEST
 from dormouse.features.queries import load_end
 from dormouse.features.spark_jobs import dispatch_spark
 from dormouse.messages import stages as m
@@ -28,11 +27,10 @@ from dormouse.messages.stages import AnswerQuery, CancelQuery, QueryTask
 from dormouse.query.selection import Selection
 from dormouse.state.sources import Source
 from dormouse.state.state import AssignJob, ReplaceShards
-from dormouse.stored.paths import purge_path
 from tests.functions.conftest import RUN, TABLE_ID, Functions, instance_in
 from tests.fuzz import samples
 from tests.support.exports import begin_export
-from tests.support.purges import purge_request
+from tests.support.purges import begin_purge
 from tests.support.trees import part
 from tests.support.world import letters
 
@@ -208,10 +206,7 @@ def _purge_rows(functions: Functions) -> Batch:
     world = functions.world
     purges = [f"{i:016}" for i in _NUMBERS]
     for purge, letter in zip(purges, "ahx", strict=True):
-        where, now_ms = f"letter = '{letter}'", world.clock.now_ms()
-        request = purge_request(functions.table.schema, where, purge_id=purge, time_ms=now_ms)
-        path = purge_path(TABLE_ID, purge)
-        REQUEST.put(world.storage, path, request)
+        begin_purge(world.services, functions.table, f"letter = '{letter}'", purge)
 
     def is_done(i: int) -> bool:
         jobs = world.state(functions.table).jobs.values()

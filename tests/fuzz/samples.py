@@ -13,24 +13,16 @@ from dormouse.access import AccessRule
 from dormouse.features.export import (
     EXPORT,
     FILES,
-    ExportedFile,
     ExportRequest,
     TaskFiles,
     build_manifest,
     load_manifest,
     manifest_path,
 )
-from dormouse.features.kinds import Kind
+from dormouse.features.kinds import Kind, ResultFile
 from dormouse.features.long_jobs import ReadTable
 from dormouse.features.purge import MATCHES, REQUEST, ShardMatches
-from dormouse.features.queries import (
-    END,
-    QUERY,
-    TASK_END,
-    Query,
-    QueryEnd,
-    TaskEnd,
-)
+from dormouse.features.queries import END, QUERY, TASK_END, Query, QueryEnd, TaskEnd
 from dormouse.keys import KeyRange
 from dormouse.messages import requests as r
 from dormouse.messages import stages as m
@@ -45,7 +37,7 @@ from dormouse.state.partitions import Shard
 from dormouse.state.sources import Source
 from dormouse.state.state import Piece
 from dormouse.state.versions import Lineage, Provenance
-from dormouse.stored.paths import run_marker_path
+from dormouse.stored.paths import RUN_MARKERS
 from dormouse.tables.table import Table
 from tests.support.every_type import EVERY_TYPE
 from tests.support.memory_storage import MemoryStorage
@@ -115,6 +107,7 @@ REQUESTS: list[Any] = [
     r.AlterSchema("9", "letters", drop=("note",), rename={"note": "text"}),
     r.PurgeRows("10", "letters", m.SelectionMessage(where="note = 'x'")),
     r.PurgeRows("11", "letters", m.SelectionMessage(keys=(("a",),))),
+    r.ForgetSubjects("11a", "letters", ("a", 7)),
     r.CompactTable("12", "letters", True),
     r.SplitPartitions("13", "letters", "root", True),
     r.CollectGarbage("14", "letters"),
@@ -205,14 +198,14 @@ _PURGE = purge_request(COUNTS, "c > 1", time_ms=1)
 
 def _ending(body: bytes) -> list[RunMarker]:
     storage = MemoryStorage()
-    storage.put(run_marker_path("t", "run"), body)
+    storage.put(RUN_MARKERS.path("t", "run"), body)
     return read_run_markers(storage, "t")
 
 
 def _stored_ending() -> bytes:
     storage = MemoryStorage()
     put_run_marker(storage, "t", RunMarker("run", _ORIGIN, (1,)))
-    return storage.get(run_marker_path("t", "run"))
+    return storage.get(RUN_MARKERS.path("t", "run"))
 
 
 def _manifest(body: bytes) -> object:
@@ -222,7 +215,7 @@ def _manifest(body: bytes) -> object:
 
 
 _QUERY = Query(AnswerQuery(query_id="q", table="letters"), "x", 1, "1", 1)
-_FILES = TaskFiles((ExportedFile("part-00000-000.parquet", 3, 100),))
+_FILES = TaskFiles((ResultFile("part-00000-000.parquet", 3, 100),))
 Decode = Callable[[bytes], object]
 
 
@@ -255,6 +248,6 @@ NOTES: dict[str, tuple[bytes, Decode, str]] = {
         _PATH,
     ),
     "a footer": (encode_footer(_FOOTER), lambda b: decode_footer(b, _PATH), _PATH),
-    "an ending": (_stored_ending(), _ending, run_marker_path("t", "run")),
+    "an ending": (_stored_ending(), _ending, RUN_MARKERS.path("t", "run")),
 }
 """Notes beside tables: a good one, what reads it, and the path that errors are to name."""

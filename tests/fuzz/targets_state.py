@@ -15,14 +15,7 @@ from dormouse.items.blobs import ItemBlobs
 from dormouse.items.pages import page_key, put_head
 from dormouse.items.records import put_record, record_of
 from dormouse.items.store import IDS, MARK, Key, Put, Space, put
-from dormouse.items.tables import (
-    INSTANCE,
-    id_key,
-    settings_body,
-    settings_of,
-    table_body,
-    table_of,
-)
+from dormouse.items.tables import INSTANCE, id_key, settings_body, settings_of, table_body, table_of
 from dormouse.log import deltas as codec_delta
 from dormouse.log import increments as codec_increment
 from dormouse.log import segments as codec_segment

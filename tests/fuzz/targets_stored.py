@@ -13,13 +13,13 @@ from dormouse.features.export import FILES, TaskFiles
 from dormouse.features.purge import MATCHES, ShardMatches
 from dormouse.jobs import MAX_RECEIVES
 from dormouse.stored.paths import (
+    EXPORTS,
+    PURGES,
+    SPARK_JOBS,
     export_done_path,
-    export_path,
     export_task_path,
     purge_matches_path,
-    purge_path,
     shard_path,
-    spark_request_path,
     state_prefix,
 )
 from tests.functions.conftest import TABLE_ID, Functions
@@ -55,10 +55,10 @@ def _state(functions: Functions) -> list[str]:
 
 
 _STORED: dict[str, tuple[str, Callable[[Functions], list[str]]]] = {
-    "the request of a purge": ("purge_rows", lambda _: [purge_path(TABLE_ID, _ID)]),
+    "the request of a purge": ("purge_rows", lambda _: [PURGES.path(TABLE_ID, _ID)]),
     "verdicts of a purge": ("purge_rows", _verdicts),
-    "a request for Spark": ("track_spark", lambda _: [spark_request_path(TABLE_ID, JOBS[MIDDLE])]),
-    "an export": ("export_rows", lambda _: [export_path(TABLE_ID, _ID)]),
+    "a request for Spark": ("track_spark", lambda _: [SPARK_JOBS.path(TABLE_ID, JOBS[MIDDLE])]),
+    "an export": ("export_rows", lambda _: [EXPORTS.path(TABLE_ID, _ID)]),
     "a task of an export": ("export_rows", lambda _: [export_task_path(TABLE_ID, _ID, "1", 0)]),
     "a finished task": ("export_rows", _finished_task),
     "a shard": ("split_partition", _shard),

@@ -45,10 +45,7 @@ def main() -> int:
 def called(group: tuple[Verb, ...], seconds: int, seed: int) -> bool:
     """Let a group of callers call an instance of their own; return whether all was right."""
     print(f"== callers who may {', '.join(group)}: {seconds} seconds", flush=True)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Instance.open(Path(folder) / "mice") as instance,
-    ):
+    with tempfile.TemporaryDirectory() as folder, Instance.open(Path(folder) / "mice") as instance:
         fill(instance)
         rule = AccessRule(LOCAL, "*", group)
         instance.services.tables.change_access_rules(lambda _: (rule,))

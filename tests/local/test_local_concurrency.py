@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,10 +9,9 @@ import pytest
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.event_sources import EventSourcePoller
 from dormouse_cli.local.lambda_host import FunctionPool, Outcome, Sandbox
-from dormouse_cli.local.plan import EventSource, PlannedFunction
+from dormouse_cli.local.plan import EventSource
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
-FUNCTION = PlannedFunction("F", "f", "arn", "a.b", Path(), (), 1, 128, {})
 DONE = Outcome(b"null", failed=False)
 
 
@@ -56,15 +54,15 @@ class FakePool:
         with self._lock:
             self._at_once -= 1
 
-    def start(self, function: PlannedFunction, slot: int) -> Sandbox:
-        self.started.append(slot)
+    def start(self, number: int) -> Sandbox:
+        self.started.append(number)
         return cast(Sandbox, FakeSandbox(self))
 
 
 def test_a_process_without_work_ends_and_the_next_event_starts_another() -> None:
     fake, now = FakePool(), [0.0]
     fake.let_go.set()
-    pool = FunctionPool(FUNCTION, 2, fake.start, lambda: now[0])
+    pool = FunctionPool(2, fake.start, lambda: now[0])
     pool.invoke("1", b"")
     (first,) = pool.sandboxes()
     now[0] = 59.0
@@ -74,12 +72,12 @@ def test_a_process_without_work_ends_and_the_next_event_starts_another() -> None
     pool.end_idle(60)
     assert not pool.sandboxes() and not first.alive
     pool.invoke("2", b"")
-    assert fake.started == [0, 0]
+    assert fake.started == [0, 1]
 
 
 def test_a_process_with_work_is_never_idle() -> None:
     fake, now = FakePool(), [0.0]
-    pool = FunctionPool(FUNCTION, 1, fake.start, lambda: now[0])
+    pool = FunctionPool(1, fake.start, lambda: now[0])
     with ThreadPoolExecutor(1) as callers:
         call = callers.submit(pool.invoke, "1", b"")
         eventually(lambda: fake.at_once == 1)
@@ -92,7 +90,7 @@ def test_a_process_with_work_is_never_idle() -> None:
 
 def test_a_function_runs_in_no_more_processes_than_it_has_slots() -> None:
     fake = FakePool()
-    pool = FunctionPool(FUNCTION, 2, fake.start, lambda: 0)
+    pool = FunctionPool(2, fake.start, lambda: 0)
     with ThreadPoolExecutor(5) as callers:
         calls = [callers.submit(pool.invoke, str(i), b"") for i in range(5)]
         eventually(lambda: fake.at_once == 2)
@@ -105,15 +103,15 @@ def test_a_function_runs_in_no_more_processes_than_it_has_slots() -> None:
 def test_a_warm_process_is_used_before_another_is_started() -> None:
     fake = FakePool()
     fake.let_go.set()
-    pool = FunctionPool(FUNCTION, 3, fake.start, lambda: 0)
+    pool = FunctionPool(3, fake.start, lambda: 0)
     for event in (b"", b"", b"crash", b""):
         pool.invoke("id", event)
-    assert fake.started == [0, 0]  # the second in place of the one that crashed
+    assert fake.started == [0, 1]  # the second in place of the one that crashed
 
 
 def test_a_stopping_stack_starts_no_process() -> None:
     fake = FakePool()
-    pool = FunctionPool(FUNCTION, 1, fake.start, lambda: 0)
+    pool = FunctionPool(1, fake.start, lambda: 0)
     pool.close()
     with pytest.raises(LocalStackError, match="is stopping"):
         pool.invoke("id", b"")

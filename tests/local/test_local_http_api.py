@@ -17,9 +17,9 @@ from dormouse.aws.apis import request_of, response_of
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.http_api import MOST_RETURNED_BYTES, HttpApi, event_of
 from dormouse_cli.local.lambda_host import Outcome
 from dormouse_cli.local.plan import HttpRoute
+from dormouse_cli.local.stack import MOST_RETURNED_BYTES, HttpApi, event_of
 from dormouse_cli.local.template import read
 
 SAMPLE = Path(__file__).parents[2] / "events" / "serve_catalog" / "good.json"

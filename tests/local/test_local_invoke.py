@@ -89,10 +89,7 @@ def test_what_a_function_does_is_done_to_the_stack(invoke: Invoke, stack: LocalS
 
 @pytest.mark.parametrize(
     ("function", "event", "why"),
-    [
-        ("Nobody", {}, "there is no function 'Nobody'"),
-        ("FailingFunction", "{", "is not JSON"),
-    ],
+    [("Nobody", {}, "there is no function 'Nobody'"), ("FailingFunction", "{", "is not JSON")],
 )
 def test_what_cannot_be_run_is_a_sentence(
     invoke: Invoke, function: str, event: object, why: str

@@ -6,12 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samcli.lib.cfn_language_extensions.models import (  # type: ignore[import-untyped]
-    TemplateProcessingContext,
-)
-from samcli.lib.cfn_language_extensions.processors import (  # type: ignore[import-untyped]
-    ForEachProcessor,
-)
+from samcli.lib.cfn_language_extensions.models import TemplateProcessingContext  # type: ignore[import-untyped]
+from samcli.lib.cfn_language_extensions.processors import ForEachProcessor  # type: ignore[import-untyped]
 from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 
 from dormouse_cli.local.commands import find_template
@@ -130,5 +126,5 @@ def test_a_value_is_found_in_a_mapping_by_the_item(tmp_path: Path) -> None:
         "          VisibilityTimeout: !FindInMap [Queues, !Ref Name, Seconds]\n"
     )
     queues = read(path, {}, "http://127.0.0.1:1").queues
-    found = {queue.name: queue.visibility_timeout_seconds for queue in queues}
+    found = {queue.name: queue.properties["VisibilityTimeout"] for queue in queues}
     assert found == {"queue-A": 5, "queue-B": 7}

@@ -361,9 +361,7 @@ FLOW: Sequence[Operation] = (
     Operation("plan: snapshot maintenance", _snapshots, handles("table-changes")),
     Operation("plan: seal sources", _to_seal, _seal),
     Operation(
-        "split",
-        before("partition-splits", split_threshold_rows=6),
-        handles("partition-splits"),
+        "split", before("partition-splits", split_threshold_rows=6), handles("partition-splits")
     ),
     Operation("sweep", _idle, lambda _, worker: worker.scheduled("sweep")),
     Operation("sweep: audit", _unnoticed, lambda _, worker: worker.scheduled("sweep", audit=True)),

@@ -18,11 +18,11 @@ from dormouse.features.versions import read_version
 from dormouse.ports import NO_TABLE
 from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import (
+    SOURCES,
     SPARK_CODE,
     data_prefix,
     paths_of_shard,
     shard_path,
-    sources_path,
     state_prefix,
 )
 from dormouse.tables.table import Table, is_published
@@ -228,7 +228,7 @@ def _of_table(instance: Instance, table: Table) -> Iterator[str]:
     for shard in state.unreferenced:
         yield f"shard {shard} is never deleted"
     known = {path for shard in state.shards for path in paths_of_shard(table.id, shard)}
-    known |= {sources_path(table.id, segment.id) for segment in state.all_source_segments}
+    known |= {SOURCES.path(table.id, segment.id) for segment in state.all_source_segments}
     known |= published_objects(instance, table)
     kept_for_good = (state_prefix(table.id), f"{table.id}/run-markers/")
     for stored in instance.storage.list(f"{table.id}/"):

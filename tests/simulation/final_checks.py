@@ -23,9 +23,9 @@ from dormouse.state.state import TableState
 from dormouse.stored.paths import (
     MANIFEST,
     RESULTS_OF_QUERIES,
+    RUN_MARKERS,
     SPARK_CODE,
     data_prefix,
-    run_marker_prefix,
     shard_id_of,
     state_prefix,
     table_prefix,
@@ -77,7 +77,9 @@ def come_to_rest(simulation: Simulation) -> None:
         swept(simulation, audit=True)
         simulation.instance.clock.advance(seconds=2 * 3600 + 600)
     apply_deletions(simulation)
-    swept(simulation, audit=True)
+    for _ in range(2):  # the first deletes shards that only deletions kept, the next their markers
+        swept(simulation, audit=True)
+        simulation.instance.clock.advance(seconds=2 * 3600 + 600)
 
 
 def apply_deletions(simulation: Simulation) -> None:
@@ -257,7 +259,7 @@ def _check_kept(simulation: Simulation, table: Table) -> None:
     if objects != set(state.shards):
         oracle.fail(f"objects and state differ in {sorted(map(str, objects ^ set(state.shards)))}")
     published = _check_published(simulation, table)
-    looked_at = (data_prefix(table.id), state_prefix(table.id), run_marker_prefix(table.id))
+    looked_at = (data_prefix(table.id), state_prefix(table.id), RUN_MARKERS.prefix(table.id))
     for stored in storage.list(table_prefix(table.id)):
         if stored.path in published or stored.path.startswith(looked_at):
             continue

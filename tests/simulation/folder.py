@@ -19,14 +19,13 @@ from dormouse.tables.table import Table, Tombstone
 class FolderDatabase(Database):
     """A database that is not flushed to the disk: processes die here, and no power fails."""
 
+    synchronous = "OFF"
+
     def __init__(self, folder: Path) -> None:
         """Make the file in `folder`."""
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder / "dormouse.sqlite")
         self.create()
-        connection = self._taken()
-        connection.execute("PRAGMA synchronous = OFF")
-        self._give_back(connection)
 
     def copy_from(self, other: Database) -> None:
         """Hold what another database does."""

@@ -22,7 +22,7 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -89,15 +89,9 @@ def _at_once(seconds: float) -> None:
     """Stand for a sleep."""
 
 
-def _no_ages(_: object) -> _NoAges:
-    return _NoAges()
-
-
-class _NoAges:
-    """CloudWatch, which knows of no message that waits."""
-
-    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        return {}
+def _no_ages(*_: object) -> dict[str, float]:
+    """Return what CloudWatch says where no message waits."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +329,7 @@ class Worker:
         )
         settings = Settings(NAMES.instance, NAMES.account, self.scratch, shared.memory_bytes)
         outbox = SqsOutbox(sqs, NAMES, self._retry_policy)
-        return Wiring(settings, services, outbox, cast(Any, _no_ages))
+        return Wiring(settings, services, outbox, _no_ages)
 
     def _store_factory(self) -> Callable[[Table], StateStore]:
         """Return what opens stores, and keeps them as a process does."""

@@ -12,12 +12,11 @@ from dormouse.log.engine import LogStateStore
 from dormouse.log.pages import version_before
 from dormouse.state.state import DAY_MS
 from dormouse.stored.paths import (
+    RESTORED,
+    SOURCES,
     delta_prefix,
-    restored_path,
     segment_prefix,
     snapshot_prefix,
-    sources_path,
-    sources_prefix,
     state_prefix,
 )
 from dormouse.tables.table import Table
@@ -98,11 +97,11 @@ def _strange(instance: Instance, table: Table) -> Iterator[str]:
     on_s3 = _in_objects(instance, table)
     parts = (delta_prefix(table.id), segment_prefix(table.id), snapshot_prefix(table.id))
     state = instance.worker("collector").wiring.services.store(table).current()
-    sealed = {sources_path(table.id, segment.id) for segment in state.all_source_segments}
-    sealed.add(restored_path(table.id, table.restored))
+    sealed = {SOURCES.path(table.id, segment.id) for segment in state.all_source_segments}
+    sealed.add(RESTORED.path(table.id, table.restored))
     young_ms = instance.clock.now_ms() - table.properties.orphan_age_seconds * 1000 - DAY_MS
     for stored in instance.storage.list(state_prefix(table.id)):
-        is_left = stored.path.startswith(sources_prefix(table.id)) and stored.modified_ms > young_ms
+        is_left = stored.path.startswith(SOURCES.prefix(table.id)) and stored.modified_ms > young_ms
         is_part = stored.path in sealed or (on_s3 and stored.path.startswith(parts))
         if not is_part and not is_left:
             yield f"{stored.path} is no part of the state"

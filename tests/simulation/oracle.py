@@ -58,7 +58,7 @@ class Version:
 
 @dataclass
 class PurgeWatch:
-    """A purge that goes on: rows with these letters, of the files there were when it began."""
+    """A purge that goes on: rows with these letters, of the files whose rows it has hidden."""
 
     letters: str
     sources: frozenset[str]
@@ -120,8 +120,9 @@ class Oracle:
             self.fail(
                 f"version {state.version} has other rows than {restored_to}, its restored one"
             )
-        for purge in self.purges.values():
-            self.maybe |= {(s, letter) for s in self.taken for letter in purge.letters}
+        if self.kind.keeps_latest:
+            for purge in self.purges.values():
+                self.maybe |= {(s, letter) for s in self.taken for letter in purge.letters}
         self._check(stored, state.version, now_ms)
         if self.newest in self.versions:
             self.versions[self.newest].until_ms = now_ms
@@ -129,11 +130,13 @@ class Oracle:
         self.versions.pop(state.version - VERSIONS_KEPT, None)
 
     def begin_purge(self, purge_id: str, letters: str) -> None:
-        """Note that a purge is on its way: what it removes may be gone, or not yet."""
+        """Note that a purge is on its way. Its deletions have hidden what it removes."""
         self.letters_purged |= set(letters)
         if purge_id not in self.purged:
-            self.purges.setdefault(purge_id, PurgeWatch(letters, self.taken))
-            self.maybe |= {(s, letter) for s in self.taken for letter in letters}
+            hidden = {s for s in self.taken if all((s, each) in self.deleted for each in letters)}
+            self.purges.setdefault(purge_id, PurgeWatch(letters, frozenset(hidden)))
+            if self.kind.keeps_latest:  # tombstones in place of the rows may be there, or not
+                self.maybe |= {(s, letter) for s in hidden for letter in letters}
 
     def end_purge(
         self, purge_id: str, *, finished: bool, now_ms: int, purged_version: int = 0
@@ -257,6 +260,8 @@ class Oracle:
         if version is None:
             self.taken = self.claimed = frozenset()
             self.maybe, self.gone, self.deleted = set(), set(), set()
+            for purge in self.purges.values():  # a file that comes again has its rows again
+                purge.sources = frozenset()
             return
         back = {place for place in self.gone - version.gone if place[0] in version.taken}
         if back:

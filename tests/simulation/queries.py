@@ -36,11 +36,7 @@ def begin_query(run: Simulation) -> None:
 
 
 def ask_query(
-    worker: Worker,
-    oracle: Oracle,
-    version: int | None,
-    random: Random,
-    now_ms: Callable[[], int],
+    worker: Worker, oracle: Oracle, version: int | None, random: Random, now_ms: Callable[[], int]
 ) -> None:
     """Query the newest version of a table or an earlier one, all of it or some letters.
 

@@ -390,9 +390,7 @@ _EXTRAS = (
         (None, Decimal("0.0000"), Decimal("-1234567890123456.7890")),
     ),
     _extra(
-        "items",
-        {"ListType": {"elementType": "LongType"}},
-        (None, [], [None], [1, None, -(2**63)]),
+        "items", {"ListType": {"elementType": "LongType"}}, (None, [], [None], [1, None, -(2**63)])
     ),
     _extra(
         "weights",

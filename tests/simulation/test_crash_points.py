@@ -76,18 +76,13 @@ merge_in_process = compact_stage.merge_in_process
             nothing_stale,
             "for good",
         ),
-        ("compact", "features.compaction.finalise", lambda *_: None, "recorded as running"),
+        ("compact", "jobs.finalise", lambda *_, **__: None, "recorded as running"),
         ("export: task", "features.export.list_jobs", lambda *_: ({}, []), "left over"),
         ("ingest", "features.sweep._delete_orphans", lambda *_: None, "no commit"),
     ],
 )
 def test_a_stage_that_does_not_make_up_for_a_crash_is_found(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    broken: str,
-    by: object,
-    seen: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, broken: str, by: object, seen: str
 ) -> None:
     monkeypatch.setattr(f"dormouse.{broken}", by)
     cut_off = ground(BY_NAME[name], tmp_path, "s3")

@@ -20,7 +20,7 @@ MIXED = (10, 45)
 """In these runs queries are cut, have limits, are cancelled and fail."""
 
 begin_as_ever, finish_as_ever = query_plans.open_pinned, query_runs.finish
-slices_as_ever, load_end_as_ever = answer_query.slices_from, answer_query.load_end
+slices_as_ever, load_end_as_ever = answer_query.slices_from, queries.load_end
 
 
 def test_queries_are_cut_limited_cancelled_and_finished() -> None:
@@ -49,18 +49,8 @@ def _without_the_last(pieces: Any) -> Any:
 
 
 PLANTED: dict[str, tuple[object, str, Callable[..., object], int]] = {
-    "each sub-query counts its limit alone": (
-        answer_query,
-        "_spent",
-        lambda *_: Spent(),
-        15,
-    ),
-    "files of a result are named in another order": (
-        answer_query,
-        "finish",
-        _in_another_order,
-        15,
-    ),
+    "each sub-query counts its limit alone": (answer_query, "_spent", lambda *_: Spent(), 15),
+    "files of a result are named in another order": (query_runs, "finish", _in_another_order, 15),
     "a sub-query leaves out a range": (answer_query, "slices_from", _without_the_last, 15),
     "what a query without a result wrote stays": (queries, "delete_parts", _nothing, 15),
     "the end of a query is not recorded": (query_runs, "record", _nothing, 15),

@@ -135,12 +135,12 @@ PLANTED: dict[str, Plant] = {
         garbage, "collectable", _collectable_at_once
     ),
     "an audit takes what is being written for orphans": _instead(
-        sweep,
+        garbage,
         "orphans",
         lambda state, modified_ms, oldest_ms: [s for s in modified_ms if s not in state.shards],
     ),
     "files whose notification was lost are not looked for": _instead(
-        sweep, "_missed_files", lambda *_: []
+        sweep, "missed_files", lambda *_: []
     ),
     "the shards of a deleted table stay": _instead(
         deletion, "table_prefix", lambda table_id: f"{table_id}/state/"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkConf, SparkContext
 
-from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.resources import ACCOUNT, aws_environment, isolated_session
+from dormouse_cli.local.stack import deploy
 from dormouse_cli.local.template import read
 from tests.support.world import World
 

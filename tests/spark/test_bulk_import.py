@@ -28,7 +28,7 @@ from dormouse.shards.footer import read_footer
 from dormouse.state.sources import Source, job_id_of
 from dormouse.state.state import AssignJob, SplitPartition
 from dormouse.state.versions import Provenance
-from dormouse.stored.paths import data_prefix, rejected_prefix, run_marker_prefix
+from dormouse.stored.paths import REJECTED, RUN_MARKERS, data_prefix
 from dormouse.tables.table import Table
 from dormouse_spark import bulk_import as module
 from dormouse_spark.bulk_import import bulk_import
@@ -153,10 +153,7 @@ def test_bad_files_are_refused_by_name_and_the_others_imported(
     assert refused.keys() == {torn.key, late.key, gone.key}
     assert "line 3, column 'at'" in refused[late.key]
     state = world.state(table)
-    assert [s.id in state.sources for s in (good[0], torn)] == [
-        True,
-        False,
-    ]
+    assert [s.id in state.sources for s in (good[0], torn)] == [True, False]
 
 
 def test_rows_that_cannot_be_read_are_left_out_and_kept_beside(
@@ -178,7 +175,7 @@ def test_rows_that_cannot_be_read_are_left_out_and_kept_beside(
     for _ in range(2):  # delivered twice
         bulk_import(spark, WorldAccess(world), world.services, job)
     assert world.names(table) == "aabb"
-    stored = world.storage.list(rejected_prefix(table.id))
+    stored = world.storage.list(REJECTED.prefix(table.id))
     lines = [
         json.loads(row) for each in stored for row in world.storage.get(each.path).splitlines()
     ]
@@ -240,7 +237,7 @@ def test_a_job_that_died_before_its_commit_leaves_what_a_rebuild_and_the_audit_s
     world.clock.advance(seconds=8 * 24 * 3600)
     world.sweep(audit=True)
     assert world.shard_objects(table) == set(world.state(table).shards)
-    assert len(list(world.storage.list(run_marker_prefix(table.id)))) == 1
+    assert len(list(world.storage.list(RUN_MARKERS.prefix(table.id)))) == 1
     assert preview_rebuild(world.services, table).state.rows == len(ROWS)
 
 
@@ -262,7 +259,7 @@ def test_sources_that_others_ingest_meanwhile_are_left_out_and_the_shards_left_t
     world.age_objects(seconds=table.properties.orphan_age_seconds + 60)
     world.sweep(audit=True)
     assert world.shard_objects(table) == set(world.state(table).shards)
-    assert len(list(world.storage.list(run_marker_prefix(table.id)))) == 1
+    assert len(list(world.storage.list(RUN_MARKERS.prefix(table.id)))) == 1
 
 
 def test_the_rules_of_the_table_hold(spark: SparkContext, world: World) -> None:

@@ -12,22 +12,15 @@ from dormouse.features import compaction_steps
 from dormouse.features.compaction import Compaction, Merged
 from dormouse.features.compaction import compact as compact_here
 from dormouse.features.compaction_steps import MAX_CELLS, Step
-from dormouse.features.purge import REQUEST, load_purge
 from dormouse.features.rebuild import preview_rebuild
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SparkRunChanged
 from dormouse.ports import Objects, Services
-from dormouse.shards import parquet, reading
+from dormouse.shards import footer, parquet
 from dormouse.shards.footer import ShardIndex
 from dormouse.state.partitions import Shard
 from dormouse.state.state import AssignJob, ReleaseJob
-from dormouse.stored.paths import (
-    PART_NUMBERS,
-    purge_path,
-    run_marker_prefix,
-    run_of_shard,
-    shard_path,
-)
+from dormouse.stored.paths import PART_NUMBERS, RUN_MARKERS, run_of_shard, shard_path
 from dormouse.tables.table import Table
 from dormouse_spark.compact import FIRST_PART, _merge, compact
 from tests.support.spark_access import WorldAccess
@@ -77,7 +70,7 @@ def test_tasks_of_one_process_read_each_footer_once(
     with pytest.raises(Crash):
         compact_here(world.services, CompactionJob(table.id, 0, job), merge)
     sent = replace(found[0], keys=(), read=None)
-    read, read_index = [], reading.read_index
+    read, read_index = [], footer.read_index
 
     def counting(
         objects: Objects, table_id: str, shard: Shard, *given: Any, **how: Any
@@ -85,7 +78,7 @@ def test_tasks_of_one_process_read_each_footer_once(
         read.append(shard.id)
         return read_index(objects, table_id, shard, *given, **how)
 
-    monkeypatch.setattr(reading, "read_index", counting)
+    monkeypatch.setattr(footer, "read_index", counting)
     access = WorldAccess(world).access
     middle = chr(0x4E00 + 250)
     spans = KeyRange(max=(middle,)), KeyRange((middle,))
@@ -160,7 +153,7 @@ def test_a_rebuild_counts_each_row_of_a_heavy_compaction_once_at_any_time(
         world.clock.advance(seconds=40 * 24 * 3600)
         world.age_objects(seconds=0)
         world.sweep(audit=True)
-    assert len(list(world.storage.list(run_marker_prefix(table.id)))) == 1
+    assert len(list(world.storage.list(RUN_MARKERS.prefix(table.id)))) == 1
 
 
 def left_by_a_crash(world: World, table: Table, job: str) -> str:
@@ -218,18 +211,13 @@ def test_what_functions_wrote_is_discarded_and_the_job_is_done(
 def test_rules_hold_and_a_purge_may_leave_whole_ranges_without_rows(
     spark: SparkContext, world: World
 ) -> None:
-    other = world.create("other")
-    purge = world.purge(other, f"letter < '{chr(0x4E00 + 300)}'")
     table, _ = table_with_job(world, job="held", aggregations="last(note)")
-    request = load_purge(world.services, other.id, purge)
-    assert request is not None
-    path = purge_path(table.id, purge)  # an object names its own path, so a copy would be refused
-    REQUEST.put(world.storage, path, request)
+    before = world.rows(table)
+    purge = world.purge(table, f"letter < '{chr(0x4E00 + 300)}'")
     store = world.new_store(table)
     store.commit(ReleaseJob("held"), generation=0)
     job = "p1"
     inputs = tuple(store.current().shards)
     store.commit(AssignJob(job, "root", inputs, purge_id=purge), generation=0)
-    before = world.rows(table)
     run(spark, world, table, job)
     assert world.rows(table) == [row for row in before if str(row["letter"]) >= chr(0x4E00 + 300)]

@@ -61,11 +61,7 @@ class Job:
     def run(self, open_access: Callable[[], Access] | None = None) -> None:
         """Be the driver of the newest run."""
         open_access = open_access or WorldAccess(self.world)
-        runs: dict[str, Any] = {
-            "ingest": bulk_import,
-            "compaction": compact,
-            "export": export_rows,
-        }
+        runs: dict[str, Any] = {"ingest": bulk_import, "compaction": compact, "export": export_rows}
         run = runs[tracked_job(self.message).kind]
         run(self.spark, open_access, self.world.services, self.message)
 
@@ -202,11 +198,7 @@ class Deadly:
 
 @pytest.mark.parametrize("kind", ["import", "compaction", "export"])
 def test_an_executor_that_is_killed_when_it_has_written_something_costs_a_run_and_no_row(
-    spark: SparkContext,
-    world: World,
-    kind: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkContext, world: World, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction_steps, "MIN_TASK_BYTES", 1)
     job = begun(spark, world, kind)

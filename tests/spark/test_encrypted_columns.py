@@ -98,3 +98,30 @@ def cells(table: TableHandle) -> list[bytes]:
     selection = Selection(state.version, ("ssn",))
     found = query_slices(table.services, table.table, parts, selection, as_stored=True)
     return [cell.as_py() for cell in found.to_arrow()["ssn"]]
+
+
+def test_executors_make_keys_of_subjects_and_see_that_one_is_forgotten(
+    spark: SparkContext, instance: Instance, tmp_path: Path
+) -> None:
+    settings: dict[str, object] = {
+        "encrypted_columns": "ssn",
+        "subject_column": "who",
+        "ingest_spark_bytes": 1,
+    }
+    columns = "id:long, who:int, ssn:string?"
+    table = instance.create_table("subjects", columns, settings, row_keys=["id"])
+    path = tmp_path / "subjects.csv"
+    path.write_text("id,who,ssn\n" + "".join(f"{n},{n % 7},Quokka{n}\n" for n in range(300)))
+    table.ingest(path).wait()
+    assert table.forget([3]) == 1
+    instance.set_properties("subjects", {"data_key": 2})
+    instance.compact("subjects", everything=True, spark=SparkOptions())
+    instance.wait()
+    session = SparkSession(spark)
+    register(session)
+    source = session.read.format("dormouse").option("instance", str(tmp_path / "mice"))
+    found = source.option("table", "subjects").load().orderBy("id").collect()
+    wanted = [None if n % 7 == 3 else f"Quokka{n}" for n in range(300)]
+    assert [row["ssn"] for row in found] == wanted
+    assert table.latest().query().to_arrow()["ssn"].to_pylist() == wanted
+    assert places_of(b"Quokka", tmp_path / "mice") == []

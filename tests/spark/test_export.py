@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from dormouse.errors import DormouseError, UnavailableError
 from dormouse.features import export as request
 from dormouse.messages.stages import ExportJob
-from dormouse.stored.paths import export_prefix
+from dormouse.stored.paths import EXPORTS
 from dormouse.tables.table import Table
 from dormouse_spark.export_rows import export_rows
 from tests.support.spark_access import WorldAccess
@@ -52,7 +52,7 @@ def test_an_export_is_written_by_tasks_and_ended_by_the_driver_once(
         f"part-{task:05d}-000.parquet" for task in range(3)
     ]
     assert record_of(world, table, job.job_id).rows == len(TEXT)
-    assert list(world.storage.list(export_prefix(table.id))) == []
+    assert list(world.storage.list(EXPORTS.prefix(table.id))) == []
 
 
 def test_a_run_goes_on_with_the_tasks_that_another_has_left(
@@ -80,7 +80,7 @@ def test_an_export_whose_shards_were_collected_ends_and_says_what_to_do(
     run(spark, world, job)
     record = record_of(world, table, job.job_id)
     assert (record.state, "request the export again" in record.reason) == ("failed", True)
-    assert list(world.storage.list(export_prefix(table.id))) == []
+    assert list(world.storage.list(EXPORTS.prefix(table.id))) == []
 
 
 def test_what_may_pass_fails_the_run_and_leaves_the_export_to_the_next(

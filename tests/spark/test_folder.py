@@ -67,10 +67,7 @@ def test_a_table_of_a_folder_is_a_data_frame(
 
 
 def test_heavy_jobs_of_a_folder_are_run_by_spark_submit(
-    instance: Instance,
-    letters: TableHandle,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    instance: Instance, letters: TableHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three runs, each of which starts Java and Python processes: the real thing takes its time."""
     ran: list[str] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark import SparkContext
 
+import dormouse_spark.bulk_import
 from dormouse.features.ingest import ingest
 from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.schema.row_tags import with_tags
@@ -25,6 +27,12 @@ def found(world: World, where: str | None = None) -> list[tuple[object, ...]]:
     return sorted(tuple(row[name] for name in COLUMNS) for row in rows)
 
 
+def row_ids(world: World) -> list[tuple[str, int]]:
+    table = InMemory.over(world).instance.table("letters")
+    rows = table.query(columns=["letter", "_row_id"]).read_all().to_pylist()
+    return sorted((row["letter"], row["_row_id"]) for row in rows)
+
+
 def job_of(world: World, table: Table, prefix: str) -> IngestJob:
     sources = tuple(
         world.sources.drop(
@@ -37,9 +45,10 @@ def job_of(world: World, table: Table, prefix: str) -> IngestJob:
 
 
 def test_imports_and_compactions_by_spark_keep_tags_and_origins(
-    spark: SparkContext, world: World
+    spark: SparkContext, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = world.create(splits=[("c",)], row_origin="on", compaction_files=100)
+    monkeypatch.setattr(dormouse_spark.bulk_import, "max_task_rows", lambda *_: 1)
+    table = world.create(splits=[("c",)], row_origin="ids", compaction_files=100)
     bulk_import(spark, WorldAccess(world), world.services, job_of(world, table, "x"))
     (version,) = {row[3] for row in found(world)}
     wanted = [
@@ -54,6 +63,8 @@ def test_imports_and_compactions_by_spark_keep_tags_and_origins(
     ingest(world.services, job_of(world, table, "y"))
     later = [row[:3] for row in found(world)]
     assert len(later) == 12
+    ids = row_ids(world)
+    assert len({row_id for _, row_id in ids}) == 12
     store = world.new_store(table)
     for leaf in store.current().partitions.leaves():
         inputs = tuple(r.shard for r in store.current().references_in(leaf.id))
@@ -61,6 +72,7 @@ def test_imports_and_compactions_by_spark_keep_tags_and_origins(
         message = CompactionJob(table.id, 0, f"job-{leaf.id}")
         compact(spark, WorldAccess(world), world.services, message)
     assert [row[:3] for row in found(world)] == later
+    assert row_ids(world) == ids
     assert found(world, f"_version = {version}") == wanted
     assert [row[0] for row in found(world, "tag('n') = '1'")] == list("bbee")
     assert [row[0] for row in found(world, "tag('n') IS NULL")] == list("aaccdd")

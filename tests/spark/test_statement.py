@@ -23,13 +23,7 @@ from dormouse.messages.stages import CancelQuery, OutboundMessage, StatementJob
 from dormouse.tables.properties import SparkOptions
 from dormouse_spark import statement
 from dormouse_spark.datasource import TableReader
-from dormouse_spark.statement import (
-    naming_errors,
-    open_views,
-    parsed,
-    source_of,
-    write_statement,
-)
+from dormouse_spark.statement import naming_errors, open_views, parsed, source_of, write_statement
 from tests.support.spark_access import WorldAccess
 from tests.support.waiting import LIMIT_SECONDS
 from tests.support.world import LETTERS, World, letters

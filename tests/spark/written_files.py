@@ -93,9 +93,6 @@ def with_pyspark() -> None:
 
 
 if __name__ == "__main__":
-    {
-        "pandas": with_pandas,
-        "polars": with_polars,
-        "duckdb": with_duckdb,
-        "pyspark": with_pyspark,
-    }[sys.argv[1]]()
+    {"pandas": with_pandas, "polars": with_polars, "duckdb": with_duckdb, "pyspark": with_pyspark}[
+        sys.argv[1]
+    ]()

@@ -19,6 +19,7 @@ from dormouse.errors import (
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Arrived, DeadLetter, QueueCounts, SparkRun, SparkRunState
+from dormouse.schema.schema import ROW_IDS_PER_MS
 from dormouse.state.jobs import JobEvent, JobRecord, Metric, Tracked, fold_event
 from dormouse.state.sources import Source, is_file_below
 from dormouse.state.state import TableState, Transaction
@@ -163,6 +164,7 @@ class MemoryTracker:
 
     kept: dict[tuple[str, str], JobRecord] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
+    row_ids: dict[str, int] = field(default_factory=dict)
 
     def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
         wanted = fold_event(self.get(job.table_id, job.id), job, event, at_ms)
@@ -177,6 +179,11 @@ class MemoryTracker:
 
     def bind(self, request: str, table_id: str, now_ms: int) -> str:
         return self.bound.setdefault(request, table_id)
+
+    def reserve_row_ids(self, table_id: str, count: int, now_ms: int) -> int:
+        first = max(now_ms * ROW_IDS_PER_MS, self.row_ids.get(table_id, 0))
+        self.row_ids[table_id] = first + count
+        return first
 
 
 @dataclass

@@ -28,11 +28,7 @@ EVERY_TYPE = Schema.from_json(
             {"name": "nn", "type": "TimestampNtzNsType", "nullable": True},
             {"name": "clock", "type": "TimeType", "nullable": True},
             {"name": "u", "type": "UuidType", "nullable": True},
-            {
-                "name": "n",
-                "type": {"DecimalType": {"precision": 30, "scale": 5}},
-                "nullable": True,
-            },
+            {"name": "n", "type": {"DecimalType": {"precision": 30, "scale": 5}}, "nullable": True},
             {"name": "ls", "type": {"ListType": {"elementType": "StringType"}}, "nullable": True},
             {
                 "name": "m",

@@ -22,13 +22,7 @@ from dormouse.aws.state_store import S3StateStore
 from dormouse.features import export_rows, reset, versions
 from dormouse.features.administration import save_reply
 from dormouse.features.compaction_steps import OUTCOME, Step, StepSplit, StoredOutcome
-from dormouse.features.purge import (
-    REMAINING,
-    Remaining,
-    ShardMatches,
-    purge_id_of,
-    save_matches,
-)
+from dormouse.features.purge import REMAINING, Remaining, ShardMatches, purge_id_of, save_matches
 from dormouse.features.requests import request_key, request_left_path
 from dormouse.items import blobs as state_store
 from dormouse.items.blobs import ItemStateStore
@@ -163,10 +157,7 @@ def everything(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         for name in ("tables", "jobs"):
             _create(client, name)
         items = DynamoItems(client, {"tables": "tables", "jobs": "jobs", "state": "state"})
-        parts: dict[str, Any] = {
-            "tables": ItemTables(items),
-            "tracker": ItemTracker(items),
-        }
+        parts: dict[str, Any] = {"tables": ItemTables(items), "tracker": ItemTracker(items)}
         world.services = replace(world.services, **parts, store=cache(opened))
         for attribute, value in {**parts, "new_store": opened}.items():
             setattr(world, attribute, value)

@@ -15,36 +15,23 @@ class FrameType:
 
     names: tuple[str, ...]
     stored: str
-    is_key: bool
     python: str
     spark: str
     iceberg: str
-    refused: str
 
 
 def _rows() -> list[FrameType]:
     text = DOCUMENT.read_text()
     start = text.index("| of a frame |")
     lines = text[start : text.index("\n\n", start)].splitlines()[2:]
-    found = []
+    rows = []
     for line in lines:
-        names, stored, key, python, spark, iceberg, refused = (
-            cell.strip() for cell in line.strip("|").split("|")
+        names, *cells = line.strip("|").split("|")
+        stored, python, spark, iceberg = (cell.strip(" `") for cell in cells)
+        rows.append(
+            FrameType(tuple(re.findall("`([^`]+)`", names)), stored, python, spark, iceberg)
         )
-        plain = (cell.strip("`") for cell in (stored, python, spark, iceberg))
-        stored, python, spark, iceberg = plain
-        found.append(
-            FrameType(
-                tuple(re.findall("`([^`]+)`", names)),
-                stored,
-                key == "yes",
-                python,
-                spark,
-                iceberg,
-                refused,
-            )
-        )
-    return found
+    return rows
 
 
 ROWS = _rows()

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import Clock, NoncurrentObject, StoredObject, UnfinishedUpload, Upload
+from dormouse.ports import Clock, Storage, StoredObject, UnfinishedUpload, Upload
 from dormouse.storage import check_path, check_prefix, read_pieces
 
 PART_BYTES = 512
 """Small, so that the shards of tests have parts."""
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """A data root in memory, safe for many threads, which ends with the process.
 
     Without a clock, every object seems to have been put in 1970; pass one where ages matter.
@@ -56,9 +56,6 @@ class MemoryStorage:
             self._objects[path] = (bytes(body), now_ms)
             return True
 
-    def with_commits(self) -> MemoryStorage:
-        return self
-
     def upload(self, path: str, local: Path) -> bool:
         """Store a local file's content as `put` does."""
         return self.put(path, local.read_bytes())
@@ -96,10 +93,6 @@ class MemoryStorage:
         """Open an object to seek and read. Raises NotFoundError."""
         return io.BytesIO(self.get(path))
 
-    def link(self, path: str, local: Path) -> bool:
-        """Return False: an object is no file."""
-        return False
-
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`. Raises NotFoundError."""
         yield from read_pieces(self.open(path, size_bytes), start, end)
@@ -114,13 +107,6 @@ class MemoryStorage:
                 if path.startswith(prefix)
             ]
         yield from sorted(found, key=lambda item: item.path)
-
-    def expose(self, prefix: str) -> None:
-        """Do nothing."""
-
-    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Yield nothing: deleted objects are not kept."""
-        yield from ()
 
     def folders(self, below: str = "") -> Iterator[str]:
         """Yield the folders of a folder, in order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from dormouse.features.delete_rows import build_deletion
 from dormouse.iceberg import avro
 from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.manifests import NewObject
-from dormouse.iceberg.metadata import read_previous
-from dormouse.iceberg.publication import Changes, PublicationSource, Published, plan_publication
+from dormouse.iceberg.metadata import MetadataFile, next_row_id, read_previous
+from dormouse.iceberg.publication import Changes, PublicationSource, plan_publication
 from dormouse.keys import Key, encode_key
 from dormouse.messages.stages import SelectionMessage
 from dormouse.query.rows import count_slices
@@ -38,16 +38,22 @@ MINUTE_MS = 60_000
 SCHEMA = parse_schema("k:long, s:string?", ["k"])
 
 
+@dataclass(frozen=True)
+class Published:
+    """A publication: its metadata, its last number, and the version and snapshot that it shows."""
+
+    metadata: str
+    sequence: int
+    version: int
+    state_ms: int
+    snapshot_id: int
+
+
 class PublishedTable(ShardTable):
     """`publish` publishes the state, after which `record` says what is published."""
 
     def __init__(
-        self,
-        folder: Path,
-        schema: Schema,
-        splits: Sequence[Key] = (),
-        *,
-        format_version: int = 2,
+        self, folder: Path, schema: Schema, splits: Sequence[Key] = (), *, format_version: int = 2
     ) -> None:
         super().__init__(FolderStorage(folder / "data"), schema, folder, splits)
         self.root = str(folder / "data")
@@ -118,7 +124,7 @@ class PublishedTable(ShardTable):
     def publish_after(self, changes: Changes | None, *, purged: bool = False) -> Published:
         sequence = self.record.sequence if self.record else 0
         previous = read_previous(self.record.metadata, self.storage.get) if self.record else None
-        rows = previous.metadata.get("next-row-id", 0) if previous else 0
+        rows = next_row_id(previous.metadata) if previous else 0
         source = PublicationSource(self.table, self.root, self.format_version, sequence, rows)
         plan = plan_publication(
             source, self.state, changes, previous, now_ms=self.now_ms, purged=purged
@@ -128,8 +134,10 @@ class PublishedTable(ShardTable):
         self.put = list(publication.objects)
         for item in publication.objects:
             assert self.storage.put(item.path, item.content), f"{item.path} was there"
-        self.record = publication.record
-        return publication.record
+        metadata = MetadataFile.read(publication.metadata, self.storage.get)
+        shown = self.state.version, self.state.time_ms, metadata.current["snapshot-id"]
+        self.record = Published(publication.metadata, publication.sequence, *shown)
+        return self.record
 
     @property
     def metadata_file(self) -> str:

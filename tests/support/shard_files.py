@@ -11,9 +11,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow.parquet as pq
 
-from dormouse.errors import (
-    NotFoundError,
-)
+from dormouse.errors import NotFoundError
 from dormouse.keys import KeyRange
 from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
@@ -27,10 +25,7 @@ from tests.support.tables import MEMORY_BYTES, ShardTable
 SCHEMA = Schema.from_json(
     {
         "rowKeyFields": [{"name": "k", "type": "LongType"}],
-        "valueFields": [
-            {"name": "v", "type": "LongType"},
-            {"name": "text", "type": "StringType"},
-        ],
+        "valueFields": [{"name": "v", "type": "LongType"}, {"name": "text", "type": "StringType"}],
     }
 )
 ROWS: list[dict[str, object]] = [

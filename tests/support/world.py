@@ -347,11 +347,7 @@ def letters(text: str, *, at: int = 0) -> list[dict[str, object]]:
 
 def letters_file(rows: Sequence[dict[str, object]]) -> bytes:
     """Return rows of the letters schema as a Parquet file."""
-    columns: dict[str, pa.DataType] = {
-        "letter": pa.string(),
-        "at": pa.int64(),
-        "note": pa.string(),
-    }
+    columns: dict[str, pa.DataType] = {"letter": pa.string(), "at": pa.int64(), "note": pa.string()}
     table = pa.Table.from_pylist(list(rows), pa.schema(columns))
     sink = io.BytesIO()
     pq.write_table(table, sink)

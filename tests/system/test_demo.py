@@ -14,7 +14,7 @@ from tests.system.conftest import System
 def test_the_demo_finds_every_flight_exactly_once(system: System, tmp_path: Path) -> None:
     page = tmp_path / "flights.html"
     demo = subprocess.run(
-        [sys.executable, "-m", "dormouse_cli.demo", str(page)],
+        [sys.executable, "-m", "tools.demo", str(page)],
         env={**os.environ, "COLUMNS": "120"},
         capture_output=True,
         text=True,

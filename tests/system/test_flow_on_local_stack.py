@@ -19,10 +19,7 @@ from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
 
 READINGS = {
-    "rowKeyFields": [
-        {"name": "site", "type": "StringType"},
-        {"name": "sensor", "type": "IntType"},
-    ],
+    "rowKeyFields": [{"name": "site", "type": "StringType"}, {"name": "sensor", "type": "IntType"}],
     "sortKeyFields": [{"name": "at", "type": "TimestampType"}],
     "valueFields": [
         {"name": "value", "type": "DoubleType", "nullable": True},

@@ -8,7 +8,7 @@ import boto3
 import pyarrow as pa
 
 from dormouse.schema.schema import Schema
-from dormouse.stored.paths import spark_prefix
+from dormouse.stored.paths import SPARK_JOBS
 from dormouse.tables.properties import SparkOptions
 from tests.support.waiting import LIMIT_SECONDS
 from tests.system.conftest import System
@@ -50,7 +50,7 @@ def test_files_are_bulk_imported_compacted_and_exported_by_spark(system: System)
     jobs = list(table.jobs())
     assert [job.state for job in jobs if job.kind == "export"] == ["finished"]
     system.instance.polling.until_nothing(
-        lambda: len(list(table.services.storage.list(spark_prefix(table.table.id)))),
+        lambda: len(list(table.services.storage.list(SPARK_JOBS.prefix(table.table.id)))),
         timeout_seconds=LIMIT_SECONDS,
         looks=1,
     )

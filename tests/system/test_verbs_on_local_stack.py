@@ -251,9 +251,7 @@ def test_a_malformed_request_is_a_dead_letter_with_its_reason(system: System, ad
         system.instance.dead_letters().discard("admin")
 
 
-def test_every_file_dropped_while_a_table_is_renamed_is_ingested_or_refused(
-    system: System,
-) -> None:
+def test_every_file_dropped_while_a_table_is_renamed_is_ingested_or_refused(system: System) -> None:
     table = system.instance.create_table("moving", Schema.from_json(SCHEMA))
     dropped = [table.ingest(rows(10 * i, 10 * i + 10), f"{i}.parquet") for i in range(4)]
     moved = system.instance.rename_table("moving", "moved")
@@ -271,14 +269,8 @@ def test_every_file_dropped_while_a_table_is_renamed_is_ingested_or_refused(
     assert all("there is no table 'moving'" in str(reason) for reason in refused())
 
 
-def test_an_offline_table_ingests_and_answers_but_rests_until_it_is_online(
-    system: System,
-) -> None:
-    properties = {
-        "compaction_strategy": "batch",
-        "compaction_files": 2,
-        "split_threshold_rows": 25,
-    }
+def test_an_offline_table_ingests_and_answers_but_rests_until_it_is_online(system: System) -> None:
+    properties = {"compaction_strategy": "batch", "compaction_files": 2, "split_threshold_rows": 25}
     table = system.instance.create_table("resting", Schema.from_json(SCHEMA), properties)
     system.instance.set_online("resting", False)
     for first in (0, 10, 20):

@@ -15,8 +15,8 @@ from dormouse.messages.stages import SCHEDULED as SCHEDULED
 from dormouse.messages.stages import SERVED as SERVED
 from dormouse.messages.stages import STAGES as QUEUE_STAGES
 from dormouse.stored.paths import InstanceNames
-from dormouse_cli.generated.granted import policies_of
-from dormouse_cli.local.resources import Resolver, ResourceNames, Resources, Translated, translate
+from dormouse_cli.local.resources import Resolver, Resources, Translated, translate
+from tools.generated.granted import policies_of
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "template.yaml"
@@ -41,7 +41,7 @@ class Template:
 
     translated: Translated
     resolver: Resolver
-    names: ResourceNames
+    names: Resources
 
     @staticmethod
     @cache
@@ -53,8 +53,8 @@ class Template:
             **parameters,
         }
         translated = translate(TEMPLATE, given)
-        resources = Resources.of(translated, "")
-        return Template(translated, resources.resolver, resources.names)
+        resources = Resources(translated, "")
+        return Template(translated, resources.resolver, resources)
 
     def properties(self, logical_id: str) -> dict[str, Any]:
         raw = self.translated.resources[logical_id].get("Properties", {})

@@ -22,8 +22,8 @@ from dormouse.settings import Settings
 from dormouse.state.sources import Source
 from dormouse.tables.table import Table
 from dormouse_cli.local import moto_server
-from dormouse_cli.local.deploy import deploy
 from dormouse_cli.local.resources import SENDER_ID
+from dormouse_cli.local.stack import deploy
 from dormouse_cli.local.template import read
 from tests.support.lambda_context import Context
 from tests.support.world import letters, letters_file

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from dormouse.stored.paths import SPARK_CODE
-from dormouse_cli.generated.granted import Grant, grants_in
 from tests.template.conftest import NAMES, QUEUE_OF, REGION, ROOT, Template
 from tests.template.iam import Need
 from tests.template.rare import RARE
 from tests.template.spark_jobs import SPARK_JOB
 from tests.template.test_template import arn_of
+from tools.generated.granted import Grant, grants_in
 
 Requests = Mapping[str, set[Need]]
 """What was asked of AWS in each role."""

@@ -12,10 +12,7 @@ from tests.template.conftest import NAMES, REGION, many
 
 Context = tuple[tuple[str, tuple[str, ...]], ...]
 _HASH_KEYS = ("pk", "t", "k", "table_id")
-_TOLD: Context = (
-    ("aws:SecureTransport", ("true",)),
-    ("aws:ResourceAccount", (NAMES.account,)),
-)
+_TOLD: Context = (("aws:SecureTransport", ("true",)), ("aws:ResourceAccount", (NAMES.account,)))
 
 
 class Need(NamedTuple):

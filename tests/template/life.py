@@ -15,7 +15,7 @@ from dormouse.features.administration import administer
 from dormouse.features.export import load_manifest
 from dormouse.features.purge import REQUEST, purge_id_of
 from dormouse.features.queries import load_end
-from dormouse.features.requests import NamesTable, request_key, request_path
+from dormouse.features.requests import request_key
 from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.messages.requests import (
     AdminRequest,
@@ -38,6 +38,7 @@ from dormouse.messages.requests import (
     SetOnline,
     SetProperties,
     SplitPartitions,
+    TableRequest,
     TagVersion,
     UntagVersion,
 )
@@ -56,12 +57,13 @@ from dormouse.messages.stages import (
 from dormouse.state.partitions import ROOT, NewShard, Partition, Shard
 from dormouse.state.state import AddShards, AssignJob, ReleaseJob, ReplaceShards, TableState
 from dormouse.stored.paths import (
-    deletions_prefix,
+    DELETIONS,
+    PURGES,
+    REJECTED,
+    REQUESTS,
     export_done_path,
     iceberg_metadata_path,
     purge_matches_path,
-    purge_path,
-    rejected_prefix,
     set_aside_path,
     shard_path,
 )
@@ -83,8 +85,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     services = flow.wiring().services
     properties = {**PROPERTIES, "state_store": state_store}
     flow.send(
-        "admin",
-        encode(CreateTable(f"1 {name}", name, LETTERS.to_json(), properties, reply=True)),
+        "admin", encode(CreateTable(f"1 {name}", name, LETTERS.to_json(), properties, reply=True))
     )
     for number, text in enumerate(("abc", "xyz", "dmn")):
         flow.drop(f"{name}/{number}.parquet", text)
@@ -157,7 +158,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     flow.lose("files")
     services.storage.put(shard_path(table.id, "orphan-0"), b"of a run that died")
     services.storage.put(set_aside_path(table.id, "no-more", "function"), b"")
-    services.storage.put(request_path(table.id, "undone"), b"its chain of steps was lost")
+    services.storage.put(REQUESTS.path(table.id, "undone"), b"its chain of steps was lost")
     left, *_, right = store.current().partitions.leaves()
     held = shard_in(left.id)
     gone = AssignJob("gone", left.id, (held.shard.id,))
@@ -170,7 +171,7 @@ def leave_undone(flow: Flow, table: Table) -> None:
     services.store(half).commit(initialise([Partition(ROOT)], table.schema.key_types), generation=0)
     services.tables.create(half)
     services.storage.put(iceberg_metadata_path(half.id, "00001.metadata.json"), b"")
-    services.storage.put(f"{rejected_prefix(half.id)}1.jsonl", b"")
+    services.storage.put(f"{REJECTED.prefix(half.id)}1.jsonl", b"")
 
 
 def ask_for_all_else(flow: Flow, table: Table) -> Table:
@@ -223,7 +224,7 @@ def delete_rows(flow: Flow, table: Table) -> None:
     asked = SelectionMessage(where="note = 'none'")
     flow.send("admin", encode(DeleteRows(f"t {table.name}", table.name, asked)))
     storage = flow.wiring().services.storage
-    (note,) = storage.list(deletions_prefix(table.id))
+    (note,) = storage.list(DELETIONS.prefix(table.id))
     storage.delete([note.path])
     flow.send("table-changes", encode(TableChanged(table.id)))
     assert list(storage.list(note.path)), "the planning notes it again"
@@ -242,7 +243,7 @@ def remove_rows(flow: Flow, table: Table) -> None:
     flow.wiring().services.storage.put(purge_matches_path(table.id, "finished", "1"), b"too late")
 
 
-def see_whether_it_ended(flow: Flow, table: Table, request: NamesTable) -> None:
+def see_whether_it_ended(flow: Flow, table: Table, request: TableRequest) -> None:
     """Do the step that comes some seconds after a request."""
     flow.do("admin", encode(RequestStep(table.id, request_key(request))))
 
@@ -376,7 +377,7 @@ def set_for_now(flow: Flow, table: Table, **properties: object) -> Iterator[None
 
 
 def save_spark_request(flow: Flow, table: Table, purge_id: str) -> None:
-    path = purge_path(table.id, purge_id)
+    path = PURGES.path(table.id, purge_id)
     request = purge_request(table.schema, "letter = 'b'", purge_id=purge_id)
     REQUEST.put(flow.wiring().services.storage, path, request)
 

@@ -8,16 +8,7 @@ from tests.template.conftest import ROLES
 from tests.template.iam import Need
 from tests.template.spark_jobs import SPARK_JOB
 
-REACHED_BY_EMR = {
-    "dynamodb",
-    "glue",
-    "kms",
-    "lakeformation",
-    "logs",
-    "s3",
-    "secretsmanager",
-    "sts",
-}
+REACHED_BY_EMR = {"dynamodb", "glue", "kms", "lakeformation", "logs", "s3", "secretsmanager", "sts"}
 """What an application of EMR Serverless reaches that lies in no VPC: no queue among it."""
 REACHED: Mapping[str, set[str] | None] = {
     role: REACHED_BY_EMR if role == SPARK_JOB else None for role in ROLES

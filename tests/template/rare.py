@@ -40,6 +40,7 @@ class Rare(NamedTuple):
 
 
 KEYS = "tests/contract/test_column_keys.py::"
+SUBJECTS = "tests/contract/test_subjects.py::"
 UPLOADS = "tests/contract/test_uploads.py::"
 
 RARE = (
@@ -154,12 +155,6 @@ RARE = (
         ("ingest",),
         ("s3:GetObject",),
         ("/data/*",),
-    ),
-    Rare(
-        f"{FEATURES}spark/test_spark_requested.py::test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job",
-        (SPARK_JOB,),
-        ("s3:GetObject",),
-        ("/purges/*",),
     ),
     Rare(
         f"{FEATURES}export/test_export_faults.py::"
@@ -318,10 +313,35 @@ RARE = (
         ("s3:DeleteObjectVersion", "s3:ListBucketVersions"),
         (f"{NAMES.ingest_bucket}/*", NAMES.ingest_bucket),
     ),
+    Rare(f"{KEYS}test_a_table_on_aws_has_data_keys_of_kms", ("ingest",), SEND, ("-gc-candidates",)),
     Rare(
-        f"{KEYS}test_a_table_on_aws_has_data_keys_of_kms",
-        ("ingest",),
-        SEND,
-        ("-gc-candidates",),
+        f"{SUBJECTS}test_a_table_on_aws_has_keys_of_subjects_and_forgets_them",
+        ("ingest", SPARK_JOB),
+        ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem"),
+        ("-subjects",),
+    ),
+    Rare(
+        f"{SUBJECTS}test_a_table_on_aws_has_keys_of_subjects_and_forgets_them",
+        ("compact", "serve_http"),
+        ("dynamodb:GetItem", "dynamodb:BatchGetItem"),
+        ("-subjects",),
+    ),
+    Rare(
+        f"{SUBJECTS}test_a_table_on_aws_has_keys_of_subjects_and_forgets_them",
+        ("administer",),
+        (
+            "dynamodb:GetItem",
+            "dynamodb:BatchGetItem",
+            "dynamodb:PutItem",
+            "dynamodb:Query",
+            "dynamodb:BatchWriteItem",
+        ),
+        ("-subjects",),
+    ),
+    Rare(
+        f"{SUBJECTS}test_all_of_a_table_is_deleted_and_nothing_of_another",
+        ("sweep",),
+        ("dynamodb:Query", "dynamodb:BatchWriteItem"),
+        ("-subjects",),
     ),
 )

@@ -19,14 +19,8 @@ from unittest.mock import patch
 import boto3
 
 from dormouse.features.export import export_id_of, load_export
-from dormouse.features.queries import (
-    Query,
-    ResultFile,
-    TaskEnd,
-    load_end,
-    load_query,
-    spark_job,
-)
+from dormouse.features.kinds import ResultFile
+from dormouse.features.queries import Query, TaskEnd, load_end, load_query, spark_job
 from dormouse.features.spark import load_spark_request
 from dormouse.jobs import tracked_job
 from dormouse.messages.requests import ExportRows
@@ -42,7 +36,7 @@ from dormouse.messages.stages import (
 from dormouse.ports import Services
 from dormouse.state.sources import job_id_of
 from dormouse.state.state import AssignJob, ReleaseJob
-from dormouse.stored.paths import make_shard_id, shard_path, spark_request_path
+from dormouse.stored.paths import SPARK_JOBS, make_shard_id, shard_path
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 from dormouse_spark.access import AccessFactory, InstanceAccess
@@ -87,7 +81,7 @@ def use_spark(flow: Flow, table: Table) -> None:
     flow.send("spark-jobs", encode(assigned(flow, table, "lost")))
     export_by_spark(flow, table)
     ask_spark(flow, table)
-    half_deleted = spark_request_path(half_of(table), "any")
+    half_deleted = SPARK_JOBS.path(half_of(table), "any")
     services.storage.put(half_deleted, b"of a table that is being deleted")
 
 

@@ -14,9 +14,7 @@ def entries() -> dict[str, dict[str, object]]:
     return expanded()
 
 
-def test_the_template_expands_to_what_was_reviewed(
-    entries: dict[str, dict[str, object]],
-) -> None:
+def test_the_template_expands_to_what_was_reviewed(entries: dict[str, dict[str, object]]) -> None:
     reviewed = json.loads(FILE.read_text())
     for variant in VARIANTS:
         found, expected = entries[variant], reviewed[variant]

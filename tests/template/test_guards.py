@@ -50,9 +50,7 @@ def test_buckets_are_private_and_encrypted_and_have_no_lists_of_grants(template:
         assert ownership["ObjectOwnership"] == "BucketOwnerEnforced"
 
 
-def test_bucket_policies_allow_nothing_and_refuse_unencrypted_requests(
-    template: Template,
-) -> None:
+def test_bucket_policies_allow_nothing_and_refuse_unencrypted_requests(template: Template) -> None:
     policies = {p["Bucket"]: p for p in template.of_type("AWS::S3::BucketPolicy").values()}
     assert {*policies} == {b["BucketName"] for b in template.of_type("AWS::S3::Bucket").values()}
     for bucket, policy in policies.items():
@@ -159,10 +157,7 @@ def test_events_by_topic_or_rule_reach_the_queue_which_takes_them_from_nobody_el
     assert rule["EventPattern"]["detail"] == {"bucket": {"name": [NAMES.ingest_bucket]}}
     assert [target["Arn"] for target in rule["Targets"]] == [arn_of("files")]
     rule_arn = f"arn:aws:events:{REGION}:{NAMES.account}:rule/{named}"
-    for template, sender, source in (
-        (by_topic, "sns", topic),
-        (by_bridge, "events", rule_arn),
-    ):
+    for template, sender, source in ((by_topic, "sns", topic), (by_bridge, "events", rule_arn)):
         (statement,) = allowed(queue_statements(template, "files"))
         assert statement["Principal"] == {"Service": f"{sender}.amazonaws.com"}
         assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": source}}

@@ -217,9 +217,7 @@ def test_the_policy_for_an_engine_lets_it_ask_the_catalog_and_read_one_table(
     assert not is_granted(Need("s3:GetObject", f"{bucket}/{mine}/state/x"), policy)
 
 
-def test_a_reader_of_one_table_may_not_read_another_nor_change_its_own(
-    requests: Requests,
-) -> None:
+def test_a_reader_of_one_table_may_not_read_another_nor_change_its_own(requests: Requests) -> None:
     ids = {name: table_read_by(requests[READER + name]) for name in TABLES}
     mine, other = TABLES
     policy = list(statements(reader_policy(mine, ids[mine])))

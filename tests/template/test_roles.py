@@ -9,20 +9,22 @@ from itertools import chain
 
 import pytest
 
+from dormouse.messages.stages import STAGES as QUEUE_STAGES
 from dormouse.stored.paths import SPARK_CODE, TABLE_ID_DIGITS, shard_path
-from dormouse_cli.generated.granted import (
+from tests.template.conftest import NAMES, ROLES, ROOT, Template
+from tests.template.grants import grants
+from tests.template.iam import Need, creating, is_granted, sending_parts, statements
+from tools.generated.granted import (
+    EACH_DEAD,
+    EACH_QUEUE,
     PUT_AND_DELETE,
-    RECEIVE,
-    SEND,
+    SHORT,
     Grant,
     document,
     folder_of,
     grants_in,
     policies_of,
 )
-from tests.template.conftest import NAMES, ROLES, ROOT, Template
-from tests.template.grants import grants
-from tests.template.iam import Need, creating, is_granted, sending_parts, statements
 
 DATA = f"arn:aws:s3:::{NAMES.data_bucket}/"
 CODE = f"{DATA}{SPARK_CODE}/"
@@ -47,8 +49,12 @@ def documented() -> dict[str, set[tuple[str, str]]]:
     """Return what the document grants each role on queues and tables: actions by where."""
     found: dict[str, set[tuple[str, str]]] = {}
     page = (ROOT / "docs" / "roles.md").read_text()
-    short = {"*receive*": RECEIVE, "*send*": SEND}
-    for kind, place, cell in re.findall(r"^\| (queue|table) `(.+?)` \| (.+) \|$", page, re.M):
+    short = {f"*{name}*": actions for name, actions in SHORT.items()}
+    rows = re.findall(r"^\| (queue|table) `(.+?)` \| (.+) \|$", page, re.M)
+    for each, end in ((EACH_QUEUE, ""), (EACH_DEAD, "-dead")):
+        (cell,) = re.findall(rf"^\| {each} \| (.+) \|$", page, re.M)
+        rows += [("queue", stage.queue + end, cell) for stage in QUEUE_STAGES]
+    for kind, place, cell in rows:
         for holders in cell.split("; "):
             actions, _, roles = holders.rpartition(": ")
             for role in roles.split(", "):
@@ -57,6 +63,10 @@ def documented() -> dict[str, set[tuple[str, str]]]:
                     found.setdefault(role, set()).update(
                         (f"{kind} {place}", each) for each in whole
                     )
+    for granted in found.values():
+        for stage in QUEUE_STAGES:
+            if (f"queue {stage.queue}", "sqs:ReceiveMessage") in granted:
+                granted.update((f"queue {stage.queue}-dead", action) for action in SHORT["send"])
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 from dormouse.aws.emr import ENTRY_POINTS, UNPACKED
 from dormouse.features.spark import ARCHIVE, DESCRIPTION, decode_package
 from dormouse.settings import SPARK_PACKAGE, library_version
-from dormouse.stored.paths import TABLE_ID_DIGITS, purge_prefix, spark_package_path, spark_prefix
+from dormouse.stored.paths import SPARK_JOBS, TABLE_ID_DIGITS, spark_package_path
 from dormouse_cli.local.template import read
 from tests.template.conftest import NAMES, ROLES, ROOT, STAGES, TEMPLATE, Template
 from tests.template.iam import Need, creating, is_granted, statements
@@ -24,9 +24,7 @@ TABLE_ID = "0" * TABLE_ID_DIGITS
 DATA = f"arn:aws:s3:::{NAMES.data_bucket}/"
 
 
-def test_the_end_of_a_run_comes_to_the_queue_of_track_spark(
-    template: Template,
-) -> None:
+def test_the_end_of_a_run_comes_to_the_queue_of_track_spark(template: Template) -> None:
     rule = template.properties("SparkRunsRule")
     (target,) = rule["Targets"]
     assert target["Arn"] == arn_of("spark-runs")
@@ -51,8 +49,7 @@ def test_a_job_reads_its_code_and_its_requests_and_writes_neither(template: Temp
         return is_granted(Need(f"s3:{action}", path), granted)
 
     code = f"{DATA}{spark_package_path('version', 'compact.py')}"
-    asked = [f"{DATA}{prefix(TABLE_ID)}x" for prefix in (spark_prefix, purge_prefix)]
-    for path in (code, *asked):
+    for path in (code, f"{DATA}{SPARK_JOBS.prefix(TABLE_ID)}x"):
         assert may("GetObject", path), path
         assert not may("PutObject", path) and not may("DeleteObject", path), path
 

@@ -18,7 +18,6 @@ from dormouse.messages import stages
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import QUEUES
 from dormouse.stored.paths import REPLIES, dead_letter_queue
-from dormouse_cli.generated.granted import grants_in
 from tests.architecture.sources import LIBRARY, sources
 from tests.support.pins import SHIPPED, pins_in
 from tests.template.conftest import (
@@ -32,6 +31,7 @@ from tests.template.conftest import (
     Template,
     logical_id_of,
 )
+from tools.generated.granted import grants_in
 
 FOURTEEN_DAYS = 14 * 24 * 60 * 60
 NEVER_LOADED = {"cloudpickle", "pycparser"}
@@ -59,6 +59,7 @@ def test_the_template_and_the_code_agree_on_every_name(template: Template) -> No
         NAMES.state_table,
         NAMES.deltas_table,
         NAMES.snapshots_table,
+        NAMES.subjects_table,
         NAMES.jobs_table,
     }
     queues = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
@@ -133,7 +134,13 @@ def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None
             assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == ("Retain",) * 2
     for table in template.of_type("AWS::DynamoDB::Table").values():
         assert table["BillingMode"] == "PAY_PER_REQUEST"
-        assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
+        is_kept = (
+            "PointInTimeRecoverySpecification" in table
+        )  # what is forgotten does not come back
+        assert is_kept == (table["TableName"] != NAMES.subjects_table)
+        assert (
+            not is_kept or table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
+        )
         assert table["DeletionProtectionEnabled"] is True
     expiry = template.properties("JobsTable")["TimeToLiveSpecification"]
     assert expiry == {"AttributeName": "expires", "Enabled": True}

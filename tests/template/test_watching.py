@@ -190,9 +190,7 @@ def test_the_dashboard_shows_every_measure_of_a_table_and_none_that_nobody_emits
 
 
 def test_what_is_watched_of_commits_is_what_commits_emit(
-    metrics: list[list[Any]],
-    alarms: dict[str, dict[str, Any]],
-    capsys: pytest.CaptureFixture[str],
+    metrics: list[list[Any]], alarms: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     emitted = commit_metrics(capsys)
     shown = [metric for metric in metrics if metric[0] == NAMESPACE]
@@ -263,6 +261,6 @@ def test_the_guide_says_how_long_a_message_of_each_queue_may_wait() -> None:
 
 def test_the_guide_explains_each_trouble_of_a_table() -> None:
     guide = sections()
-    found = re.findall(r"\| \*([a-z-]+)\* \| \[.+?\]\(#(.+?)\)", guide["a-table-is-in-trouble"])
+    found = re.findall(r"- \*([a-z-]+)\*: \[.+?\]\(#(.+?)\)", guide["a-table-is-in-trouble"])
     assert {name for name, _ in found} == {name for name, _ in TROUBLES.values()}
     assert {anchor for _, anchor in found} <= guide.keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 from dormouse.errors import DormouseError
 
 
@@ -11,3 +13,8 @@ def test_an_error_that_quotes_half_a_character_can_be_shown_and_kept() -> None:
     assert error.explanation.encode().decode() == (
         "there is no table '\\udcff'; or '\\ud800', that is"
     )
+
+
+def test_what_to_do_is_in_the_traceback_that_a_notebook_shows() -> None:
+    shown = traceback.format_exception(DormouseError("there is no table 'a'", hint="make one"))
+    assert "".join(shown).endswith("DormouseError: there is no table 'a'\nhint: make one\n")

@@ -59,10 +59,7 @@ def test_what_is_nested_too_deep_to_be_read_is_refused(
             GarbageCandidates,
             {"type": "garbage_candidates", "table_id": "t", "generation": 0, "shards": ["../x"]},
         ),
-        (
-            ExportTask,
-            {"type": "export_task", "table_id": "t", "export_id": "e", "task": -1},
-        ),
+        (ExportTask, {"type": "export_task", "table_id": "t", "export_id": "e", "task": -1}),
         (IngestJob, JOB | {"generation": 2**63}),
         (IngestJob, JOB | {"generation": -1}),
         (IngestJob, JOB | {"sources": [SOURCE | {"size_bytes": 10**30}]}),
@@ -87,7 +84,7 @@ def test_ids_and_numbers_that_no_store_takes_are_refused(
 def test_a_misspelt_field_or_type_is_refused_with_the_one_that_was_meant(
     body: str, meant: str
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=rf"did you mean {meant}\?$"):
+    with pytest.raises(InvalidRequestError, match=rf"did you mean {meant}\?\n"):
         decode_admin(body)
 
 
@@ -129,8 +126,8 @@ def test_a_message_of_a_later_form_is_refused_and_never_half_understood(
 @pytest.mark.parametrize("verb", ["purge_rows", "export_rows"])
 def test_a_request_of_another_version_is_refused_with_what_to_do(verb: str) -> None:
     body = f'{{"type":"{verb}","request_id":"r","name":"t","selection":{{}},"v":%s}}'
-    assert decode_admin(body % 2)
-    for version in (1, 3):
+    assert decode_admin(body % 1)
+    for version in (0, 2):
         with pytest.raises(InvalidRequestError, match=r"\$\.v") as raised:
             decode_admin(body % version)
         assert "docs/messages" in raised.value.hint

@@ -1,14 +1,12 @@
 """`dormouse access …`: who may do what with which tables by way of services of the instance."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from dormouse.access import VERBS, AccessRule
-from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
+from dormouse.access import VERBS
+from dormouse_cli.listings import Format, ListFormat, print_facts, print_items
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import confirm, note
 from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption
@@ -57,7 +55,7 @@ def list_rules(ctx: typer.Context, form: ListFormatOption = ListFormat.table) ->
         note(_BY_INSTANCE)
     elif not rules:
         note(_NONE_LEFT)
-    print_listing(_COLUMNS, [_row(rule, form) for rule in rules or ()], form)
+    print_items(_COLUMNS, rules or (), form)
 
 
 def grant(
@@ -78,7 +76,7 @@ def grant(
     """Let a principal read, write or administer tables.
 
     A rule of the same principal for the same tables is replaced. Rules add up: a column is hidden
-    only if all rules hide it that let the principal read the table.
+    only if every rule by which the principal reads the table hides it.
     """
     instance = instance_of(ctx)
     if instance.access_rules() is None and not force:
@@ -108,7 +106,7 @@ def revoke(ctx: typer.Context, principal: Principal, tables: Tables) -> None:
 
 
 def off(ctx: typer.Context, force: ForceOption = False) -> None:
-    """Remove all access rules: IAM alone decides again who may ask services of the instance."""
+    """Remove all access rules: IAM alone decides again who may use the services of the instance."""
     instance = instance_of(ctx)
     rules = instance.access_rules()
     if rules is not None and not force:
@@ -131,23 +129,13 @@ def check(
     permitted = instance_of(ctx).permission(principal, table)
     verbs: list[str] = [verb for verb in VERBS if verb in permitted.verbs]
     facts = {"verbs": verbs, "hidden_columns": sorted(permitted.hidden)}
-    text = {name: ", ".join(values) or "none" for name, values in facts.items()}
+    text = {name: values or "none" for name, values in facts.items()}
     print_facts(text if form is Format.table else facts, form)
-
-
-def _row(rule: AccessRule, form: ListFormat) -> dict[str, object]:
-    lists: dict[str, tuple[str, ...]] = {
-        "verbs": rule.verbs,
-        "hidden_columns": rule.hidden_columns,
-    }
-    text = {name: ", ".join(values) for name, values in lists.items()}
-    shown = lists if form is ListFormat.json else text
-    return {"principal": rule.principal, "tables": rule.tables, **shown}
 
 
 def _unknown_columns(ctx: typer.Context, table: str, columns: list[str] | tuple[()]) -> list[str]:
     entry = instance_of(ctx).services.tables.named(table)
     if entry is None:
         return []
-    known = {field.name for field in entry.schema.fields}
-    return [column for column in columns if column not in known]
+    names = {field.name for field in entry.schema.fields}
+    return [column for column in columns if column not in names]

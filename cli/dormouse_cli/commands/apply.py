@@ -1,7 +1,5 @@
 """`dormouse table apply`: tables as a file declares them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.instance import Instance
 from dormouse.errors import InvalidRequestError, needs_extra
 from dormouse.schema.types import show_type
 from dormouse.tables.declaring import DeclaredChange
@@ -59,12 +56,8 @@ def apply(
     if not force:
         confirm(f"Make these changes to {counted(len(changes), 'table')}?")
     for change in changes:
-        with_consent(partial(_apply, instance, change), force)
+        with_consent(partial(instance.apply, change), force)
         note(f"table {change.name} {'changed' if change.schema is None else 'created'}")
-
-
-def _apply(instance: Instance, change: DeclaredChange, hide_rows: bool) -> None:
-    instance.apply(change, hide_rows=hide_rows)
 
 
 def read_declarations(path: Path) -> object:

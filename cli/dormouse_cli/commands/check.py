@@ -1,20 +1,18 @@
 """`dormouse check`, `rebuild`: whether a table's state and its shards agree, and repairs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
 from dormouse.client.contents import partitions_of
 from dormouse.client.table import TableHandle
-from dormouse.features.checking import CheckReport, Finding
+from dormouse.features.checking import CheckReport
 from dormouse.features.checking import acknowledge as resolve_disputes
 from dormouse.features.rebuild import RebuildReport
 from dormouse.schema.schema import Schema
 from dormouse.state.state import TableState
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.listings import Format, print_facts, print_listing
+from dormouse_cli.listings import Format, print_facts, print_listing, row_of
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import confirm, counted, note, print_json, progress_of
 from dormouse_cli.values import ForceOption, FormatOption, TableName
@@ -59,7 +57,11 @@ def check(
 
 
 def _show(name: str, report: CheckReport, form: Format) -> None:
-    rows = [_row(finding) for finding in report.findings]
+    rows = [
+        {"damage": each.damage.name.lower(), **row_of(("subject", "detail"), each)}
+        | {"remedy": each.damage.value}
+        for each in report.findings
+    ]
     if form is Format.json:
         facts = {"version": report.version, "shards": report.shards, "rows": report.rows}
         print_json({**facts, "findings": rows})
@@ -69,15 +71,6 @@ def _show(name: str, report: CheckReport, form: Format) -> None:
     looked = f"{shards} with {counted(report.rows, 'row')} at version {report.version}"
     verdict = counted(len(rows), "finding") if rows else "nothing is wrong"
     note(f"{name}: {looked}: {verdict}")
-
-
-def _row(finding: Finding) -> dict[str, object]:
-    return {
-        "damage": finding.damage.name.lower(),
-        "subject": finding.subject,
-        "detail": finding.detail,
-        "remedy": finding.damage.value,
-    }
 
 
 def rebuild(
@@ -112,12 +105,12 @@ def rebuild(
     if not dry_run and _mended(ctx, name) or name is None:
         return
     handle = table_of(ctx, name)
-    planned = _run(handle, dry_run=True)
-    _show_plan(handle.schema, planned, form)
+    plan = _run(handle, dry_run=True)
+    _show_plan(handle.schema, plan, form)
     if dry_run:
         return
     if not force:
-        built = f"one built from its shards, with about {counted(planned.state.rows, 'row')}"
+        built = f"one built from its shards, with about {counted(plan.state.rows, 'row')}"
         confirm(f"Replace the state of table {name} by {built}?")
     result = _run(handle, dry_run=False)
     note(f"table {name} was rebuilt with {counted(result.state.reference_count, 'reference')}")
@@ -127,7 +120,7 @@ def _mended(ctx: typer.Context, name: str | None) -> bool:
     """Restore damaged entries of the registry; return whether there were any."""
     repaired = instance_of(ctx).repair(name or "")
     for what in repaired:
-        note(f"{what} was damaged and was restored from its copy")
+        note(f"restored from its copy, as it was damaged or lost: {what}")
     if repaired and name is not None:
         note("its state was not changed; if that is damaged too, run the command again")
     if not repaired and name is None:
@@ -140,19 +133,20 @@ def _run(handle: TableHandle, *, dry_run: bool) -> RebuildReport:
         return handle.rebuild(dry_run=dry_run, watch=watch)
 
 
-def _show_plan(schema: Schema, planned: RebuildReport, form: Format) -> None:
-    facts = _facts(planned.state)
+def _show_plan(schema: Schema, plan: RebuildReport, form: Format) -> None:
+    facts = _facts(plan.state)
+    columns = ("partition", "range", "shards", "rows")
     leaves = [
-        {"partition": each.id, "range": each.range, "shards": each.shards, "rows": each.rows}
-        for each in partitions_of(schema, planned.state, everything=False)
+        row_of(columns, each, partition="id")
+        for each in partitions_of(schema, plan.state, everything=False)
         if each.is_leaf
     ]
-    left_out = [{"shard": shard, "reason": reason} for shard, reason in planned.left_out]
+    left_out = [{"shard": shard, "reason": reason} for shard, reason in plan.left_out]
     if form is Format.json:
         print_json({**facts, "leaves": leaves, "left_out": left_out})
         return
     print_facts({**facts, "left_out": len(left_out)}, form)
-    print_listing(("partition", "range", "shards", "rows"), leaves, form)
+    print_listing(columns, leaves, form)
     if left_out:
         print_listing(("shard", "reason"), left_out, form)
 

@@ -1,7 +1,5 @@
 """`dormouse console`: the page of an instance, in a browser of this machine."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import webbrowser
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dormouse.errors import needs_extra
-from dormouse_cli.local.signals import interruptible, run_command
+from dormouse_cli.local import signals
 from dormouse_cli.session import Session, instance_of
 from dormouse_cli.terminal import note
 from dormouse_cli.values import PortOption
@@ -34,16 +32,15 @@ def serve(
     ] = None,
     port: PortOption = 0,
     token: Annotated[
-        str | None,
-        typer.Option(envvar=TOKEN_VARIABLE, help="The token; by default a new one."),
+        str | None, typer.Option(envvar=TOKEN_VARIABLE, help="The token; by default a new one.")
     ] = None,
 ) -> None:
     """Serve the HTTP API of the instance to programs on this machine, until Ctrl-C.
 
     Prints its address and its token as variables to export; no other machine can reach it, and no
     program without the token. /openapi.json describes the API, and the console is its page for
-    people. With a command, such as
-    `-- python load.py`, the variables are the command's; the exit code is its, too.
+    people. With a command, such as `-- python load.py`, the variables are set for the command, and
+    its exit code is passed on.
     """
     from dormouse.console import console_uri, is_console, with_console
     from dormouse.features.http.calls import guarded, refusal
@@ -55,17 +52,13 @@ def serve(
     answer = guarded(with_console(partial(serve_http, instance)), key, is_open=is_console)
     with LoopbackServer(answer, port, refuse=refusal, streamed=("PUT",)) as server:
         exports = {URI_VARIABLE: server.url, TOKEN_VARIABLE: key}
-        if command:
-            raise typer.Exit(run_command(command, {**os.environ, **exports}))
-        with interruptible() as interruptions:
-            print(
-                *(f"export {name}={value}" for name, value in exports.items()),
-                sep="\n",
-                flush=True,
-            )
+
+        def announce() -> None:
+            lines = (f"export {name}={value}" for name, value in exports.items())
+            print(*lines, sep="\n", flush=True)
             note(f"console: {console_uri(server.url, key)}")
-            note("serving; Ctrl-C ends it")
-            interruptions.get()
+
+        signals.serve(command, exports, announce)
 
 
 def console(
@@ -91,22 +84,17 @@ def console(
     from dormouse.features.http.calls import guarded, refusal
     from dormouse.http.loopback import LoopbackServer
 
-    running, token = os.environ.get(URI_VARIABLE), os.environ.get(TOKEN_VARIABLE)
-    if running and token and not api:
-        _show(console_uri(running, token), opens)
+    uri, token = os.environ.get(URI_VARIABLE), os.environ.get(TOKEN_VARIABLE)
+    if uri and token and not api:
+        _show(console_uri(uri, token), opens)
         return
     (answer, streamed), key = _answer(ctx, api), secrets.token_urlsafe(24)
     door = guarded(with_console(answer), key, is_open=is_console)
-    with (
-        LoopbackServer(door, port, refuse=refusal, streamed=streamed) as server,
-        interruptible() as interruptions,
-    ):
-        _show(console_uri(server.url, key), opens)
-        note("serving; Ctrl-C ends it")
-        interruptions.get()
+    with LoopbackServer(door, port, refuse=refusal, streamed=streamed) as server:
+        signals.serve(None, {}, lambda: _show(console_uri(server.url, key), opens))
 
 
-def _answer(ctx: typer.Context, api: str) -> tuple[Responder, tuple[str, ...]]:
+def _answer(ctx: typer.Context, api: str) -> "tuple[Responder, tuple[str, ...]]":
     """Return what answers the requests of the page, and the methods whose bodies it reads as they
     arrive.
     """

@@ -1,7 +1,5 @@
 """`dormouse status`, `partitions`, `shards`, `files`: what a version of a table consists of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
@@ -12,16 +10,12 @@ from dormouse.client.table import TableHandle
 from dormouse.errors import CorruptDataError
 from dormouse.state.versions import AsOf, parse_as_of
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.listings import ListFormat, print_facts, print_listing
+from dormouse_cli.listings import ListFormat, print_facts, print_items, print_listing, row_of
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.values import AnyTableName, AsOfOption, ListFormatOption, TableName
 
 
-def status(
-    ctx: typer.Context,
-    name: TableName,
-    form: ListFormatOption = ListFormat.table,
-) -> None:
+def status(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
     """Show a table in numbers: rows, bytes, shards, partitions, version, what is pending."""
     print_facts(asdict(table_of(ctx, name).status()), form)
 
@@ -42,18 +36,7 @@ def partitions(
 ) -> None:
     """List a table's partitions in key order, with the ranges that `query --range` takes."""
     parts = table_of(ctx, name).partitions(everything=everything, as_of=_version(as_of))
-    rows = [
-        {
-            "partition": each.id,
-            "range": each.range,
-            "leaf": each.is_leaf,
-            "depth": each.depth,
-            "rows": each.rows,
-            "shards": each.shards,
-        }
-        for each in parts
-    ]
-    print_listing(_PARTITION, rows, form)
+    print_items(_PARTITION, parts, form, partition="id", leaf="is_leaf")
 
 
 def shards(
@@ -66,20 +49,8 @@ def shards(
 
     live_rows are those of its rows that were not compacted into other shards yet.
     """
-    rows = [
-        {
-            "shard": each.id,
-            "rows": each.rows,
-            "live_rows": each.live_rows,
-            "size_bytes": each.size_bytes,
-            "min_key": each.first,
-            "max_key": each.last,
-            "partitions": " ".join(each.partitions),
-            "jobs": " ".join(each.jobs),
-        }
-        for each in table_of(ctx, name).shards(as_of=_version(as_of))
-    ]
-    print_listing(_SHARD, rows, form)
+    items = table_of(ctx, name).shards(as_of=_version(as_of))
+    print_items(_SHARD, items, form, shard="id", min_key="first", max_key="last")
 
 
 def row_tags(
@@ -92,13 +63,7 @@ def row_tags(
 
     Rows get them when they are ingested; `tags` lists those of versions.
     """
-    rows = [
-        {"tags": " ".join(f"{k}={v}" for k, v in each.tags.items()), "rows": each.rows}
-        if form is ListFormat.table
-        else {"tags": dict(each.tags), "rows": each.rows}
-        for each in table_of(ctx, name).row_tags(as_of=_version(as_of))
-    ]
-    print_listing(("tags", "rows"), rows, form)
+    print_items(("tags", "rows"), table_of(ctx, name).row_tags(as_of=_version(as_of)), form)
 
 
 def files(
@@ -111,8 +76,8 @@ def files(
 
     A reader of the files alone sees all rows, live_rows of which are rows of the table.
     """
-    rows = [asdict(each) for each in table_of(ctx, name).files(as_of=_version(as_of))]
-    print_listing(_FILE, rows, form)
+    items = table_of(ctx, name).files(as_of=_version(as_of))
+    print_listing(_FILE, [row_of((*_FILE, "shard"), each) for each in items], form)
 
 
 def _version(text: str | None) -> AsOf | None:
@@ -123,9 +88,7 @@ def _version(text: str | None) -> AsOf | None:
 
 
 def metrics(
-    ctx: typer.Context,
-    name: AnyTableName = None,
-    form: ListFormatOption = ListFormat.table,
+    ctx: typer.Context, name: AnyTableName = None, form: ListFormatOption = ListFormat.table
 ) -> None:
     """Show the metrics that each table publishes every minute.
 

@@ -1,49 +1,31 @@
 """`dormouse export` and `copy`: rows of one version as Parquet files, or in another instance."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
-from dormouse.client.administration import Copied, copy_table
-from dormouse.client.exporting import Export, ExportProgress, empty_folder
+from dormouse.client.exporting import Export, StatementManifest, empty_folder
 from dormouse.client.instance import Instance
-from dormouse.client.waiting import WAIT_SECONDS
+from dormouse.client.waiting import WAIT_SECONDS, TaskProgress
 from dormouse.errors import NotFoundError
+from dormouse.features.copying import CopyReport
 from dormouse.features.export import ExportManifest
 from dormouse.files.results import ResultFormat
 from dormouse.folder.layout import FolderLayout
-from dormouse.key_codec import KeyCodec
 from dormouse.settings import Settings
 from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import SparkOptions
-from dormouse_cli.commands.query import (
-    ColumnsOption,
-    KeyOption,
-    RangeOption,
-    WhereOption,
-)
-from dormouse_cli.listings import Format, print_facts
+from dormouse_cli import values
+from dormouse_cli.commands.query import ColumnsOption, KeyOption, RangeOption, WhereOption
+from dormouse_cli.listings import Format, print_facts, row_of
 from dormouse_cli.session import finish_work, instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import counted, note, progress_bars, progress_of
-from dormouse_cli.values import (
-    AsOfOption,
-    FormatOption,
-    JobPropertyOption,
-    SparkOption,
-    TimeoutOption,
-    parse_columns,
-    parse_spark,
-)
 
 TableOption = Annotated[
-    str,
-    typer.Argument(metavar="[NAME]", help="The table's name.", autocompletion=tables_beginning),
+    str, typer.Argument(metavar="[NAME]", help="The table's name.", autocompletion=tables_beginning)
 ]
 SqlOption = Annotated[
     str, typer.Option("--sql", metavar="QUERY", help="The rows of this query, of any tables.")
@@ -73,6 +55,8 @@ WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until all files are there.")
 ]
 
+_BESIDE_SQL = "--sql goes with --to, --file-format, --spark, --timeout; no NAME"
+
 
 def export(
     ctx: typer.Context,
@@ -84,14 +68,14 @@ def export(
     key_range: RangeOption = None,
     where: WhereOption = None,
     columns: ColumnsOption = None,
-    as_of: AsOfOption = None,
+    as_of: values.AsOfOption = None,
     output: FolderOption = None,
-    spark: SparkOption = False,
-    properties: JobPropertyOption = None,
+    spark: values.SparkOption = False,
+    properties: values.JobPropertyOption = None,
     skip_damaged: SkipDamagedOption = False,
     wait: WaitOption = True,
-    timeout: TimeoutOption = WAIT_SECONDS,
-    form: FormatOption = Format.table,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Write rows to Parquet files, sorted, as they are at one version of the table.
 
@@ -102,11 +86,11 @@ def export(
 
     With --sql, this process (or Spark, with --spark) runs the query, and needs no name of a table.
     """
-    options = parse_spark(spark, properties)
+    options = values.parse_spark(spark, properties)
     if sql:
-        alone = (name, key, key_range, where, columns, as_of, output)
-        others = any(alone) or skip_damaged or not wait
-        _export_sql(ctx, sql, to, file_format, timeout, form, options, others=others)
+        if any((name, key, key_range, where, columns, as_of, output, skip_damaged, not wait)):
+            raise typer.BadParameter(_BESIDE_SQL)
+        _export_sql(ctx, sql, to, file_format, timeout, form, options)
         return
     _check_table(name, file_format)
     if output is not None:
@@ -114,13 +98,12 @@ def export(
             raise typer.BadParameter("--output needs to wait: it does not go with --no-wait")
         empty_folder(output)
     handle = table_of(ctx, name)
-    codec = KeyCodec(handle.schema)
     job = handle.export(
-        list(map(codec.range_from_assignments, key_range or ())) or None,
+        values.parse_ranges(key_range, handle.schema),
         to=to,
-        exact=list(map(codec.from_assignments, key or ())) or None,
+        exact=values.parse_keys(key, handle.schema) or None,
         where=where,
-        columns=parse_columns(columns or [], handle.schema),
+        columns=values.parse_columns(columns or [], handle.schema),
         as_of=None if as_of is None else parse_as_of(as_of),
         spark=options,
         skip_damaged=skip_damaged,
@@ -128,11 +111,12 @@ def export(
     if not wait:
         note(f"export {job.id} to {job.uri} has begun")
         return
-    with progress_bars() as progress:
-        manifest = _watch(progress, job, timeout)
-        if output is not None:
-            _download(progress, job, manifest, output)
-    print_facts(_facts(job, manifest, output), form)
+    manifest = _finish(job, timeout, output)
+    facts = {"version": manifest.version, **_facts(job.uri, manifest)}
+    if manifest.skipped:
+        facts["skipped_shards"] = len(manifest.skipped)
+        facts["skipped_rows"] = sum(shard.rows for shard in manifest.skipped)
+    print_facts(facts | ({"copied_to": str(output)} if output else {}), form)
     _list_skipped(manifest)
 
 
@@ -166,57 +150,33 @@ def _export_sql(
     timeout: float,
     form: Format,
     spark: SparkOptions | None,
-    *,
-    others: bool,
 ) -> None:
-    if others:
-        raise typer.BadParameter("--sql goes with --to, --file-format, --spark and --timeout alone")
     result = instance_of(ctx).export_sql(
         sql, to=to, form=file_format.value, timeout_seconds=timeout, spark=spark
     )
     manifest = result.manifest
-    facts: dict[str, object] = {
-        "versions": ", ".join(
-            f"{table} {version}"
-            for table, versions in manifest.versions.items()
-            for version in versions
-        ),
-        "files": len(manifest.files),
-        "rows": manifest.rows,
-        "bytes": manifest.size_bytes,
-        "where": result.uri,
-    }
-    print_facts(facts, form)
+    print_facts({"versions": manifest.versions, **_facts(result.uri, manifest)}, form)
 
 
-def _watch(progress: Progress, job: Export, timeout_seconds: float) -> ExportManifest:
-    task = progress.add_task("tasks done", total=None)
+def _finish(job: Export, timeout_seconds: float, output: Path | None) -> ExportManifest:
+    """Wait until an export has ended, and copy its files if that was asked for."""
+    with progress_bars() as progress:
+        task = progress.add_task("tasks done", total=None)
 
-    def watch(now: ExportProgress) -> None:
-        progress.update(task, completed=now.done, total=now.tasks)
+        def watch(now: TaskProgress) -> None:
+            progress.update(task, completed=now.done, total=now.tasks)
 
-    manifest = job.wait(timeout_seconds, watch=watch)
-    progress.update(task, visible=False)
+        manifest = job.wait(timeout_seconds, watch=watch)
+        progress.update(task, visible=False)
+        if output is not None:
+            copies = progress.add_task("files copied", total=len(manifest.files))
+            job.download(output, watch=lambda _: progress.advance(copies))
     return manifest
 
 
-def _download(progress: Progress, job: Export, manifest: ExportManifest, folder: Path) -> None:
-    task = progress.add_task("files copied", total=len(manifest.files))
-    job.download(folder, watch=lambda _: progress.advance(task))
-
-
-def _facts(job: Export, manifest: ExportManifest, output: Path | None) -> dict[str, object]:
-    facts: dict[str, object] = {
-        "version": manifest.version,
-        "files": len(manifest.files),
-        "rows": manifest.rows,
-        "bytes": manifest.size_bytes,
-        "where": job.uri,
-    }
-    if manifest.skipped:
-        facts["skipped_shards"] = len(manifest.skipped)
-        facts["skipped_rows"] = sum(shard.rows for shard in manifest.skipped)
-    return facts if output is None else {**facts, "copied_to": str(output)}
+def _facts(uri: str, manifest: ExportManifest | StatementManifest) -> dict[str, object]:
+    files, rows, size_bytes = len(manifest.files), manifest.rows, manifest.size_bytes
+    return {"files": files, "rows": rows, "bytes": size_bytes, "where": uri}
 
 
 # Copy a table to another instance, in a folder or on AWS.
@@ -237,7 +197,7 @@ def copy(
     new_name: Annotated[
         str, typer.Option("--name", metavar="NEW", help="The name of the copy; else the same.")
     ] = "",
-    form: FormatOption = Format.table,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Copy a table from one instance to another: `dormouse copy flights ./mice prod`.
 
@@ -252,8 +212,7 @@ def copy(
             if there.folder is not None and there.folder.was_made:
                 note(f"made an instance in {there.folder.layout.root}")
             with progress_of("shards copied") as watch:
-                copied = copy_table(table, there, new_name, watch=watch)
-            _show(copied, form)
+                _show(there.copy_table(table, new_name, watch=watch), form)
         finally:
             finish_work(there)
 
@@ -273,14 +232,8 @@ def _existing(name: str) -> Instance:
     return Instance.connect(name, background=False)
 
 
-def _show(copied: Copied, form: Format) -> None:
-    if copied.was_complete:
+def _show(copy: CopyReport, form: Format) -> None:
+    if copy.was_complete:
         note("the copy was complete already; nothing was copied")
-    facts = {
-        "table": copied.table.name,
-        "version": copied.version,
-        "rows": copied.rows,
-        "shards": copied.shards,
-        "copied": copied.copied,
-    }
-    print_facts(facts, form)
+    columns = ("version", "rows", "shards", "copied")
+    print_facts({"table": copy.table.name, **row_of(columns, copy)}, form)

@@ -1,18 +1,17 @@
 """`dormouse iceberg`: what is published for readers of Iceberg, and a REST catalog of it."""
 
-from __future__ import annotations
-
-import os
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from dormouse.client.iceberg import holds
 from dormouse.iceberg.rest import BASE
+from dormouse.state.versions import iso_time
 from dormouse_cli.listings import ListFormat, print_listing
-from dormouse_cli.local.signals import interruptible, run_command
+from dormouse_cli.local import signals
 from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import iso_time, note
+from dormouse_cli.terminal import note
 from dormouse_cli.values import ListFormatOption, PortOption, TableName
 
 
@@ -43,8 +42,7 @@ def publish(
     ctx: typer.Context,
     name: TableName,
     everything: Annotated[
-        bool,
-        typer.Option("--all", help="Publish all of it again, as if nothing were published."),
+        bool, typer.Option("--all", help="Publish all of it again, as if nothing were published.")
     ] = False,
 ) -> None:
     """Publish what is new in a table for readers of Iceberg at once.
@@ -94,10 +92,5 @@ def serve(
     """
     with instance_of(ctx).serve_catalog(port) as server:
         uri = f"{server.url}{BASE}"
-        if command:
-            environment = {**os.environ, **dict.fromkeys(URI_VARIABLES, uri)}
-            raise typer.Exit(run_command(command, environment))
-        with interruptible() as interruptions:
-            print(uri, flush=True)
-            note("serving; Ctrl-C ends it")
-            interruptions.get()
+        announce = partial(print, uri, flush=True)
+        signals.serve(command, dict.fromkeys(URI_VARIABLES, uri), announce)

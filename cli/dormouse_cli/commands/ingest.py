@@ -1,15 +1,12 @@
 """`dormouse ingest` and `dormouse wait`: files on their way to rows, and watching them."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.progress import Progress
@@ -22,30 +19,16 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.schema.row_tags import parse_tags
 from dormouse.state.sources import format_of
-from dormouse.tables.properties import SparkOptions, property_named
+from dormouse.tables.properties import SparkOptions, parse_settings, property_named
+from dormouse.tables.table import Table
+from dormouse_cli import values
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import counted, note, notes, progress_bars
-from dormouse_cli.values import (
-    AnyTableName,
-    RowKeysOption,
-    SortKeysOption,
-    SparkOption,
-    TableName,
-    TimeoutOption,
-    TypesOption,
-    inferred_schema,
-    parse_properties,
-    parse_spark,
-    print_inferred,
-)
 
-
-class OnError(StrEnum):
-    """What becomes of a file with rows that cannot be read."""
-
-    refuse = "refuse"
-    skip = "skip"
-
+Roles: TypeAlias = tuple[list[str] | None, list[str] | None, list[str] | None]
+"""The row keys, sort keys and types of a table that is created."""
+OnError: TypeAlias = Literal["refuse", "skip"]
+"""What becomes of a file with rows that cannot be read."""
 
 FilesArgument = Annotated[
     list[str] | None,
@@ -86,7 +69,8 @@ PrefixesOption = Annotated[
 AgainOption = Annotated[
     bool,
     typer.Option(
-        "--again", help="Ingest files once more that were ingested before, to have them twice."
+        "--again",
+        help="Also ingest files that were ingested before: their rows are then there twice.",
     ),
 ]
 OnErrorOption = Annotated[
@@ -127,28 +111,28 @@ WaitOption = Annotated[
 
 def ingest(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     files: FilesArgument = None,
     form: FormatOption = "",
     prefixes: PrefixesOption = None,
-    spark: SparkOption = False,
+    spark: values.SparkOption = False,
     properties: PropertiesOption = None,
     again: AgainOption = False,
     on_error: OnErrorOption = None,
     tag: TagOption = None,
     create: CreateOption = False,
-    row_keys: RowKeysOption = None,
-    sort_keys: SortKeysOption = None,
-    types: TypesOption = None,
+    row_keys: values.RowKeysOption = None,
+    sort_keys: values.SortKeysOption = None,
+    types: values.TypesOption = None,
     wait: WaitOption = None,
-    timeout: TimeoutOption = WAIT_SECONDS,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Drop files into the ingest bucket. They become rows of the table shortly after.
 
     With --spark and --prefix they are one bulk import; for dropped files, a property of the table
     decides: ingest_spark_bytes.
     """
-    options = parse_spark(spark, None if create else properties)
+    options = values.parse_spark(spark, None if create else properties)
     _check_asked(files, prefixes, options, on_error)
     if not create and (row_keys or sort_keys or types):
         raise InvalidRequestError(
@@ -160,7 +144,7 @@ def ingest(
     began_ms = instance.services.clock.now_ms()
     with _here(files or [], form) as local, progress_bars() as progress:
         if create:
-            settings = parse_properties(properties or [])
+            settings = values.parse_properties(properties or [])
             _create(instance, name, local, (row_keys, sort_keys, types), settings, on_error)
         if prefixes:
             keys = [_key_in(instance.bucket.name, prefix) for prefix in prefixes]
@@ -241,11 +225,11 @@ def _create(
     instance: Instance,
     name: str,
     files: Sequence[str | Path],
-    roles: tuple[list[str] | None, list[str] | None, list[str] | None],
+    roles: Roles,
     settings: Mapping[str, object],
     on_error: OnError | None,
 ) -> None:
-    """Create a table for rows as those of the first file, unless it is there.
+    """Create a table for rows as those of the first file, unless it is there and as is asked for.
 
     The file is read to its end before: a table of which it would be refused is not created.
     """
@@ -253,25 +237,50 @@ def _create(
         raise InvalidRequestError("--create needs files from here", hint="give FILE…")
     for setting in settings:
         property_named(setting)
-    if any(table.name == name for table in instance.tables()):
-        return
+    for handle in instance.tables():
+        if handle.name == name:
+            _check_agrees(handle.table, roles, settings)
+            return
     first, reading = files_to_drop(name, files)[0][1], instance.settings_of(settings)
-    reading |= {"ingest_on_error": on_error.value} if on_error else {}
-    inferred = inferred_schema(first, *roles, reading)
+    reading |= {"ingest_on_error": on_error} if on_error else {}
+    inferred = values.inferred_schema(first, *roles, reading)
     check_file(first, inferred.schema, reading)
     instance.create_table(name, inferred.schema, settings)
-    print_inferred(inferred)
+    values.print_inferred(inferred)
     note(f"table {name} was created")
+
+
+def _check_agrees(table: Table, roles: Roles, settings: Mapping[str, object]) -> None:
+    """Check that a table has the keys that are given for it, and the properties that never change.
+    Raises InvalidRequestError: it has others, so its rows would become others too.
+    """
+    given: dict[str, object] = {
+        name: value
+        for name, value in parse_settings(settings).items()
+        if property_named(name).is_fixed
+    }
+    there: dict[str, object] = {name: getattr(table.properties, name) for name in given}
+    keys = (table.schema.row_keys, table.schema.sort_keys)
+    for option, names, fields in zip(("--row-keys", "--sort-keys"), roles, keys, strict=False):
+        if names:
+            given[option] = ",".join(values.parse_names(names))
+            there[option] = ",".join(field.name for field in fields) or "none"
+    for what, value in there.items():
+        if value != given[what]:
+            raise InvalidRequestError(
+                f"table {table.name!r} is there already, with {what}={value}, not {given[what]}",
+                hint="choose another name for a new table, or ask for what this one has",
+            )
 
 
 def _tell(drop: Ingested, verb: str) -> None:
     """Say what becomes of files, and of which nothing does since they were ingested before."""
-    known = sum(source.id in drop.known for source in drop.sources)
-    fresh = len(drop.sources) - known
+    repeats = sum(source.id in drop.known for source in drop.sources)
+    fresh = len(drop.sources) - repeats
     if fresh:
         note(f"{counted(fresh, 'file')} {verb}")
-    if known or not fresh:
-        which = counted(known, "file") if known else "all files there are"
+    if repeats or not fresh:
+        which = counted(repeats, "file") if repeats else "all files there are"
         note(f"{which} already ingested; --again adds the same rows once more")
 
 
@@ -301,8 +310,8 @@ def _key_in(bucket: str, text: str) -> str:
 
 def wait_until_done(
     ctx: typer.Context,
-    name: AnyTableName = None,
-    timeout: TimeoutOption = WAIT_SECONDS,
+    name: values.AnyTableName = None,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Wait until nothing is pending: every file ingested or refused, no work in the queues."""
     wait_for(instance_of(ctx) if name is None else table_of(ctx, name), timeout)
@@ -327,16 +336,14 @@ def _drop(
     return handle.ingest(
         files,
         again=again,
-        on_error=on_error.value if on_error else None,
+        on_error=on_error,
         tags=tags,
         wait=False,
         watch=lambda source: progress.advance(task),
     )
 
 
-def _watch(progress: Progress, dropped: Ingested, timeout_seconds: float) -> None:
-    total = len(dropped.sources)
+def _watch(progress: Progress, drop: Ingested, timeout_seconds: float) -> None:
+    total = len(drop.sources)
     task = progress.add_task("ingested", total=total)
-    dropped.wait(
-        timeout_seconds, watch=lambda count: progress.update(task, completed=total - count)
-    )
+    drop.wait(timeout_seconds, watch=lambda count: progress.update(task, completed=total - count))

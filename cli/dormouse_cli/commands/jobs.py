@@ -1,7 +1,5 @@
 """`dormouse jobs`: what happened to a table's files, compactions, splits and requests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, get_args
 
@@ -10,9 +8,8 @@ import typer
 from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
 from dormouse.messages.requests import AdminRequest
 from dormouse.state.jobs import DAMAGED, JobKind, JobRecord
-from dormouse_cli.listings import ListFormat, print_facts, print_listing
+from dormouse_cli.listings import ListFormat, print_facts, print_listing, row_of
 from dormouse_cli.session import instance_of, tables_beginning
-from dormouse_cli.terminal import iso_time
 from dormouse_cli.values import ListFormatOption
 
 _COLUMNS = (
@@ -29,6 +26,9 @@ _COLUMNS = (
     "attempts",
     "reason",
 )
+
+_MORE = ("purge", "size_bytes", "updated", "rows_read")
+"""What is shown of a single job, and to programs."""
 
 KINDS = (*get_args(JobKind), *(kind.__struct_config__.tag for kind in get_args(AdminRequest)))
 """What a record may be of: a job, or a request, by its verb."""
@@ -114,29 +114,5 @@ def _began_ms(record: JobRecord) -> int:
     return record.started_ms or record.updated_ms
 
 
-def times_of(record: JobRecord) -> dict[str, object]:
-    """Return when what a record is of began and ended, and what it took."""
-    return {
-        "started": iso_time(record.started_ms) if record.started_ms else None,
-        "finished": iso_time(record.finished_ms) if record.finished_ms else None,
-        "seconds": None if record.seconds is None else round(record.seconds, 1),
-    }
-
-
 def _row(record: JobRecord) -> dict[str, object]:
-    return {
-        "state": record.state,
-        "job": record.job_id,
-        "kind": record.kind,
-        "subject": record.subject,
-        "purge": record.purge_id,
-        "files": record.files,
-        "size_bytes": record.size_bytes,
-        **times_of(record),
-        "updated": iso_time(record.updated_ms) if record.updated_ms else None,
-        "rows_read": record.rows_read,
-        "rows": record.rows,
-        "rows_per_second": round(record.rows / record.seconds) if record.seconds else None,
-        "attempts": record.attempts,
-        "reason": record.reason,
-    }
+    return row_of((*_COLUMNS, *_MORE), record, job="job_id", purge="purge_id")

@@ -1,6 +1,6 @@
-"""`dormouse delete` and `dormouse table purge`: rows hidden, or removed for good and proved so."""
-
-from __future__ import annotations
+"""`dormouse delete`, `dormouse table purge` and `forget`: rows hidden, removed for good and proved
+so, or what they encrypt made unreadable.
+"""
 
 from typing import Annotated
 
@@ -10,28 +10,12 @@ from dormouse.client.purging import Purge, PurgeProgress
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.purge import Proof
-from dormouse.key_codec import KeyCodec, KeyLike
-from dormouse_cli.listings import Format, print_facts, print_listing
+from dormouse.key_codec import KeyLike, part_from_text, part_to_python
+from dormouse.tables.encryption import subject_of
+from dormouse_cli import values
+from dormouse_cli.listings import Format, print_facts, print_listing, row_of
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import (
-    confirm,
-    counted,
-    iso_time,
-    note,
-    print_json,
-    progress_bars,
-    progress_of,
-)
-from dormouse_cli.values import (
-    ForceOption,
-    FormatOption,
-    JobPropertyOption,
-    ReleaseTagsOption,
-    SparkOption,
-    TableName,
-    TimeoutOption,
-    parse_spark,
-)
+from dormouse_cli.terminal import confirm, counted, note, print_json, progress_bars, progress_of
 
 WhereOption = Annotated[
     str, typer.Option(metavar="PREDICATE", help="Rows for which this SQL predicate is true.")
@@ -44,19 +28,18 @@ KeyOption = Annotated[
 
 def delete_rows(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     where: WhereOption = "",
     key: KeyOption = None,
-    force: ForceOption = False,
+    force: values.ForceOption = False,
 ) -> None:
     """Delete all rows that match: hide them from every reader, at once.
 
-    What comes later is not affected, and earlier versions keep the rows. Compactions leave them
-    out. To remove rows from every object, for good: `dormouse table purge`.
+    Rows that are ingested later are not affected, and earlier versions keep the deleted ones.
+    Compactions leave them out. To remove rows from every object, for good: `dormouse table purge`.
     """
     handle = table_of(ctx, name)
-    codec = KeyCodec(handle.schema)
-    keys: list[KeyLike] = [codec.from_assignments(text) for text in key or ()]
+    keys = values.parse_keys(key, handle.schema)
     if not force and bool(keys) != bool(where):
         rows = handle.count(exact=keys or None, where=where or None)
         confirm(f"Delete {counted(rows, 'row')} of table {name}?")
@@ -66,18 +49,18 @@ def delete_rows(
 
 def purge(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     where: WhereOption = "",
     key: KeyOption = None,
     prove: Annotated[
         bool, typer.Option("--prove", help="Remove nothing; show what matches, and where.")
     ] = False,
-    force: ForceOption = False,
-    release_tags: ReleaseTagsOption = False,
-    spark: SparkOption = False,
-    properties: JobPropertyOption = None,
-    timeout: TimeoutOption = WAIT_SECONDS,
-    form: FormatOption = Format.table,
+    force: values.ForceOption = False,
+    release_tags: values.ReleaseTagsOption = False,
+    spark: values.SparkOption = False,
+    properties: values.JobPropertyOption = None,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Remove all rows that match, for good, and prove it.
 
@@ -87,9 +70,8 @@ def purge(
     object does.
     """
     handle = table_of(ctx, name)
-    codec = KeyCodec(handle.schema)
-    keys: list[KeyLike] = [codec.from_assignments(text) for text in key or ()]
-    options = parse_spark(spark, properties)
+    keys = values.parse_keys(key, handle.schema)
+    options = values.parse_spark(spark, properties)
     if not prove:
         if not force:
             _confirm(handle, where, keys)
@@ -102,6 +84,29 @@ def purge(
         note(f"some of it can be deleted now: `dormouse gc {name}` does that at once")
     if proof.rows or (prove and not proof.is_complete):
         raise typer.Exit(1)
+
+
+def forget(
+    ctx: typer.Context,
+    name: values.TableName,
+    subject: Annotated[
+        list[str], typer.Option(help="A value of the table's subject_column; repeat for more.")
+    ],
+    force: values.ForceOption = False,
+) -> None:
+    """Forget the keys of subjects: what is encrypted in their rows is null from then on.
+
+    That is so in every version, export and copy, at once: nothing is rewritten. Rows stay, with
+    their other columns: `dormouse table purge` removes them. Rows that come later are readable.
+    """
+    handle = table_of(ctx, name)
+    column = subject_of(handle.table.schema)
+    subjects = [part_to_python(part_from_text(each, column), column) for each in subject]
+    counts = counted(len(subjects), "subject")
+    if not force:
+        confirm(f"Forget the keys of {counts} of table {name} for good?")
+    count = handle.forget(subjects)
+    note(f"forgot {counted(count, 'key')} of {counts}; none is left")
 
 
 def _confirm(handle: TableHandle, where: str, keys: list[KeyLike]) -> None:
@@ -118,7 +123,7 @@ def _proof(handle: TableHandle, where: str, keys: list[KeyLike]) -> Proof:
 def _watch(purge: Purge, timeout_seconds: float) -> None:
     with progress_bars() as progress:
         looked = progress.add_task("shards looked at", total=None)
-        rewritten = progress.add_task("shards rewritten", total=None)
+        rewrites = progress.add_task("shards rewritten", total=None)
         most = 0
 
         def watch(now: PurgeProgress) -> None:
@@ -126,7 +131,7 @@ def _watch(purge: Purge, timeout_seconds: float) -> None:
             most = max(most, now.to_rewrite)
             total = now.examined + now.to_examine
             progress.update(looked, completed=now.examined, total=total)
-            progress.update(rewritten, completed=most - now.to_rewrite, total=most)
+            progress.update(rewrites, completed=most - now.to_rewrite, total=most)
 
         purge.wait(timeout_seconds, watch=watch)
 
@@ -138,18 +143,11 @@ def _show(proof: Proof, form: Format) -> None:
         "objects_looked_at": proof.objects,
         "objects_that_hold_rows": len(proof.remains),
     }
-    remains: list[dict[str, object]] = [
-        {
-            "object": remnant.path,
-            "rows": remnant.rows,
-            "reason": remnant.reason,
-            "deleted_after": iso_time(remnant.until_ms) if remnant.until_ms is not None else None,
-        }
-        for remnant in proof.remains
-    ]
+    columns = ("object", "rows", "reason", "deleted_after")
+    remains = [row_of(columns, r, object="path", deleted_after="until") for r in proof.remains]
     if form is Format.json:
         print_json({**facts, "remains": remains})
         return
     print_facts(facts, form)
     if remains:
-        print_listing(("object", "rows", "reason", "deleted_after"), remains, form)
+        print_listing(columns, remains, form)

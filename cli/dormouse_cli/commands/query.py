@@ -1,10 +1,8 @@
-"""`dormouse query, changes`: rows of a table, to a person, a pipe or a file."""
-
-from __future__ import annotations
+"""`dormouse query, changes, why, queries`: rows of tables, to a person, a pipe or a file."""
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -17,14 +15,22 @@ from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.errors import NotFoundError
 from dormouse.files.results import Cells, ResultFormat, json_cells, json_text
 from dormouse.files.results import write_rows as write_stream
-from dormouse.key_codec import KeyCodec, KeyLike, Ranges
+from dormouse.key_codec import KeyCodec, show_part
 from dormouse.query.result import QueryResult
-from dormouse.schema.schema import Schema
+from dormouse.query.rows import limited
+from dormouse.state.jobs import DAMAGED, JobRecord
 from dormouse.state.versions import parse_as_of
-from dormouse_cli.listings import Format, print_facts, print_table
-from dormouse_cli.session import table_of
+from dormouse_cli import values
+from dormouse_cli.listings import (
+    Format,
+    ListFormat,
+    print_facts,
+    print_listing,
+    print_table,
+    row_of,
+)
+from dormouse_cli.session import instance_of, queries_beginning, table_of
 from dormouse_cli.terminal import counted, note, notes, progress_bars
-from dormouse_cli.values import AsOfOption, TableName, TimeoutOption, parse_columns
 
 ROWS_SHOWN = 50
 
@@ -56,13 +62,9 @@ WhereOption = Annotated[
     str | None, typer.Option(metavar="SQL", help="Only rows for which this condition is true.")
 ]
 ExplainOption = Annotated[
-    bool,
-    typer.Option(
-        "--explain",
-        help="Show no rows, but what is read for them.",
-    ),
+    bool, typer.Option("--explain", help="Show no rows, but what is read for them.")
 ]
-ColumnsOption = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Just these columns.")]
+ColumnsOption = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Only these columns.")]
 LimitOption = Annotated[
     int | None,
     typer.Option(metavar="N", min=0, help=f"The most rows; by default a table shows {ROWS_SHOWN}."),
@@ -74,7 +76,7 @@ RemoteOption = Annotated[
         help="Let the instance read the rows: a message asks it, and its result is read back.",
     ),
 ]
-FormatOption = Annotated[
+RowFormatOption = Annotated[
     RowFormat | None,
     typer.Option("--format", help="By default by the ending of --output, else a table."),
 ]
@@ -85,24 +87,24 @@ OutputOption = Annotated[
 
 def query(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     key: KeyOption = None,
     key_range: RangeOption = None,
     where: WhereOption = None,
     columns: ColumnsOption = None,
     limit: LimitOption = None,
-    as_of: AsOfOption = None,
-    count: Annotated[bool, typer.Option("--count", help="Just count the rows.")] = False,
+    as_of: values.AsOfOption = None,
+    count: Annotated[bool, typer.Option("--count", help="Only count the rows.")] = False,
     explain: ExplainOption = False,
     remote: RemoteOption = False,
-    timeout: TimeoutOption = WAIT_SECONDS,
-    form: FormatOption = None,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
+    form: RowFormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """Find rows by key, key range and condition, sorted by the keys.
 
-    The first several row keys are enough: --key carrier=AA finds all rows of that carrier. Sort
-    keys can follow all row keys. Write a comma in a value as \\, if a name and = come after it, and
+    The first row keys are enough: --key carrier=AA finds all rows of that carrier. Sort keys can
+    follow all row keys. Write a comma in a value as \\, if a name and = come after it, and
     a backslash that ends a value before such a comma as \\\\.
     Ranges are half-open, and may be open at an end: --range carrier=AA,flight=10..carrier=B6 finds
     AA from flight 10 on, and all carriers between AA and B6. Timestamps and dates are ISO 8601,
@@ -110,14 +112,16 @@ def query(
 
     JSON has one object a line, with decimals as text, and NaN, Infinity and -Infinity as text.
     """
-    row_format = form or format_of(output)
     if count and (columns or limit is not None or form or output or explain):
         raise typer.BadParameter("--count goes with --key, --range, --where and --as-of alone")
     if remote and (count or explain):
         raise typer.BadParameter("--remote goes with neither --count nor --explain")
-    check_output(row_format, output, explain=explain)
+    row_format = format_for(form, output, explain=explain)
     handle = table_of(ctx, name)
-    ranges, exact = _keys(handle.schema, key, key_range)
+    ranges, exact = (
+        values.parse_ranges(key_range, handle.schema),
+        values.parse_keys(key, handle.schema) or None,
+    )
     version = None if as_of is None else parse_as_of(as_of)
     if count:
         typer.echo(handle.count(ranges, exact=exact, where=where, as_of=version))
@@ -127,7 +131,7 @@ def query(
         ranges,
         exact=exact,
         where=where,
-        columns=parse_columns(columns or [], handle.schema),
+        columns=values.parse_columns(columns or [], handle.schema),
         limit=limit if explain else _shown(row_format, limit),
         as_of=version,
         run="remote" if remote else "here",
@@ -141,7 +145,7 @@ def query(
 
 def changes(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     since: Annotated[
         str, typer.Option("--since", metavar="VERSION|TAG|TIME", help="Rows ingested after it.")
     ],
@@ -154,10 +158,11 @@ def changes(
     before: Annotated[
         bool,
         typer.Option(
-            "--before", help="In a table that keeps the latest rows, also what changed rows were."
+            "--before",
+            help="In a table that keeps the latest rows, also each row before its change.",
         ),
     ] = False,
-    form: FormatOption = None,
+    form: RowFormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """Show the rows that were ingested since a version, as ingest wrote them; of a table that keeps
@@ -166,13 +171,12 @@ def changes(
     Compactions in between change nothing. The version to ask for next is shown at the end. Changes
     are kept for gc_delay_seconds of the table.
     """
-    row_format = form or format_of(output)
-    check_output(row_format, output, explain=False)
+    row_format = format_for(form, output)
     handle, began = table_of(ctx, name), time.monotonic()
     result = handle.changes(
         parse_as_of(since),
         where=where,
-        columns=parse_columns(columns or [], handle.schema),
+        columns=values.parse_columns(columns or [], handle.schema),
         limit=_shown(row_format, limit),
         deleted=deleted,
         before=before,
@@ -193,36 +197,33 @@ def write_rows(
     _tell(rows, len(result.reads.shards), began)
 
 
-def check_output(form: RowFormat, output: Path | None, *, explain: bool) -> None:
-    """Refuse a format that does not fit where rows go."""
+def format_for(form: RowFormat | None, output: Path | None, *, explain: bool = False) -> RowFormat:
+    """Return the format that was said, or that the file's name means; without both, a table.
+
+    Raises:
+        BadParameter: it does not fit where rows go.
+    """
+    if form is None:
+        suffix = output.suffix.removeprefix(".") if output else ""
+        suffix = {"jsonl": "json", "ndjson": "json"}.get(suffix, suffix)
+        form = RowFormat(suffix) if suffix in RowFormat.__members__ else RowFormat.table
     if explain and (output is not None or form not in (RowFormat.table, RowFormat.json)):
         raise typer.BadParameter("--explain shows no rows: it goes with --format table or json")
     if form in (RowFormat.parquet, RowFormat.feather) and output is None:
         raise typer.BadParameter(f"--format {form.value} needs --output")
     if form is RowFormat.table and output is not None:
         raise typer.BadParameter("--output needs --format json, csv, arrow, feather or parquet")
-
-
-def _keys(
-    schema: Schema, keys: list[str] | None, key_ranges: list[str] | None
-) -> tuple[Ranges | None, list[KeyLike] | None]:
-    """Return the ranges and the exact keys that were typed; None for none."""
-    codec = KeyCodec(schema)
-    ranges = [codec.range_from_assignments(text) for text in key_ranges or ()]
-    exact: list[KeyLike] = [codec.from_assignments(text) for text in keys or ()]
-    return ranges or None, exact or None
+    return form
 
 
 def why(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     key: Annotated[
         str, typer.Option("--key", metavar="KEY=VALUE,…", help="The key of the rows, or a prefix.")
     ],
-    as_of: AsOfOption = None,
-    form: Annotated[
-        Format, typer.Option("--format", help="The form of the answer.")
-    ] = Format.table,
+    as_of: values.AsOfOption = None,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Tell where the rows of a key come from: file, line, commit, and each shard since.
 
@@ -231,7 +232,8 @@ def why(
     """
     handle = table_of(ctx, name)
     version = None if as_of is None else parse_as_of(as_of)
-    origins = handle.why(KeyCodec(handle.schema).from_assignments(key), as_of=version)
+    codec = KeyCodec(handle.schema)
+    origins = handle.why(codec.from_assignments(key), as_of=version)
     if not origins:
         raise NotFoundError(f"table {name!r} has no row of that key")
     for number, each in enumerate(origins):
@@ -241,6 +243,8 @@ def why(
             continue
         keys, steps, shards = facts.pop("key"), facts.pop("steps"), facts.pop("shards")
         files = facts.pop("files")
+        parts = zip(handle.schema.keys, codec.from_python(keys), strict=True)
+        keys = {field.name: show_part(part, field.type) for field, part in parts}
         facts = {**keys, **facts, "shard": " ".join(shards)}
         facts |= {"possible files": ", ".join(files)} if files else {}
         for n, step in enumerate(steps, start=1):
@@ -271,21 +275,11 @@ def _shown(form: RowFormat, limit: int | None) -> int | None:
     return ROWS_SHOWN + 1 if form is RowFormat.table and limit is None else limit
 
 
-def format_of(output: Path | None) -> RowFormat:
-    """Return the format that a file's name means; without a file, a table."""
-    suffix = output.suffix.removeprefix(".") if output else ""
-    suffix = {"jsonl": "json", "ndjson": "json"}.get(suffix, suffix)
-    return RowFormat(suffix) if suffix in RowFormat.__members__ else RowFormat.table
-
-
 def _print_table(reader: pa.RecordBatchReader, limit: int | None) -> int:
     most = ROWS_SHOWN if limit is None else limit
     rows: list[Cells] = []
-    for batch in reader:
-        few = batch.slice(0, most + 1 - len(rows))
-        rows += zip(*(json_cells(column) for column in few.columns), strict=True)
-        if len(rows) > most:
-            break
+    for batch in limited(reader, most + 1):
+        rows += zip(*(json_cells(column) for column in batch.columns), strict=True)
     print_table(reader.schema.names, rows[:most], json_text)
     if len(rows) > most:
         note(f"the first {counted(most, 'row')}; --limit N shows more")
@@ -317,22 +311,16 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
             hint="name a file in a folder that is there, that you may write to, and that has room",
         ) from error
     finally:
-        if partial.parent.is_dir():
-            partial.unlink(missing_ok=True)
+        # it is whole, or why it is not was said
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            partial.unlink()
 
 
 def _first(reader: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
     """Return at most `limit` rows of a stream, and read on no further than these need."""
     if limit is None:
         return reader
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        remaining = limit
-        while remaining and (batch := next(reader, None)) is not None:
-            yield batch.slice(0, remaining)
-            remaining -= min(remaining, batch.num_rows)
-
-    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+    return pa.RecordBatchReader.from_batches(reader.schema, limited(reader, limit))
 
 
 @contextmanager
@@ -350,3 +338,104 @@ def _watched(reader: pa.RecordBatchReader, output: Path | None) -> Iterator[pa.R
                 progress.advance(task, batch.num_rows)
 
         yield pa.RecordBatchReader.from_batches(reader.schema, passed())
+
+
+# `dormouse queries`: queries over messages, their results, and their end.
+
+_QUERY_COLUMNS = (
+    "state",
+    "query",
+    "table",
+    "who",
+    "parts_done",
+    "parts",
+    "rows",
+    "bytes_read",
+    "requests",
+    "started",
+    "seconds",
+    "reason",
+)
+
+QueryId = Annotated[
+    str, typer.Argument(metavar="ID", help="A query's id.", autocompletion=queries_beginning)
+]
+
+
+def list_queries(
+    ctx: typer.Context,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Only what has not ended.")
+    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what failed.")] = False,
+    form: values.ListFormatOption = ListFormat.table,
+) -> None:
+    """Show the queries over messages of the last seven days, the newest first.
+
+    Parts are the sub-queries of a query; bytes and requests are those that read shards. A query
+    whose message still waits in the queue is not among them.
+    """
+    matches = [
+        record
+        for record in instance_of(ctx).queries()
+        if not (unfinished or failed)
+        or (unfinished and not record.is_finished)
+        or (failed and record.state == "failed")
+        or record.state == DAMAGED
+    ]
+    print_listing(_QUERY_COLUMNS, [_query_row(record) for record in matches], form)
+    if any(record.state == DAMAGED for record in matches):
+        raise typer.Exit(1)
+
+
+def show(ctx: typer.Context, query_id: QueryId, form: values.FormatOption = Format.table) -> None:
+    """Show one query: its progress and, once it has ended, the files of its result."""
+    query = instance_of(ctx).asked(query_id)
+    record = query.record()
+    facts = _query_row(record)
+    if record.state == "finished":
+        end = query.end()
+        facts |= {
+            "format": end.format,
+            "versions": dict(end.versions),
+            "result_bytes": end.size_bytes,
+            "function_seconds": round(end.function_milliseconds / 1000, 1),
+            "files": [file.name for file in end.files],
+            "where": query.uri,
+        }
+    print_facts(facts, form)
+
+
+def result(
+    ctx: typer.Context,
+    query_id: QueryId,
+    limit: LimitOption = None,
+    form: RowFormatOption = None,
+    output: OutputOption = None,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
+) -> None:
+    """Wait for a query, and show or write the rows of its result, in any format."""
+    row_format = format_for(form, output)
+    began = time.monotonic()
+    rows = instance_of(ctx).asked(query_id).result(timeout)
+    write_rows(rows, row_format, limit, output, began)
+
+
+def cancel(
+    ctx: typer.Context, query_id: QueryId, timeout: values.TimeoutOption = WAIT_SECONDS
+) -> None:
+    """Cancel a query that has not ended; it has no result then.
+
+    Only the caller that asked it can, and one that administers all tables by an access rule.
+    """
+    query = instance_of(ctx).asked(query_id)
+    if query.progress() is not None:
+        query.cancel()
+        query.polling.until_ended(query.progress, timeout_seconds=timeout)
+    state = query.record().state
+    note(f"query {query_id} {'was cancelled' if state == 'cancelled' else f'is {state} already'}")
+
+
+def _query_row(record: JobRecord) -> dict[str, object]:
+    names = {"query": "job_id", "table": "subject", "bytes_read": "size_bytes"}
+    return row_of((*_QUERY_COLUMNS, "finished"), record, **names)

@@ -1,19 +1,14 @@
 """`dormouse queues` and `dormouse dlq`: messages in the queues and in their dead-letter queues."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
-from msgspec.structs import asdict
 
-from dormouse.client.operations import DeadSummary
 from dormouse.errors import InvalidRequestError, UnavailableError
 from dormouse.features.dead_letters import Redriven
-from dormouse.ports import DeadLetter
-from dormouse_cli.listings import Format, ListFormat, print_listing
+from dormouse_cli.listings import Format, ListFormat, print_items, print_listing, row_of
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import confirm, counted, iso_time, note
+from dormouse_cli.terminal import confirm, counted, note
 from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption
 
 Queue = Annotated[
@@ -30,7 +25,7 @@ def queues(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> Non
     """Show every queue: messages waiting, in flight, delayed, and in its dead-letter queue."""
     states, unknown = instance_of(ctx).queue_states()
     columns = ("queue", "waiting", "in_flight", "delayed", "oldest_seconds", "dead")
-    print_listing(columns, [asdict(state) for state in states], form)
+    print_items(columns, states, form)
     if unknown:
         note(f"the age of the oldest messages is unknown: {unknown}")
 
@@ -40,14 +35,18 @@ def list_dead_letters(ctx: typer.Context, form: ListFormatOption = ListFormat.ta
 
     A dead letter is a message that failed three times, or that nothing can read.
     """
-    rows = [_summary_row(each) for each in instance_of(ctx).dead_letters().summary()]
+    rows = [
+        row_of(("queue", "dead", "oldest"), each)
+        | {"reasons": "; ".join(reason[:200] for reason in each.reasons[:REASONS_SHOWN])}
+        for each in instance_of(ctx).dead_letters().summary()
+    ]
     print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
 
 
 def show(ctx: typer.Context, queue: Queue, form: ListFormatOption = ListFormat.table) -> None:
     """Show the dead letters of a queue, the oldest first. They stay where they are."""
-    rows = [_row(each) for each in instance_of(ctx).dead_letters().show(queue)]
-    print_listing(("id", "sent", "receives", "reason", "body"), rows, form)
+    letters = instance_of(ctx).dead_letters().show(queue)
+    print_items(("id", "sent", "receives", "reason", "body"), letters, form)
 
 
 def redrive(
@@ -78,16 +77,16 @@ def discard(
 ) -> None:
     """Delete dead letters of a queue for good: what they ask for is never done."""
     dead_letters = instance_of(ctx).dead_letters()
-    lost = [each for each in dead_letters.show(queue) if not ids or each.id in ids]
-    if not lost and not ids:
+    letters = [each for each in dead_letters.show(queue) if not ids or each.id in ids]
+    if not letters and not ids:
         note(f"queue {queue} has no dead letters")
         return
-    if lost and not force:
-        print_listing(("id", "sent", "reason", "body"), [_row(each) for each in lost], form)
-        count = counted(len(lost), "message")
+    if letters and not force:
+        print_items(("id", "sent", "reason", "body"), letters, form)
+        count = counted(len(letters), "message")
         confirm(f"Discard {count} of {queue}? What they ask for is lost.")
     # Only what was shown: more may have become dead letters since.
-    _account(dead_letters.discard(queue, ids or [each.id for each in lost]), "discarded", form)
+    _account(dead_letters.discard(queue, ids or [each.id for each in letters]), "discarded", form)
 
 
 def _account(result: Redriven, verb: str, form: Format) -> None:
@@ -107,23 +106,3 @@ def _account(result: Redriven, verb: str, form: Format) -> None:
             f"still among the dead letters: {counted(count, 'message')}{sent}",
             hint="run it again: what was sent is not sent twice",
         )
-
-
-def _summary_row(summary: DeadSummary) -> dict[str, object]:
-    shown = [reason[:200] for reason in summary.reasons[:REASONS_SHOWN]]
-    return {
-        "queue": summary.queue,
-        "dead": summary.dead,
-        "oldest": iso_time(summary.oldest_ms) if summary.oldest_ms is not None else "",
-        "reasons": "; ".join(shown),
-    }
-
-
-def _row(dead_letter: DeadLetter) -> dict[str, object]:
-    return {
-        "id": dead_letter.id,
-        "sent": iso_time(dead_letter.sent_ms),
-        "receives": dead_letter.receives,
-        "reason": dead_letter.reason,
-        "body": dead_letter.body,
-    }

@@ -1,7 +1,5 @@
 """`dormouse splits …`: where the partitions of a table meet, or should."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +10,7 @@ from dormouse.key_codec import KeyCodec
 from dormouse.schema.schema import Schema
 from dormouse_cli.session import table_of
 from dormouse_cli.terminal import counted, note
-from dormouse_cli.values import (
-    TableName,
-    parse_properties,
-    read_file,
-    show_split_points,
-)
+from dormouse_cli.values import TableName, parse_properties, read_file, show_split_points
 
 
 def estimate(
@@ -42,12 +35,12 @@ def estimate(
     The files are read as an ingest reads them; of the keys, a sample is kept. What is printed is
     what `table add --splits` takes.
     """
-    parsed = Schema.loads(read_file(schema))
+    fields = Schema.loads(read_file(schema))
     sample = estimate_splits(
-        parsed, files, partitions, properties=parse_properties(properties or [])
+        fields, files, partitions, properties=parse_properties(properties or [])
     )
-    points = map(KeyCodec(parsed).from_python, sample.points)
-    typer.echo(show_split_points(points, parsed), nl=False)
+    points = map(KeyCodec(fields).from_python, sample.points)
+    typer.echo(show_split_points(points, fields), nl=False)
     leaves = len(sample.points) + 1
     note(f"{counted(sample.rows, 'row')}, of {sample.sampled:,} of which the keys were compared")
     if leaves < partitions:

@@ -1,50 +1,32 @@
 """`dormouse table …` and `instance …`: tables, and the properties of tables and of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dormouse.client.instance import Instance
 from dormouse.client.operations import SparkStatus
 from dormouse.client.table import TableHandle
 from dormouse.schema.schema import Schema
 from dormouse.settings import library_version
-from dormouse.tables.properties import KNOWN, properties_of
+from dormouse.tables.properties import KNOWN, Properties, properties_of
 from dormouse.tables.table import property_sources
+from dormouse_cli import values
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.listings import Format, ListFormat, print_facts, print_listing
-from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.terminal import confirm, counted, iso_time, note, print_json, with_consent
-from dormouse_cli.values import (
-    COLUMNS,
-    PROPERTY_COLUMNS,
-    ForceOption,
-    FormatOption,
-    ListFormatOption,
-    NewTableName,
-    ReleaseTagsOption,
-    RowKeysOption,
-    SortKeysOption,
-    TableName,
-    TypesOption,
-    WiderTypesOption,
-    column_rows,
-    inferred_schema,
-    parse_new_fields,
-    parse_properties,
-    parse_renames,
-    parse_split_points,
-    parse_types,
-    parse_units,
-    print_inferred,
-    property_rows,
-    read_file,
-    written_schema,
+from dormouse_cli.listings import (
+    Format,
+    ListFormat,
+    print_facts,
+    print_items,
+    print_listing,
+    row_of,
 )
+from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.terminal import confirm, counted, note, print_json, with_consent
 
 _LISTED = ("name", "online", "row_keys", "created")
 _SIZES = ("rows", "size_bytes")
@@ -52,7 +34,7 @@ _SIZES = ("rows", "size_bytes")
 
 def add(
     ctx: typer.Context,
-    name: NewTableName,
+    name: values.NewTableName,
     schema: Annotated[
         str | None,
         typer.Option(
@@ -68,9 +50,9 @@ def add(
             help="Instead of a schema: a Parquet, Arrow, CSV or JSON lines file to infer it from.",
         ),
     ] = None,
-    row_keys: RowKeysOption = None,
-    sort_keys: SortKeysOption = None,
-    types: TypesOption = None,
+    row_keys: values.RowKeysOption = None,
+    sort_keys: values.SortKeysOption = None,
+    types: values.TypesOption = None,
     splits: Annotated[
         Path | None,
         typer.Option(
@@ -88,20 +70,20 @@ def add(
 
     Its schema is written, or inferred from a file: then it is shown, with what the file has.
     """
-    settings = parse_properties(properties or [])
+    settings = values.parse_properties(properties or [])
     if (schema is None) == (like is None):
         raise typer.BadParameter("give --schema FILE, or --like FILE --row-keys NAME,…")
     instance, inferred = instance_of(ctx, makes=True), None
     if like is not None:
         of_table = instance.settings_of(settings)
-        inferred = inferred_schema(like, row_keys, sort_keys, types, of_table)
-        parsed = inferred.schema
+        inferred = values.inferred_schema(like, row_keys, sort_keys, types, of_table)
+        fields = inferred.schema
     else:
-        parsed = written_schema(schema or "", row_keys, sort_keys, types)
-    points = parse_split_points(read_file(splits), parsed) if splits else []
-    instance.create_table(name, parsed, settings, points)
+        fields = values.written_schema(schema or "", row_keys, sort_keys, types)
+    points = values.parse_split_points(values.read_file(splits), fields) if splits else []
+    instance.create_table(name, fields, settings, points)
     if inferred is not None:
-        print_inferred(inferred)
+        values.print_inferred(inferred)
     note(f"table {name} was created")
 
 
@@ -114,7 +96,7 @@ def _sizes(table: TableHandle, is_damaged: bool) -> dict[str, object]:
 
 def list_tables(
     ctx: typer.Context,
-    form: ListFormatOption = ListFormat.table,
+    form: values.ListFormatOption = ListFormat.table,
     sizes: Annotated[
         bool | None,
         typer.Option(
@@ -137,9 +119,9 @@ def list_tables(
         {
             "name": table.name,
             "online": table.table.online,
-            "row_keys": ", ".join(field.name for field in table.schema.row_keys),
-            "created": iso_time(table.table.created_ms),
+            "row_keys": [field.name for field in table.schema.row_keys],
         }
+        | row_of(("created",), table.table)
         | (_sizes(table, table.table.id in problems) if sizes else {})
         | ({"damaged": problems.get(table.table.id, "")} if damaged else {})
         for table in tables
@@ -155,47 +137,42 @@ def list_tables(
     end_if_damaged(damaged)
 
 
-def unregistered(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
+def unregistered(ctx: typer.Context, form: values.ListFormatOption = ListFormat.table) -> None:
     """List what in the data bucket belongs to no known table; none of it is ever deleted.
 
     Each line is an id with neither an entry in the registry nor the tombstone of a table that was
     deleted: the entry may be lost. The exit code is 0 if there is none, else 1.
     """
-    rows: list[dict[str, object]] = [
-        {
-            "id": leftover.table_id,
-            "objects": leftover.objects,
-            "size_bytes": leftover.size_bytes,
-            "newest": iso_time(leftover.newest_ms),
-        }
-        for leftover in instance_of(ctx).unregistered()
-    ]
-    print_listing(("id", "objects", "size_bytes", "newest"), rows, form)
-    if rows:
+    leftovers = instance_of(ctx).unregistered()
+    print_items(("id", "objects", "size_bytes", "newest"), leftovers, form, id="table_id")
+    if leftovers:
         raise typer.Exit(1)
 
 
-def show(ctx: typer.Context, name: TableName, form: FormatOption = Format.table) -> None:
+def show(
+    ctx: typer.Context, name: values.TableName, form: values.FormatOption = Format.table
+) -> None:
     """Show a table's columns and properties, and where each value comes from.
 
     A property is the table's own, or the instance's, or the default.
     """
     table = table_of(ctx, name)
-    origins = property_sources(table.table.own, instance_of(ctx).defaults())
-    rows = property_rows(table.table.properties, origins)
+    properties, own = table.table.properties, table.table.own
+    defaults = instance_of(ctx).defaults()
     if form is Format.json:
-        values = {row["property"]: row["value"] for row in rows}
-        body = {"schema": table.schema.to_json(), "properties": values, "set_by": origins}
+        settings = {name: getattr(properties, name) for name in KNOWN}
+        origins = property_sources(own, defaults)
+        body = {"schema": table.schema.to_json(), "properties": settings, "set_by": origins}
         print_json({**_facts(table), **body})
         return
     print_facts(_facts(table), form)
-    print_listing(COLUMNS, column_rows(table.table.schema), form)
-    print_listing(PROPERTY_COLUMNS, rows, form)
+    print_listing(values.COLUMNS, values.column_rows(table.table.schema), form)
+    _print_properties(properties, own, defaults, KNOWN, form)
 
 
 def alter(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     add_field: Annotated[
         list[str] | None,
         typer.Option(
@@ -214,11 +191,10 @@ def alter(
     rename_field: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="OLD=NEW",
-            help="Renames a column, or a member, as COLUMN.OLD=NEW; repeatable.",
+            metavar="OLD=NEW", help="Renames a column, or a member, as COLUMN.OLD=NEW; repeatable."
         ),
     ] = None,
-    types: WiderTypesOption = None,
+    types: values.WiderTypesOption = None,
     unit: Annotated[
         list[str] | None,
         typer.Option(
@@ -228,7 +204,7 @@ def alter(
             "Repeatable.",
         ),
     ] = None,
-    form: FormatOption = Format.table,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Add, drop and rename a table's value columns and the members of structs, widen types, and
     show the columns it has afterwards.
@@ -238,23 +214,23 @@ def alter(
     """
     table = table_of(ctx, name)
     changed = table.alter(
-        add=parse_new_fields(add_field or []),
+        add=values.parse_new_fields(add_field or []),
         drop=drop_field or [],
-        rename=parse_renames(rename_field or [], table.schema),
-        units=parse_units(unit or []),
-        types=parse_types(types or []),
+        rename=values.parse_renames(rename_field or [], table.schema),
+        units=values.parse_units(unit or []),
+        types=values.parse_types(types or []),
     )
     if form is Format.json:
         print_json(changed.schema.to_json())
         return
-    print_listing(COLUMNS, column_rows(changed.table.schema), form)
+    print_listing(values.COLUMNS, values.column_rows(changed.table.schema), form)
 
 
 def delete(
     ctx: typer.Context,
-    name: TableName,
-    force: ForceOption = False,
-    release_tags: ReleaseTagsOption = False,
+    name: values.TableName,
+    force: values.ForceOption = False,
+    release_tags: values.ReleaseTagsOption = False,
 ) -> None:
     """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
     if not force:
@@ -263,13 +239,13 @@ def delete(
     note(f"table {name} was deleted")
 
 
-def online(ctx: typer.Context, name: TableName) -> None:
+def online(ctx: typer.Context, name: values.TableName) -> None:
     """Put a table online: it is compacted and split as needed."""
     instance_of(ctx).set_online(name, True)
     note(f"table {name} is online")
 
 
-def offline(ctx: typer.Context, name: TableName) -> None:
+def offline(ctx: typer.Context, name: values.TableName) -> None:
     """Take a table offline: it ingests and answers, but is neither compacted nor split."""
     instance_of(ctx).set_online(name, False)
     note(f"table {name} is offline")
@@ -283,13 +259,7 @@ def contents_of(handle: TableHandle) -> str:
 
 
 def _facts(handle: TableHandle) -> dict[str, object]:
-    table = handle.table
-    return {
-        "name": table.name,
-        "id": table.id,
-        "online": table.online,
-        "created": iso_time(table.created_ms),
-    }
+    return row_of(("name", "id", "online", "created"), handle.table)
 
 
 # `dormouse table rename, set, unset, reinitialise`: what changes a table and not its columns.
@@ -303,7 +273,7 @@ Names = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of pro
 
 def rename(
     ctx: typer.Context,
-    old: TableName,
+    old: values.TableName,
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
     """Rename a table. Files are dropped for it under the new name from then on.
@@ -316,40 +286,40 @@ def rename(
 
 def set_properties(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     settings: Settings,
-    force: ForceOption = False,
-    form: FormatOption = Format.table,
+    force: values.ForceOption = False,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Set properties of a table. They hold at once, for what begins from now on.
 
     Asks first if new filters or aggregations hide rows that the table has.
     """
-    properties = parse_properties(settings)
+    properties = values.parse_properties(settings)
     instance = instance_of(ctx)
-    with_consent(lambda yes: instance.set_properties(name, properties, hide_rows=yes), force)
-    _show_changed(ctx, table_of(ctx, name), [text.partition("=")[0] for text in settings], form)
+    with_consent(partial(instance.set_properties, name, properties), force)
+    _show_changed(instance, name, properties, form)
 
 
 def unset_properties(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     names: Names,
-    force: ForceOption = False,
-    form: FormatOption = Format.table,
+    force: values.ForceOption = False,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Unset properties of a table: those of the instance hold again, or the defaults.
 
     Asks first if filters or aggregations of the instance hide rows that the table has.
     """
     instance = instance_of(ctx)
-    with_consent(lambda yes: instance.set_properties(name, unset=names, hide_rows=yes), force)
-    _show_changed(ctx, table_of(ctx, name), names, form)
+    with_consent(partial(instance.set_properties, name, unset=names), force)
+    _show_changed(instance, name, names, form)
 
 
 def reinitialise(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     splits: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where its partitions meet then, as `table add` has it."),
@@ -364,8 +334,8 @@ def reinitialise(
             metavar="FILE", help="The schema it has then, as JSON; ids in it are ignored."
         ),
     ] = None,
-    force: ForceOption = False,
-    release_tags: ReleaseTagsOption = False,
+    force: values.ForceOption = False,
+    release_tags: values.ReleaseTagsOption = False,
 ) -> None:
     """Empty a table: its rows are lost, its name and properties stay.
 
@@ -374,31 +344,50 @@ def reinitialise(
     yet are refused. Versions with a tag can still be read, unless the tags are released.
     """
     table = table_of(ctx, name)
-    new_schema = Schema.loads(read_file(schema)) if schema else None
-    points = parse_split_points(read_file(splits), new_schema or table.schema) if splits else []
+    new_schema = Schema.loads(values.read_file(schema)) if schema else None
+    points = (
+        values.parse_split_points(values.read_file(splits), new_schema or table.schema)
+        if splits
+        else []
+    )
     replaces = delete_partitions or splits is not None  # by a file without any, too
     if not force:
         leaves = sum(1 for _ in table.state().partitions.leaves())
         fate = f"become {len(points) + 1:,}" if replaces else "stay"
-        lost = f"{contents_of(table)} are lost; its {leaves:,} leaf partitions {fate}."
-        lost += " It gets another schema." if new_schema else ""
-        confirm(f"Empty table {name}? {lost}")
+        loss = f"{contents_of(table)} are lost; its {leaves:,} leaf partitions {fate}."
+        loss += " It gets another schema." if new_schema else ""
+        confirm(f"Empty table {name}? {loss}")
     instance_of(ctx).reinitialise_table(
         name, points, delete_partitions=replaces, schema=new_schema, release_tags=release_tags
     )
     note(f"table {name} is empty")
 
 
-def _show_changed(ctx: typer.Context, table: TableHandle, names: list[str], form: Format) -> None:
-    origins = property_sources(table.table.own, instance_of(ctx).defaults())
-    rows = property_rows(table.table.properties, origins)
-    print_listing(PROPERTY_COLUMNS, [row for row in rows if row["property"] in names], form)
+def _show_changed(instance: Instance, name: str, names: Container[str], form: Format) -> None:
+    table = instance.table(name).table
+    _print_properties(table.properties, table.own, instance.defaults(), names, form)
+
+
+def _print_properties(
+    properties: Properties,
+    own: Container[str],
+    defaults: Container[str],
+    names: Container[str],
+    form: Format,
+) -> None:
+    """List some properties, each with its value, and who set it."""
+    rows: list[dict[str, object]] = [
+        {"property": name, "value": getattr(properties, name), "set_by": origin}
+        for name, origin in property_sources(own, defaults).items()
+        if name in names
+    ]
+    print_listing(("property", "value", "set_by"), rows, form)
 
 
 # The properties that tables have where they set none of their own.
 
 
-def show_defaults(ctx: typer.Context, form: FormatOption = Format.table) -> None:
+def show_defaults(ctx: typer.Context, form: values.FormatOption = Format.table) -> None:
     """Show the properties of the instance, which of them are set, and what it has of Spark."""
     instance = instance_of(ctx)
     _show_defaults(instance.defaults(), KNOWN, form)
@@ -433,23 +422,24 @@ def _package(standing: SparkStatus) -> str:
 def set_defaults(
     ctx: typer.Context,
     settings: Settings,
-    force: ForceOption = False,
-    form: FormatOption = Format.table,
+    force: values.ForceOption = False,
+    form: values.FormatOption = Format.table,
 ) -> None:
-    """Set properties of the instance. Tables that set none of their own have them at once.
+    """Set properties of the instance. They hold at once for tables that do not set them.
 
     Asks first if new filters or aggregations hide rows that a table has.
     """
-    instance, properties = instance_of(ctx), parse_properties(settings)
-    with_consent(lambda yes: instance.set_defaults(properties, hide_rows=yes), force)
-    _show_defaults(instance.defaults(), [text.partition("=")[0] for text in settings], form)
+    instance, properties = instance_of(ctx), values.parse_properties(settings)
+    with_consent(partial(instance.set_defaults, properties), force)
+    _show_defaults(instance.defaults(), properties, form)
 
 
-def unset_defaults(ctx: typer.Context, names: Names, form: FormatOption = Format.table) -> None:
+def unset_defaults(
+    ctx: typer.Context, names: Names, form: values.FormatOption = Format.table
+) -> None:
     """Unset properties of the instance: their defaults hold again."""
     _show_defaults(instance_of(ctx).set_defaults(unset=names), names, form)
 
 
 def _show_defaults(defaults: dict[str, int | str], names: Container[str], form: Format) -> None:
-    rows = property_rows(properties_of(defaults), property_sources((), defaults))
-    print_listing(PROPERTY_COLUMNS, [row for row in rows if row["property"] in names], form)
+    _print_properties(properties_of(defaults), (), defaults, names, form)

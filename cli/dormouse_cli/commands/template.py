@@ -1,7 +1,5 @@
 """`dormouse template`: what is deployed, as files to build and deploy without a checkout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,50 +1,43 @@
 """`dormouse compact`, `split`, `gc`, `work`: what happens by itself, asked for now."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import WAIT_SECONDS, dead_letter_error
 from dormouse.errors import DiskFullError, InvalidRequestError
 from dormouse.features.dead_letters import list_letters
 from dormouse.messages.stages import STAGES
+from dormouse_cli import values
 from dormouse_cli.commands.ingest import wait_for
 from dormouse_cli.session import Session, computing_apart, instance_of, table_of
 from dormouse_cli.terminal import counted, note, notes
-from dormouse_cli.values import (
-    JobPropertyOption,
-    SparkOption,
-    TableName,
-    TimeoutOption,
-    parse_spark,
-)
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until nothing is pending.")]
 
 
 def compact(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     everything: Annotated[
         bool,
         typer.Option("--all", help="Merge all that each leaf holds, whatever the strategy says."),
     ] = False,
-    spark: SparkOption = False,
-    properties: JobPropertyOption = None,
+    spark: values.SparkOption = False,
+    properties: values.JobPropertyOption = None,
     wait: WaitOption = False,
-    timeout: TimeoutOption = WAIT_SECONDS,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Begin the compactions of a table that are due now, or merge all of each leaf partition.
 
-    It works on tables that are offline too. A leaf of very many shards is merged in several goes:
-    ask again until nothing is begun. If the table has iceberg=on, --all also rewrites lone shards
-    that old readers read slowly, or whose rows are partly dead.
+    It works on tables that are offline too. A leaf with very many shards takes several
+    compactions: run it again until it begins none. If the table has iceberg=on, --all also
+    rewrites lone shards that old readers read slowly, or whose rows are partly dead.
     """
-    options = parse_spark(spark, properties)
+    options = values.parse_spark(spark, properties)
     count = instance_of(ctx).compact(name, everything=everything, spark=options)
     note(f"{counted(count, 'compaction')} of table {name} started")
     if wait:
@@ -53,13 +46,13 @@ def compact(
 
 def split(
     ctx: typer.Context,
-    name: TableName,
+    name: values.TableName,
     partition: Annotated[
         str, typer.Argument(metavar="[PARTITION]", help="A leaf; by default all that are due.")
     ] = "",
     forced: Annotated[bool, typer.Option("--forced", help="Also those with few rows.")] = False,
     wait: WaitOption = False,
-    timeout: TimeoutOption = WAIT_SECONDS,
+    timeout: values.TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Split the leaf partitions of a table that have too many rows now, or one of them.
 
@@ -71,7 +64,7 @@ def split(
         wait_for(table_of(ctx, name), timeout)
 
 
-def collect(ctx: typer.Context, name: TableName) -> None:
+def collect(ctx: typer.Context, name: values.TableName) -> None:
     """Delete the shards of a table that nothing needs any more and whose delay is over."""
     shards = instance_of(ctx).collect_garbage(name)
     note(f"{counted(shards, 'shard')} of table {name} will be deleted in a moment")
@@ -92,11 +85,10 @@ def work(
     """Do the work of an instance in a folder: ingest the files of its inbox, split, compact,
     collect.
 
-    Every process that uses the folder works while it lives; this one does nothing else. Any
-    number of them may run. Ctrl-C ends it at any time: others go on with what it leaves.
+    Every process that uses the folder does some of this work while it runs; this one does nothing
+    else. Any number of them may run. Ctrl-C ends it at any time: others continue what it began.
 
-    With `--until-idle`, work whose message is a dead letter is no longer waited for: it is named,
-    and the exit code is 1.
+    With `--until-idle`, it does not wait for dead letters: it names them, and the exit code is 1.
     """
     instance = instance_of(ctx)
     folder = instance.folder
@@ -122,7 +114,8 @@ def work(
                 except DiskFullError as error:
                     if until_idle:
                         raise
-                    status.update(error.explanation)
+                    # a path may have what Rich would take for markup
+                    status.update(Text(error.explanation))
                     time.sleep(FULL_SECONDS)
         except KeyboardInterrupt:
             folder.background.was_woken = False  # else it would go on before it ends

@@ -1,7 +1,5 @@
 """Every verb of the command, in the order in which it lists them; each is imported when it runs."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Mapping
@@ -17,48 +15,25 @@ from typer.core import TyperCommand, TyperGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
-    """A function, or an app of several verbs, as ``module:name`` below ``dormouse_cli``."""
-
-    where: str
-
-    @property
-    def help(self) -> str:
-        """The first paragraph of the function's docstring, or of an app's module.
-
-        It is read from the source: to import the module would take longer than to list all verbs.
-        """
-        module, _, name = self.where.partition(":")
-        spec = find_spec(f"dormouse_cli.{module}")
-        assert spec is not None and spec.origin is not None, self.where
-        tree = ast.parse(Path(spec.origin).read_bytes())
-        functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
-        text = ast.get_docstring(functions[0] if functions else tree) or ""
-        return " ".join(text.partition("\n\n")[0].split())
-
-    def load(self) -> Any:
-        """Import the module, and return what it has of that name."""
-        module, _, name = self.where.partition(":")
-        return getattr(import_module(f"dormouse_cli.{module}"), name)
-
-
-@dataclass(frozen=True, slots=True)
 class Verbs:
-    """Verbs that share a first word; `default` is the one that this word alone means."""
+    """Verbs that share a first word; `default` is the one that this word alone means.
+
+    Each is a function, or an app of several verbs, as ``module:name`` below ``dormouse_cli``.
+    """
 
     help: str
-    verbs: Mapping[str, Verb]
+    verbs: Mapping[str, str]
     default: str = ""
 
 
-def commands(index: Mapping[str, Verb | Verbs]) -> dict[str, TyperCommand | TyperGroup]:
+def commands(index: Mapping[str, str | Verbs]) -> dict[str, TyperCommand | TyperGroup]:
     """Return the commands of an index, by name and in its order."""
     return {name: _command(name, entry) for name, entry in index.items()}
 
 
-def _command(name: str, entry: Verb | Verbs) -> TyperCommand | TyperGroup:
-    if isinstance(entry, Verb):
-        return _Deferred(name, entry)
+def _command(name: str, entry: str | Verbs) -> TyperCommand | TyperGroup:
+    if isinstance(entry, str):
+        return DeferredVerb(name, entry)
     group: dict[str, Any] = dict(commands(entry.verbs))
     if entry.default:
         return _WithDefault(entry.default, name=name, help=entry.help, commands=group)
@@ -77,29 +52,43 @@ class _WithDefault(TyperGroup):
         return super().parse_args(ctx, args if is_own else [self._default, *args])
 
 
-class _Deferred(TyperCommand):
+class DeferredVerb(TyperCommand):
     """A verb in listings. To parse and run it imports the verb itself."""
 
-    def __init__(self, name: str, verb: Verb) -> None:
-        self._verb = verb
+    def __init__(self, name: str, verb: str) -> None:
+        self._module, _, self._function = verb.partition(":")
         super().__init__(name)
 
     @property
     def help(self) -> str:
-        """What listings say of the verb."""
-        return self._verb.help
+        """The first paragraph of the function's docstring, or of an app's module.
+
+        It is read from the source: to import the module would take longer than to list all verbs.
+        """
+        spec = find_spec(f"dormouse_cli.{self._module}")
+        assert spec is not None and spec.origin is not None, self._module
+        tree = ast.parse(Path(spec.origin).read_bytes())
+        functions = (n for n in tree.body if isinstance(n, ast.FunctionDef))
+        described = next((each for each in functions if each.name == self._function), tree)
+        text = ast.get_docstring(described) or ""
+        return " ".join(text.partition("\n\n")[0].split())
 
     @help.setter
     def help(self, text: str | None) -> None:
         """Ignore what the base class sets: the verb knows its help."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Return the context of the verb itself."""
         return self._loaded.make_context(*args, **extra)
+
+    def load(self) -> Any:
+        """Import the module, and return the function or the app."""
+        return getattr(import_module(f"dormouse_cli.{self._module}"), self._function)
 
     @cached_property
     def _loaded(self) -> Any:
-        loaded = self._verb.load()
-        app = loaded if isinstance(loaded, typer.Typer) else _app_of(self.name, loaded)
+        verb = self.load()
+        app = verb if isinstance(verb, typer.Typer) else _app_of(self.name, verb)
         return typer.main.get_command(app)
 
 
@@ -114,116 +103,114 @@ def _app_of(name: str | None, function: Any) -> typer.Typer:
 _TABLE = Verbs(
     "Create, list, show, change, empty and delete tables.",
     {
-        "add": Verb("commands.table:add"),
-        "list": Verb("commands.table:list_tables"),
-        "unregistered": Verb("commands.table:unregistered"),
-        "show": Verb("commands.table:show"),
-        "alter": Verb("commands.table:alter"),
-        "rename": Verb("commands.table:rename"),
-        "set": Verb("commands.table:set_properties"),
-        "unset": Verb("commands.table:unset_properties"),
-        "online": Verb("commands.table:online"),
-        "offline": Verb("commands.table:offline"),
-        "apply": Verb("commands.apply:apply"),
-        "purge": Verb("commands.purge:purge"),
-        "reinitialise": Verb("commands.table:reinitialise"),
-        "delete": Verb("commands.table:delete"),
+        "add": "commands.table:add",
+        "list": "commands.table:list_tables",
+        "unregistered": "commands.table:unregistered",
+        "show": "commands.table:show",
+        "alter": "commands.table:alter",
+        "rename": "commands.table:rename",
+        "set": "commands.table:set_properties",
+        "unset": "commands.table:unset_properties",
+        "online": "commands.table:online",
+        "offline": "commands.table:offline",
+        "apply": "commands.apply:apply",
+        "purge": "commands.purge:purge",
+        "forget": "commands.purge:forget",
+        "reinitialise": "commands.table:reinitialise",
+        "delete": "commands.table:delete",
     },
 )
 _SPLITS = Verbs(
     "Split points: the keys at which partitions of a table meet.",
-    {
-        "estimate": Verb("commands.splits:estimate"),
-        "export": Verb("commands.splits:export"),
-    },
+    {"estimate": "commands.splits:estimate", "export": "commands.splits:export"},
 )
 _INSTANCE = Verbs(
     "Properties of the instance, the defaults of all its tables.",
     {
-        "show": Verb("commands.table:show_defaults"),
-        "set": Verb("commands.table:set_defaults"),
-        "unset": Verb("commands.table:unset_defaults"),
+        "show": "commands.table:show_defaults",
+        "set": "commands.table:set_defaults",
+        "unset": "commands.table:unset_defaults",
     },
 )
 _ACCESS = Verbs(
     "Access rules: which principals may use which tables through services of the instance.",
     {
-        "list": Verb("commands.access:list_rules"),
-        "grant": Verb("commands.access:grant"),
-        "revoke": Verb("commands.access:revoke"),
-        "check": Verb("commands.access:check"),
-        "off": Verb("commands.access:off"),
+        "list": "commands.access:list_rules",
+        "grant": "commands.access:grant",
+        "revoke": "commands.access:revoke",
+        "check": "commands.access:check",
+        "off": "commands.access:off",
     },
 )
 _ICEBERG = Verbs(
     "What is published for readers of Iceberg: show, publish, check, list files, serve.",
     {
-        "show": Verb("commands.iceberg:show"),
-        "publish": Verb("commands.iceberg:publish"),
-        "check": Verb("commands.iceberg:check"),
-        "files": Verb("commands.iceberg:files"),
-        "serve": Verb("commands.iceberg:serve"),
+        "show": "commands.iceberg:show",
+        "publish": "commands.iceberg:publish",
+        "check": "commands.iceberg:check",
+        "files": "commands.iceberg:files",
+        "serve": "commands.iceberg:serve",
     },
 )
 _QUERIES = Verbs(
     "Queries over messages: list, show, read their results, cancel.",
     {
-        "list": Verb("commands.queries:list_queries"),
-        "show": Verb("commands.queries:show"),
-        "result": Verb("commands.queries:result"),
-        "cancel": Verb("commands.queries:cancel"),
+        "list": "commands.query:list_queries",
+        "show": "commands.query:show",
+        "result": "commands.query:result",
+        "cancel": "commands.query:cancel",
     },
     default="list",
 )
 _DLQ = Verbs(
     "Dead letters (DLQ), messages that failed too often: show, redrive, discard.",
     {
-        "list": Verb("commands.queues:list_dead_letters"),
-        "show": Verb("commands.queues:show"),
-        "redrive": Verb("commands.queues:redrive"),
-        "discard": Verb("commands.queues:discard"),
+        "list": "commands.queues:list_dead_letters",
+        "show": "commands.queues:show",
+        "redrive": "commands.queues:redrive",
+        "discard": "commands.queues:discard",
     },
 )
 
-VERBS: dict[str, Verb | Verbs] = {
+VERBS: dict[str, str | Verbs] = {
     "table": _TABLE,
-    "ingest": Verb("commands.ingest:ingest"),
-    "wait": Verb("commands.ingest:wait_until_done"),
-    "work": Verb("commands.upkeep:work"),
-    "serve": Verb("commands.console:serve"),
-    "console": Verb("commands.console:console"),
-    "query": Verb("commands.query:query"),
-    "sql": Verb("commands.sql:sql"),
-    "delete": Verb("commands.purge:delete_rows"),
+    "ingest": "commands.ingest:ingest",
+    "wait": "commands.ingest:wait_until_done",
+    "work": "commands.upkeep:work",
+    "serve": "commands.console:serve",
+    "console": "commands.console:console",
+    "query": "commands.query:query",
+    "sql": "commands.sql:sql",
+    "delete": "commands.purge:delete_rows",
     "queries": _QUERIES,
-    "export": Verb("commands.export:export"),
-    "copy": Verb("commands.export:copy"),
-    "versions": Verb("commands.versions:versions"),
-    "tag": Verb("commands.versions:tag"),
-    "untag": Verb("commands.versions:untag"),
-    "tags": Verb("commands.versions:tags"),
-    "changes": Verb("commands.query:changes"),
-    "restore": Verb("commands.versions:restore"),
-    "status": Verb("commands.contents:status"),
-    "partitions": Verb("commands.contents:partitions"),
-    "shards": Verb("commands.contents:shards"),
-    "files": Verb("commands.contents:files"),
-    "why": Verb("commands.query:why"),
-    "row-tags": Verb("commands.contents:row_tags"),
-    "jobs": Verb("commands.jobs:jobs"),
-    "metrics": Verb("commands.contents:metrics"),
-    "report": Verb("report.contents:report"),
-    "compact": Verb("commands.upkeep:compact"),
-    "split": Verb("commands.upkeep:split"),
-    "gc": Verb("commands.upkeep:collect"),
+    "export": "commands.export:export",
+    "copy": "commands.export:copy",
+    "versions": "commands.versions:versions",
+    "tag": "commands.versions:tag",
+    "untag": "commands.versions:untag",
+    "tags": "commands.versions:tags",
+    "changes": "commands.query:changes",
+    "restore": "commands.versions:restore",
+    "status": "commands.contents:status",
+    "partitions": "commands.contents:partitions",
+    "shards": "commands.contents:shards",
+    "files": "commands.contents:files",
+    "why": "commands.query:why",
+    "row-tags": "commands.contents:row_tags",
+    "jobs": "commands.jobs:jobs",
+    "metrics": "commands.contents:metrics",
+    "report": "report.contents:report",
+    "compact": "commands.upkeep:compact",
+    "split": "commands.upkeep:split",
+    "gc": "commands.upkeep:collect",
     "iceberg": _ICEBERG,
     "splits": _SPLITS,
-    "queues": Verb("commands.queues:queues"),
+    "queues": "commands.queues:queues",
     "dlq": _DLQ,
-    "check": Verb("commands.check:check"),
-    "rebuild": Verb("commands.check:rebuild"),
+    "check": "commands.check:check",
+    "rebuild": "commands.check:rebuild",
     "instance": _INSTANCE,
     "access": _ACCESS,
-    "template": Verb("commands.template:template"),
-    "local": Verb("local.commands:app"),
+    "template": "commands.template:template",
+    "local": "local.commands:app",
 }

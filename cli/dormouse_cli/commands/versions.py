@@ -1,16 +1,14 @@
 """`dormouse versions, tag, untag, tags, restore`: earlier versions of a table."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
 from dormouse.features.versions import read_as_of
 from dormouse.state.versions import parse_as_of
-from dormouse_cli.listings import ListFormat, print_listing
+from dormouse_cli.listings import ListFormat, print_items
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import confirm, counted, iso_time, note
+from dormouse_cli.terminal import confirm, counted, note
 from dormouse_cli.values import ForceOption, ListFormatOption, TableName
 
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="The name of the tag.")]
@@ -29,31 +27,19 @@ def versions(
 
     Versions are kept for gc_delay_seconds of the table, those with a tag until it is removed.
     """
-    rows = [
-        {
-            "version": each.version,
-            "time": iso_time(each.time_ms),
-            "changes": ", ".join(each.changes),
-            "rows": each.rows,
-            "job": ", ".join(each.jobs),
-            "tags": ", ".join(each.tags),
-        }
-        for each in table_of(ctx, name).versions()[:limit]
-    ]
     columns = ("version", "time", "changes", "rows", "job", "tags")
-    print_listing(columns, rows, form)
+    print_items(columns, table_of(ctx, name).versions()[:limit], form, job="jobs")
 
 
 def tag(
     ctx: typer.Context,
     name: TableName,
     version: Annotated[
-        str,
-        typer.Argument(metavar="VERSION", help="Its number, another tag of it, or a time."),
+        str, typer.Argument(metavar="VERSION", help="Its number, another tag of it, or a time.")
     ],
     tag: TagArgument,
     move: Annotated[
-        bool, typer.Option("--move", help="The name may be that of another version until now.")
+        bool, typer.Option("--move", help="Move the tag if another version has it.")
     ] = False,
 ) -> None:
     """Keep a version of a table, under a name, until it is untagged.
@@ -74,17 +60,8 @@ def untag(ctx: typer.Context, name: TableName, tag: TagArgument) -> None:
 
 def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
     """Show the tags of a table, by version."""
-    rows = [
-        {
-            "tag": each.tag,
-            "version": each.version,
-            "time": iso_time(each.time_ms),
-            "rows": each.rows,
-            "tagged": iso_time(each.tagged_ms),
-        }
-        for each in table_of(ctx, name).tags()
-    ]
-    print_listing(("tag", "version", "time", "rows", "tagged"), rows, form)
+    columns = ("tag", "version", "time", "rows", "tagged")
+    print_items(columns, table_of(ctx, name).tags(), form)
 
 
 def restore(

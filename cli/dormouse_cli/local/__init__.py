@@ -1,7 +1,7 @@
 """An embedded AWS and Lambda host: the project's own template, running on one machine.
 
 `stack.LocalStack` is the entrance; `commands` puts it on the command line. The parts, lowest first:
-`errors` → `moto_*` (AWS's services) → `plan`, `resources`, `template` (what to deploy) → `deploy` →
+`errors` → `moto_*` (AWS's services) → `plan`, `resources`, `template` (what to deploy) →
 `lambda_host` (functions) → `event_sources` (what invokes them) → `stack`, `detached`, `signals` →
 `commands`.
 

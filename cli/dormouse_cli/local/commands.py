@@ -21,6 +21,7 @@ import typer
 
 from dormouse.console import console_uri
 from dormouse.errors import NotFoundError, needs_extra
+from dormouse.settings import is_folder
 from dormouse_cli.errors import Commands
 from dormouse_cli.local import detached
 from dormouse_cli.local.errors import LocalStackError
@@ -28,7 +29,6 @@ from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.project_files import TEMPLATE, find_project
 
 if TYPE_CHECKING:
-    from dormouse_cli.local.invoke import Invoked
     from dormouse_cli.local.stack import LocalStack
 
 app = typer.Typer(
@@ -54,8 +54,7 @@ ParameterOption = Annotated[
     typer.Option("--parameter", metavar="KEY=VALUE", help="Overrides a template parameter."),
 ]
 StateOption = Annotated[
-    Path | None,
-    typer.Option("--state", help="Folder for logs; by default a new temporary one."),
+    Path | None, typer.Option("--state", help="Folder for logs; by default a new temporary one.")
 ]
 
 
@@ -85,11 +84,11 @@ def up(
     """
     folder = state or _new_state_folder()
     if detach:
-        given = [f"--port={port}", f"--http-port={http_port}", f"--state={folder}"]
-        given += [] if triggers else ["--no-triggers"]
-        given += [f"--template={template.resolve()}"] if template else []
-        given += [f"--parameter={each}" for each in parameter or ()]
-        _print_exports(detached.start(given, folder).environment)
+        arguments = [f"--port={port}", f"--http-port={http_port}", f"--state={folder}"]
+        arguments += [] if triggers else ["--no-triggers"]
+        arguments += [f"--template={template.resolve()}"] if template else []
+        arguments += [f"--parameter={each}" for each in parameter or ()]
+        _print_exports(detached.start(arguments, folder).environment)
         typer.echo(f"{detached.UP}; `dormouse local down` stops it{_FATE}", err=True)
         return
     with (
@@ -176,11 +175,25 @@ def invoke(
             "no stack to run the function against",
             hint="export the lines that `dormouse local up` prints, or give --endpoint URL",
         )
-    given = parse_parameters([*_exported_instance(), *(parameter or [])])
+    parameters = parse_parameters([*_exported_instance(), *(parameter or [])])
+    with needs_extra("local", "functions on this machine"):
+        from dormouse_cli.local.invoke import check_endpoint, run_once
+        from dormouse_cli.local.resources import aws_environment
+        from dormouse_cli.local.stack import inherited
+        from dormouse_cli.local.template import read
+    check_endpoint(endpoint)
+    planned = read(template or find_template(), parameters, endpoint).function(function)
+    environment = {**inherited(), **aws_environment(endpoint)}
     with tempfile.TemporaryDirectory(prefix="dormouse-invoke-") as folder:
-        invoked = _invoke(
-            template or find_template(), given, endpoint, function, payload, Path(folder)
-        )
+        invoked = run_once(planned, payload, environment, Path(folder), str(uuid.uuid4()))
+    typer.echo(invoked.log, err=True, nl=False)
+    typer.echo(
+        f"{planned.name}: {invoked.seconds:.2f} s with its start, at most "
+        f"{invoked.peak_bytes / 1e6:.0f} MB of memory; on Lambda it has "
+        f"{planned.timeout_seconds} s and {planned.memory_mb} MB",
+        err=True,
+    )
+    typer.echo(invoked.outcome.payload.decode())
     if invoked.outcome.failed:
         raise typer.Exit(1)
 
@@ -188,8 +201,7 @@ def invoke(
 def _exported_instance() -> list[str]:
     """The parameter that says which instance a running stack is, as `local up` exports it."""
     name = os.environ.get("DORMOUSE_INSTANCE", "")
-    is_folder = "/" in name or name.startswith(("file:", "."))
-    return [f"Instance={name}"] if name and not is_folder else []
+    return [f"Instance={name}"] if name and not is_folder(name) else []
 
 
 def read_event(path: Path) -> bytes:
@@ -208,34 +220,6 @@ def read_event(path: Path) -> bytes:
     return payload
 
 
-def _invoke(
-    template: Path,
-    parameters: Mapping[str, str],
-    endpoint: str,
-    name: str,
-    event: bytes,
-    folder: Path,
-) -> "Invoked":
-    with needs_extra("local", "functions on this machine"):
-        from dormouse_cli.local.invoke import check_endpoint, function_named, invoke
-        from dormouse_cli.local.resources import aws_environment
-        from dormouse_cli.local.stack import inherited
-        from dormouse_cli.local.template import read
-    check_endpoint(endpoint)
-    function = function_named(read(template, parameters, endpoint), name)
-    environment = {**inherited(), **aws_environment(endpoint)}
-    invoked = invoke(function, event, environment, folder, str(uuid.uuid4()))
-    typer.echo(invoked.log, err=True, nl=False)
-    typer.echo(
-        f"{function.name}: {invoked.seconds:.2f} s with its start, at most "
-        f"{invoked.peak_bytes / 1e6:.0f} MB of memory; on Lambda it has "
-        f"{function.timeout_seconds} s and {function.memory_mb} MB",
-        err=True,
-    )
-    typer.echo(invoked.outcome.payload.decode())
-    return invoked
-
-
 def _running() -> detached.Detached:
     stack = detached.running()
     if stack is None:
@@ -250,10 +234,10 @@ def _print_exports(environment: Mapping[str, str]) -> None:
         print(f"export {name}={shlex.quote(value)}", flush=True)
 
 
-def parse_parameters(given: Sequence[str]) -> dict[str, str]:
+def parse_parameters(texts: Sequence[str]) -> dict[str, str]:
     """Parameters of the form `Key=Value`, over those of the local stack."""
     parameters = dict(LOCAL_PARAMETERS)
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise LocalStackError(
@@ -294,18 +278,17 @@ def _stack(
     triggers: bool = True,
 ) -> Iterator["LocalStack"]:
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
-    given = parse_parameters(parameters or [])
+    values = parse_parameters(parameters or [])
     with needs_extra("local", "the local stack"):
         from dormouse_cli.local.stack import LocalStack
     stack = LocalStack(
         template or find_template(),
-        given,
+        values,
         folder,
         port=port,
         http_port=http_port,
         triggers=triggers,
     )
-    stack.start()
     with stack:
         typer.echo(f"logs are in {folder / 'logs'}", err=True)
         yield stack

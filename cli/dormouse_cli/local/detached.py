@@ -127,8 +127,8 @@ def _lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        found = running()
-        where = f", at {found.endpoint_url}" if found and found.endpoint_url else ""
+        stack = running()
+        where = f", at {stack.endpoint_url}" if stack and stack.endpoint_url else ""
         raise StartError(
             f"a local stack runs already{where}",
             hint="`dormouse local env` prints its variables, `dormouse local down` stops it",
@@ -151,14 +151,14 @@ def _start(lock: int, arguments: Sequence[str], state: Path) -> Detached:
     try:
         _record(Detached(process.pid, {}, str(state)))
         _wait(process, log)
-        found = Detached(process.pid, _exported(exports), str(state))
-        _record(found)
+        stack = Detached(process.pid, _exported(exports), str(state))
+        _record(stack)
     except BaseException:  # Ctrl-C, too: nobody would know of it
         process.kill()
         process.wait()
         record_path().unlink(missing_ok=True)
         raise
-    return found
+    return stack
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -170,8 +170,8 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _START_SECONDS
     while UP not in log.read_text():
         if process.poll() is not None or time.monotonic() > end:
-            said = log.read_text().strip() or f"it ended with {process.returncode}"
-            raise StartError(f"the local stack did not start: {said}", hint=f"see {log}")
+            output = log.read_text().strip() or f"it ended with {process.returncode}"
+            raise StartError(f"the local stack did not start: {output}", hint=f"see {log}")
         time.sleep(_POLL_SECONDS)
 
 

@@ -5,8 +5,6 @@ the message comes back after its visibility timeout, and goes to the dead-letter
 redrive rule.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -16,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -58,18 +56,18 @@ def gather(
     receive: Receive,
     source: EventSource,
     clock: Callable[[], float],
-    pause: Callable[[float], None],
+    pause: Callable[[float], object],
 ) -> list[Message]:
     """One batch: it ends when it is full, or the window since its first message is over."""
     batch = list(receive(min(source.batch_size, MAX_RECEIVE), LONG_POLL_SECONDS))
     if not batch:
         return batch
     end = clock() + source.batching_window_seconds
-    while (left := end - clock()) > 0 and len(batch) < source.batch_size:
-        more = receive(min(source.batch_size - len(batch), MAX_RECEIVE), int(left))
+    while (rest := end - clock()) > 0 and len(batch) < source.batch_size:
+        more = receive(min(source.batch_size - len(batch), MAX_RECEIVE), int(rest))
         batch.extend(more)
         if not more:
-            pause(min(left, _SHORT_POLL_SECONDS))
+            pause(min(rest, _SHORT_POLL_SECONDS))
     return batch
 
 
@@ -107,21 +105,14 @@ def failed_ids(outcome: Outcome, ids: Sequence[str], reports_item_failures: bool
     """
     if outcome.failed:
         return set(ids)
-    if not reports_item_failures:
-        return set()
     answer = json.loads(outcome.payload or b"null")
-    if answer is None:
-        return set()
-    if not isinstance(answer, dict):
-        return set(ids)
-    failures = answer.get("batchItemFailures")
-    if not failures:
+    if not reports_item_failures or answer is None:
         return set()
     try:
-        named = {failure["itemIdentifier"] for failure in failures}
-    except (TypeError, KeyError):
+        failing = {failure["itemIdentifier"] for failure in answer.get("batchItemFailures") or ()}
+    except (AttributeError, TypeError, KeyError):
         return set(ids)
-    return named if named <= set(ids) else set(ids)
+    return failing if failing <= set(ids) else set(ids)
 
 
 class EventSourcePoller(threading.Thread):
@@ -168,15 +159,12 @@ class EventSourcePoller(threading.Thread):
 
     def _gather(self) -> list[Message]:
         try:
-            return gather(self._receive, self._source, time.monotonic, self._pause)
+            return gather(self._receive, self._source, time.monotonic, self._stopping.wait)
         except (BotoCoreError, ClientError) as error:
             if not self._stopping.is_set():
                 _log.error("cannot receive from %s: %s", self._source.queue_name, error)
-                self._pause(1)
+                self._stopping.wait(1)
             return []
-
-    def _pause(self, seconds: float) -> None:
-        self._stopping.wait(seconds)
 
     def _receive(self, count: int, wait_seconds: int) -> Sequence[Message]:
         answer = self._sqs.receive_message(
@@ -220,7 +208,8 @@ class EventSourcePoller(threading.Thread):
 def scheduled_event(schedule: PlannedSchedule, event_id: str, now: float) -> dict[str, Any]:
     """The event that EventBridge sends at `now` (Unix seconds)."""
     if schedule.input is not None:
-        return cast(dict[str, Any], json.loads(str(schedule.input)))
+        event: dict[str, Any] = json.loads(str(schedule.input))
+        return event
     return {
         "version": "0",
         "id": event_id,
@@ -234,27 +223,15 @@ def scheduled_event(schedule: PlannedSchedule, event_id: str, now: float) -> dic
     }
 
 
-class ScheduleTimer(threading.Thread):
-    """One schedule at work: a thread that invokes its function once a period."""
-
-    def __init__(
-        self,
-        schedule: PlannedSchedule,
-        invoke: Callable[[str, bytes], Outcome],
-        stopping: threading.Event,
-    ) -> None:
-        """The first invocation comes one period after `start`."""
-        super().__init__(name=schedule.name, daemon=True)
-        self._schedule, self._invoke, self._stopping = schedule, invoke, stopping
-
-    def run(self) -> None:
-        """Invoke the function until `stopping` is set."""
-        while not self._stopping.wait(self._schedule.rate_seconds):
-            due = scheduled_event(self._schedule, str(uuid.uuid4()), time.time())
-            event = json.dumps(due).encode()
-            try:
-                outcome = self._invoke(self._schedule.function, event)
-            except LocalStackError:
-                return  # the stack has begun to stop
-            if outcome.failed and not self._stopping.is_set():
-                _log.warning("%s failed on its schedule", self._schedule.function)
+def run_schedule(
+    schedule: PlannedSchedule, invoke: Callable[[str, bytes], Outcome], stopping: threading.Event
+) -> None:
+    """Invoke a function once a period until `stopping` is set, first after one period."""
+    while not stopping.wait(schedule.rate_seconds):
+        event = json.dumps(scheduled_event(schedule, str(uuid.uuid4()), time.time())).encode()
+        try:
+            outcome = invoke(schedule.function, event)
+        except LocalStackError:
+            return  # the stack has begun to stop
+        if outcome.failed and not stopping.is_set():
+            _log.warning("%s failed on its schedule", schedule.function)

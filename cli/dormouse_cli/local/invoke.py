@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.lambda_host import Outcome, Sandbox, function_environment
-from dormouse_cli.local.plan import Deployment, PlannedFunction
+from dormouse_cli.local.plan import PlannedFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,7 @@ def check_endpoint(url: str) -> None:
         raise LocalStackError(f"nothing answers at {url}: {error}", hint=hint) from error
 
 
-def function_named(deployment: Deployment, name: str) -> PlannedFunction:
-    """Return the function of a stage, a name or a logical id.
-
-    Raises:
-        LocalStackError: there is none.
-    """
-    by_stage = {function.code.name: function for function in deployment.functions}
-    found = by_stage.get(name) or deployment.function(name)
-    if found is None:
-        raise LocalStackError(
-            f"there is no function {name!r}", hint=f"there are: {', '.join(sorted(by_stage))}"
-        )
-    return found
-
-
-def invoke(
+def run_once(
     function: PlannedFunction,
     event: bytes,
     environment: Mapping[str, str],
@@ -80,8 +65,8 @@ def invoke(
     """
     log = folder / "log"
     began = time.monotonic()
-    given = function_environment(function, environment)
-    sandbox = Sandbox(function, given, folder / "scratch", log)
+    variables = function_environment(function, environment)
+    sandbox = Sandbox(function, variables, folder / "scratch", log)
     try:
         outcome = sandbox.invoke(request_id, event)
         seconds = time.monotonic() - began

@@ -98,15 +98,15 @@ def _transact_write_once(self: DynamoHandler) -> ActionResult:
     if not token:
         return _plain_transact_write(self)
     known_as = (self.current_account, self.region, token)
-    written = json.dumps(self.body["TransactItems"], sort_keys=True, default=bytes.hex)
-    asked = hashlib.sha256(written.encode()).digest()
+    content = json.dumps(self.body["TransactItems"], sort_keys=True, default=bytes.hex)
+    digest = hashlib.sha256(content.encode()).digest()
     if known_as not in _tokens:
         result = _plain_transact_write(self)
-        _tokens[known_as] = asked
+        _tokens[known_as] = digest
         if len(_tokens) > _REMEMBERED_TOKENS:
             _tokens.popitem(last=False)
         return result
-    if _tokens[known_as] != asked:
+    if _tokens[known_as] != digest:
         raise DynamodbException(
             "IdempotentParameterMismatchException",
             "The request uses the same client token as a previous, but non-identical request.",

@@ -91,10 +91,10 @@ def run_id_of(application: str, token: str) -> str:
 
 
 def _create_application(self: EMRServerlessBackend, *arguments: Any, **named: Any) -> Any:
-    known, named["release_label"] = named["release_label"], "emr-7.0.0"
+    release, named["release_label"] = named["release_label"], "emr-7.0.0"
     application = _plain_create_application(self, *arguments, **named)
     del self.applications[application.id]
-    application.release_label = known
+    application.release_label = release
     application.arn = application.arn.replace(application.id, application.name)
     application.id = application.name
     self.applications[application.id] = application
@@ -109,8 +109,8 @@ def _start_job_run(self: EMRServerlessBackend, *arguments: Any, **named: Any) ->
                     raise JsonRESTError("ConflictException", "the token is of another request")
                 return earlier
         run = _plain_start_job_run(self, *arguments, **named)
-        known = run_id_of(run.application_id, run.client_token)
-        run.id, run.arn = known, run.arn.replace(run.id, known)
+        run_id = run_id_of(run.application_id, run.client_token)
+        run.id, run.arn = run_id, run.arn.replace(run.id, run_id)
         run.state, run.created_at = "SUBMITTED", utcnow()
         run.updated_at = run.created_at
         # The real service always sends these, and clients refuse an answer without them.

@@ -5,8 +5,6 @@ S3 sends one, leaves the version and the sequencer out of its events, and says o
 upload that it was begun in 2010.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading
@@ -65,10 +63,10 @@ def _begin(self: FakeMultipart, *arguments: Any, **named: Any) -> None:
 
 def _list_multipart_uploads(self: S3Response) -> Any:
     prefix = self.querystring.get("prefix", [""])[0]
-    begun: list[Any] = [*self.backend.list_multipart_uploads(self.bucket_name).values()]
+    pending: list[Any] = [*self.backend.list_multipart_uploads(self.bucket_name).values()]
     uploads = [
         {"Key": each.key_name, "UploadId": each.id, "Initiated": each.initiated}
-        for each in sorted(begun, key=lambda each: (each.key_name, each.initiated))
+        for each in sorted(pending, key=lambda each: (each.key_name, each.initiated))
         if each.key_name.startswith(prefix)
     ]
     self.data["Action"] = "ListMultipartUploads"
@@ -96,7 +94,6 @@ class StoredValue:
     """The contents of one object, as the file-like object that moto reads and writes."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin empty; the file will be in this folder."""
         self._folder, self._at = folder, 0
         self._file: Path | None = None
 
@@ -138,5 +135,5 @@ class StoredValue:
 def keep_in_files(folder: Path) -> None:
     """Have moto put the contents of objects into a folder; call once, before the server starts."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = SimpleNamespace(SpooledTemporaryFile=lambda *_, **__: StoredValue(folder))
-    models.tempfile = made  # type: ignore[assignment, attr-defined]
+    module = SimpleNamespace(SpooledTemporaryFile=lambda *_, **__: StoredValue(folder))
+    models.tempfile = module  # type: ignore[assignment, attr-defined]

@@ -85,11 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--spark-code", type=Path, help="the folder of their files")
     parser.add_argument("--objects", type=Path, help="the folder of objects, if not in memory")
-    parser.add_argument("--log-requests", action="store_true")
     options = parser.parse_args(arguments)
-    logging.getLogger("werkzeug").setLevel(
-        logging.INFO if options.log_requests else logging.WARNING
-    )
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     make_atomic()
     serve(options.port, options.objects, options.spark_code)
 

@@ -147,16 +147,16 @@ def _receive_message(
         while True:
             queue = self.get_queue(queue_name)
             if queue.fifo_queue:
-                taken = _plain_receive_message(
+                messages = _plain_receive_message(
                     self, queue_name, count, 0, visibility_timeout, names
                 )
                 next_due = unix_time() + 0.1
             else:
-                taken, next_due = _take(queue, count, visibility_timeout, names)
-            left = end - unix_time()
-            if taken or left <= 0:
-                return taken
-            CHANGED.wait(max(0.001, min(left, next_due - unix_time())))
+                messages, next_due = _take(queue, count, visibility_timeout, names)
+            rest = end - unix_time()
+            if messages or rest <= 0:
+                return messages
+            CHANGED.wait(max(0.001, min(rest, next_due - unix_time())))
 
 
 def _take(
@@ -165,7 +165,7 @@ def _take(
     """Up to `count` visible messages, and when (Unix seconds) the next hidden one falls due."""
     now = unix_time_millis()
     oldest = now - int(queue.message_retention_period) * 1000  # type: ignore[attr-defined]
-    taken: list[Message] = []
+    messages: list[Message] = []
     next_due = float("inf")
     for message in list(queue._messages):
         due = max(message.visible_at, message.delayed_until)
@@ -181,10 +181,10 @@ def _take(
             message.mark_received(visibility_timeout=visibility_timeout)
             received = deepcopy(message)
             _filter_message_attributes(received, names)
-            taken.append(received)
-            if len(taken) == count:
+            messages.append(received)
+            if len(messages) == count:
                 break
-    return taken, next_due / 1000 + 0.001
+    return messages, next_due / 1000 + 0.001
 
 
 def _is_dead(queue: Queue, message: Message) -> bool:

@@ -6,36 +6,17 @@ Made by `template.read`. Names are those that the resources have on AWS.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
-
-
-@dataclass(frozen=True, slots=True)
-class RedrivePolicy:
-    """Where a queue's messages go that were received too often."""
-
-    dead_letter_arn: str
-    max_receive_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedQueue:
-    """A standard SQS queue."""
-
-    name: str
-    arn: str
-    visibility_timeout_seconds: int
-    delay_seconds: int
-    retention_seconds: int
-    redrive: RedrivePolicy | None
+from dormouse_cli.local.errors import LocalStackError
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A bucket, a table or a Spark application; its properties are those of the template."""
+    """A bucket, queue, table or Spark application; its properties are those of the template."""
 
     name: str
+    arn: str
     properties: Mapping[str, Any]
 
 
@@ -75,7 +56,7 @@ class PlannedSchedule:
     arn: str
     function: str
     rate_seconds: int
-    input: Json
+    input: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +64,7 @@ class EventRule:
     """A rule of EventBridge: which events go to which queues."""
 
     name: str
-    pattern: dict[str, Json]
+    pattern: dict[str, Any]
     queue_arns: tuple[str, ...]
 
 
@@ -110,7 +91,7 @@ class Deployment:
 
     parameters: Mapping[str, str]
     buckets: tuple[Stored, ...]
-    queues: tuple[PlannedQueue, ...]
+    queues: tuple[Stored, ...]
     tables: tuple[Stored, ...]
     spark_applications: tuple[Stored, ...]
     functions: tuple[PlannedFunction, ...]
@@ -129,6 +110,10 @@ class Deployment:
         )
         return replace(self, event_sources=sources)
 
-    def function(self, name: str) -> PlannedFunction | None:
-        """The function of that name or logical id."""
-        return next((f for f in self.functions if name in (f.name, f.logical_id)), None)
+    def function(self, name: str) -> PlannedFunction:
+        """The function of that name, logical id or stage. Raises LocalStackError: there is none."""
+        for function in self.functions:
+            if name in (function.name, function.logical_id, function.code.name):
+                return function
+        stages = ", ".join(sorted(function.code.name for function in self.functions))
+        raise LocalStackError(f"there is no function {name!r}", hint=f"there are: {stages}")

@@ -1,13 +1,11 @@
 """A template resolved: its loops, the translation by AWS's translator, conditions and names."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import boto3
 import yaml
@@ -15,24 +13,19 @@ from botocore.config import Config
 from botocore.session import Session
 
 from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.plan import Json
 
 # Resolves CloudFormation's intrinsic functions, only where a value is really read.
 #
 # Used by `template`. What it does not know it refuses by name and place: a value that was silently
 # dropped would show up as a wrong name or an empty environment variable somewhere else.
 
-Document = dict[str, Json]
+Document = dict[str, Any]
 NO_VALUE = "AWS::NoValue"
 _PLACEHOLDER = re.compile(r"\$\{(!?)([^}]+)\}")
 
 
-class _Nothing:
-    """The value of AWS::NoValue: the property or item it stands for is left out."""
-
-
-_NOTHING = _Nothing()
-_Resolved: TypeAlias = "Json | _Nothing"
+_NOTHING = object()
+"""The value of AWS::NoValue: the property or item it stands for is left out."""
 
 
 class Resolver:
@@ -41,8 +34,8 @@ class Resolver:
     def __init__(
         self,
         parameters: Mapping[str, str],
-        conditions: Mapping[str, Json],
-        mappings: Mapping[str, Json],
+        conditions: Mapping[str, Any],
+        mappings: Mapping[str, Any],
         ref: Callable[[str], str | None],
         attribute: Callable[[str, str], str | None],
     ) -> None:
@@ -52,19 +45,19 @@ class Resolver:
         self._parameters, self._conditions, self._mappings = parameters, conditions, mappings
         self._of_resource, self._attribute = ref, attribute
 
-    def resolve(self, value: Json, where: str) -> Json:
+    def resolve(self, value: Any, where: str) -> Any:
         """The plain value; `None` where AWS::NoValue takes the value away."""
-        resolved = self._resolve(value, where)
-        return None if isinstance(resolved, _Nothing) else resolved
+        result = self._resolve(value, where)
+        return None if result is _NOTHING else result
 
-    def text(self, value: Json, where: str) -> str:
+    def text(self, value: Any, where: str) -> str:
         """The plain value as CloudFormation writes it into a string."""
-        resolved = self.resolve(value, where)
-        if isinstance(resolved, bool):
-            return "true" if resolved else "false"
-        if isinstance(resolved, str | int | float):
-            return str(resolved)
-        raise TemplateError(f"{where}: expected a text, found {resolved!r}")
+        result = self.resolve(value, where)
+        if isinstance(result, bool):
+            return "true" if result else "false"
+        if isinstance(result, str | int | float):
+            return str(result)
+        raise TemplateError(f"{where}: expected a text, found {result!r}")
 
     def holds(self, condition: str, where: str) -> bool:
         """Whether the template's condition of that name holds."""
@@ -72,10 +65,10 @@ class Resolver:
             raise TemplateError(f"{where}: there is no condition {condition!r}")
         return self.resolve(self._conditions[condition], f"Conditions.{condition}") is True
 
-    def _resolve(self, value: Json, where: str) -> _Resolved:
+    def _resolve(self, value: Any, where: str) -> Any:
         if isinstance(value, list):
             items = [self._resolve(item, f"{where}[{i}]") for i, item in enumerate(value)]
-            return [item for item in items if not isinstance(item, _Nothing)]
+            return [item for item in items if item is not _NOTHING]
         if not isinstance(value, dict):
             return value
         if len(value) == 1:
@@ -84,9 +77,9 @@ class Resolver:
             if name == "Ref" or name.startswith("Fn::") or is_condition:
                 return self._call(name, argument, where)
         pairs = {key: self._resolve(item, f"{where}.{key}") for key, item in value.items()}
-        return {key: item for key, item in pairs.items() if not isinstance(item, _Nothing)}
+        return {key: item for key, item in pairs.items() if item is not _NOTHING}
 
-    def _call(self, name: str, argument: Any, where: str) -> _Resolved:
+    def _call(self, name: str, argument: Any, where: str) -> Any:
         match name:
             case "Ref":
                 return self._ref(argument, where)
@@ -119,25 +112,25 @@ class Resolver:
                 return self.holds(argument, where)
         raise TemplateError(f"{where}: the local stack does not know {name}")
 
-    def _ref(self, name: str, where: str) -> _Resolved:
+    def _ref(self, name: str, where: str) -> Any:
         if name == NO_VALUE:
             return _NOTHING
         if name in self._parameters:
             return self._parameters[name]
-        found = self._of_resource(name)
-        if found is None:
+        value = self._of_resource(name)
+        if value is None:
             raise TemplateError(f"{where}: !Ref {name} names neither a parameter nor a resource")
-        return found
+        return value
 
     def _get_att(self, argument: str | list[str], where: str) -> str:
         path = argument.split(".") if isinstance(argument, str) else argument
         resource, attribute = path[0], ".".join(path[1:])
-        found = self._attribute(resource, attribute)
-        if found is None:
+        value = self._attribute(resource, attribute)
+        if value is None:
             raise TemplateError(
                 f"{where}: the local stack does not know !GetAtt {resource}.{attribute}"
             )
-        return found
+        return value
 
     def _sub(self, argument: Any, where: str) -> str:
         pattern, own = argument if isinstance(argument, list) else (argument, {})
@@ -153,14 +146,14 @@ class Resolver:
 
         return _PLACEHOLDER.sub(replacement, pattern)
 
-    def _find_in_map(self, argument: list[Json], where: str) -> Json:
-        found = cast(Json, self._mappings)
+    def _find_in_map(self, argument: list[Any], where: str) -> Any:
+        value = self._mappings
         for part in argument:
             key = self.text(part, where)
-            if not isinstance(found, dict) or key not in found:
+            if not isinstance(value, dict) or key not in value:
                 raise TemplateError(f"{where}: !FindInMap {argument} names nothing: no key {key!r}")
-            found = found[key]
-        return found
+            value = value[key]
+        return value
 
 
 # The names and ARNs that resources of the local stack have; used by `template`.
@@ -209,58 +202,6 @@ _NAME_ATTRIBUTES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceNames:
-    """Answers `Ref` and `Fn::GetAtt` of resources."""
-
-    resources: Mapping[str, Document]
-    pseudo: Mapping[str, str]
-    endpoint_url: str
-    text: Callable[[Json, str], str]
-
-    def name(self, logical_id: str) -> str:
-        """The name in the template, or one made of the stack's name and the logical id."""
-        resource = self.resources[logical_id]
-        properties = cast(Document, resource.get("Properties", {}))
-        key = _NAME_PROPERTIES.get(cast(str, resource["Type"]))
-        if key is not None and properties.get(key) is not None:
-            return self.text(properties[key], f"{logical_id}.{key}")
-        made = f"{STACK}-{logical_id}"
-        return made.lower() if resource["Type"] == "AWS::S3::Bucket" else made
-
-    def arn(self, logical_id: str) -> str | None:
-        """The ARN, or nothing for a type whose ARN is not known here."""
-        pattern = _ARNS.get(cast(str, self.resources[logical_id]["Type"]))
-        if pattern is None:
-            return None
-        return pattern.format(
-            partition=self.pseudo["AWS::Partition"],
-            region=self.pseudo["AWS::Region"],
-            account=self.pseudo["AWS::AccountId"],
-            name=self.name(logical_id),
-        )
-
-    def ref(self, logical_id: str) -> str | None:
-        """What `Ref` gives, or nothing if there is no such resource."""
-        if logical_id not in self.resources:
-            return None
-        kind = self.resources[logical_id]["Type"]
-        if kind == "AWS::SQS::Queue":
-            return f"{self.endpoint_url}/{self.pseudo['AWS::AccountId']}/{self.name(logical_id)}"
-        return self.arn(logical_id) if kind in _REF_IS_ARN else self.name(logical_id)
-
-    def attribute(self, logical_id: str, attribute: str) -> str | None:
-        """What `Fn::GetAtt` gives, or nothing for what is not known here."""
-        if logical_id not in self.resources:
-            return None
-        if attribute == "Arn":
-            return self.arn(logical_id)
-        kind = cast(str, self.resources[logical_id]["Type"])
-        if (kind, attribute) == ("AWS::IAM::Role", "RoleId"):
-            return SENDER_ID
-        return self.name(logical_id) if (kind, attribute) in _NAME_ATTRIBUTES else None
-
-
 # The loops of a template (`Fn::ForEach`), which AWS expands before anything else. The item of a
 # loop replaces `!Ref Name`, and `${Name}` in every text of the body. A `!Sub` with nothing left to
 # replace becomes its text, as references need a plain name. The items must be written out: what
@@ -269,7 +210,7 @@ class ResourceNames:
 _FOR_EACH = "Fn::ForEach::"
 
 
-def has_loops(value: Json) -> bool:
+def has_loops(value: Any) -> bool:
     """Return whether there is a loop in a part of a template."""
     if isinstance(value, list):
         return any(map(has_loops, value))
@@ -278,13 +219,13 @@ def has_loops(value: Json) -> bool:
     return any(key.startswith(_FOR_EACH) or has_loops(item) for key, item in value.items())
 
 
-def expand_loops(value: Json, where: str) -> Json:
+def expand_loops(value: Any, where: str) -> Any:
     """Return a part of a template with all its loops expanded; `where` is its place."""
     if isinstance(value, list):
         return [expand_loops(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    expanded: dict[str, Json] = {}
+    expanded: dict[str, Any] = {}
     for key, item in value.items():
         place = f"{where}.{key}"
         is_loop = key.startswith(_FOR_EACH)
@@ -296,19 +237,17 @@ def expand_loops(value: Json, where: str) -> Json:
     return expanded
 
 
-def _bodies(loop: Json, where: str) -> Iterator[dict[str, Json]]:
+def _bodies(loop: Any, where: str) -> Iterator[dict[str, Any]]:
     """Yield the body of a loop once for each item, with the loops in it expanded."""
     match loop:
         case [str(name), list(items), dict(body)] if all(isinstance(item, str) for item in items):
             for item in items:
-                yield cast(
-                    dict[str, Json], expand_loops(_filled(body, name, cast(str, item)), where)
-                )
+                yield expand_loops(_filled(body, name, item), where)
         case _:
             raise TemplateError(f"{where}: a loop is [name, [texts], {{keys: values}}]")
 
 
-def _filled(value: Json, name: str, item: str) -> Json:
+def _filled(value: Any, name: str, item: str) -> Any:
     """Return a part of a loop's body with the item in place of the loop's name."""
     if isinstance(value, str):
         return value.replace(f"${{{name}}}", item)
@@ -318,14 +257,14 @@ def _filled(value: Json, name: str, item: str) -> Json:
         return value
     if value == {"Ref": name}:
         return item
-    filled = {cast(str, _filled(k, name, item)): _filled(v, name, item) for k, v in value.items()}
+    filled = {_filled(k, name, item): _filled(v, name, item) for k, v in value.items()}
     match filled:
         case {"Fn::Sub": str(text)} if "${" not in text:
             return text
     return filled
 
 
-# AWS sessions that know nothing of the caller's own account; used by `stack` and `translation`.
+# AWS sessions that know nothing of the caller's own account; used by `stack` and below.
 #
 # A profile, a proxy or a setting in `~/.aws` must neither break the local stack nor lead it to a
 # real account.
@@ -382,8 +321,8 @@ class Translated:
     """
 
     resources: Mapping[str, Document]
-    mappings: Mapping[str, Json]
-    conditions: Mapping[str, Json]
+    mappings: Mapping[str, Any]
+    conditions: Mapping[str, Any]
     rules: Mapping[str, Document]
     parameters: Mapping[str, str]
     code: Mapping[str, Path]
@@ -391,10 +330,8 @@ class Translated:
 
 def translate(path: Path, overrides: Mapping[str, str]) -> Translated:
     """Read and translate the template; `overrides` win over the parameters' defaults."""
-    # The translator takes long to import. It has no types: what it gives is cast.
-    from samtranslator.model.exceptions import (  # type: ignore[import-untyped]
-        InvalidDocumentException,
-    )
+    # The translator takes long to import.
+    from samtranslator.model.exceptions import InvalidDocumentException  # type: ignore[import-untyped]
     from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
     from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
     from samtranslator.utils.py27hash_fix import (  # type: ignore[import-untyped]
@@ -413,12 +350,12 @@ def translate(path: Path, overrides: Mapping[str, str]) -> Translated:
     except InvalidDocumentException as error:
         causes = "; ".join(cause.message for cause in error.causes)
         raise TemplateError(f"{path} is not a valid SAM template: {causes}") from error
-    result = cast(Document, undo_mark_unicode_str_in_template(translated))
+    result = undo_mark_unicode_str_in_template(translated)
     return Translated(
-        resources=cast(Mapping[str, Document], result["Resources"]),
-        mappings=cast(Mapping[str, Json], result.get("Mappings", {})),
-        conditions=cast(Mapping[str, Json], result.get("Conditions", {})),
-        rules=cast(Mapping[str, Document], document.get("Rules", {})),
+        resources=result["Resources"],
+        mappings=result.get("Mappings", {}),
+        conditions=result.get("Conditions", {}),
+        rules=document.get("Rules", {}),
         parameters=parameters,
         code=code,
     )
@@ -426,29 +363,27 @@ def translate(path: Path, overrides: Mapping[str, str]) -> Translated:
 
 def load(path: Path) -> Document:
     """Return the template as it is written, with its loops expanded if AWS would expand them."""
-    from samtranslator.yaml_helper import (  # type: ignore[import-untyped]
-        intrinsics_multi_constructor,
-    )
+    from samtranslator.yaml_helper import intrinsics_multi_constructor  # type: ignore[import-untyped]
 
     # Of its own, or any YAML read later could have tags; the one in C takes a third of the time.
     fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader = cast(type[yaml.SafeLoader], type("Loader", (fast,), {}))
     loader.add_multi_constructor("!", intrinsics_multi_constructor)
     try:
-        document = cast(Document, yaml.load(path.read_text(), loader))
+        document: Document = yaml.load(path.read_text(), loader)
     except (OSError, yaml.YAMLError) as error:
         raise TemplateError(f"the template {path} cannot be read: {error}") from error
     transforms = document.get("Transform")
     transforms = transforms if isinstance(transforms, list) else [transforms]
     if transforms[:1] == [_LOOPS]:
-        return cast(Document, expand_loops(document, path.name))
-    if has_loops(document):
+        document = expand_loops(document, path.name)
+    elif has_loops(document):
         raise TemplateError(f"{path}: loops need {_LOOPS} as the first Transform")
     return document
 
 
 def _parameters(document: Document, overrides: Mapping[str, str]) -> dict[str, str]:
-    declared = cast(Mapping[str, Document], document.get("Parameters", {}))
+    declared = document.get("Parameters", {})
     unknown = sorted(set(overrides) - set(declared))
     if unknown:
         raise TemplateError(
@@ -465,13 +400,13 @@ def _parameters(document: Document, overrides: Mapping[str, str]) -> dict[str, s
 
 def _take_code(document: Document, root: Path) -> dict[str, Path]:
     """Note where code lies, and put a name for it in its place: the translator refuses folders."""
-    everywhere = cast(Mapping[str, Document], document.get("Globals", {}))
+    everywhere = document.get("Globals", {})
     code = {}
-    for logical_id, resource in cast(Mapping[str, Document], document["Resources"]).items():
+    for logical_id, resource in document["Resources"].items():
         if resource["Type"] not in _CODE_PROPERTIES:
             continue
         section, name = _CODE_PROPERTIES[resource["Type"]]
-        properties = cast(Document, resource.setdefault("Properties", {}))
+        properties = resource.setdefault("Properties", {})
         folder = properties.get(name, everywhere.get(section, {}).get(name))
         if not isinstance(folder, str):
             raise TemplateError(f"{logical_id}.{name}: expected a folder, found {folder!r}")
@@ -482,18 +417,11 @@ def _take_code(document: Document, root: Path) -> dict[str, Path]:
     return code
 
 
-@dataclass(frozen=True, slots=True)
 class Resources:
     """The template's resources that exist under its conditions, read one by one."""
 
-    existing: Mapping[str, Document]
-    code: Mapping[str, Path]
-    resolver: Resolver
-    names: ResourceNames
-
-    @classmethod
-    def of(cls, translated: Translated, endpoint_url: str) -> Resources:
-        """Return a translated template's resources; queue URLs begin with `endpoint_url`."""
+    def __init__(self, translated: Translated, endpoint_url: str) -> None:
+        """Resolve a translated template; queue URLs begin with `endpoint_url`."""
         pseudo = {
             "AWS::AccountId": ACCOUNT,
             "AWS::Partition": "aws",
@@ -502,24 +430,20 @@ class Resources:
             "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/{STACK}/local",
             "AWS::URLSuffix": "amazonaws.com",
         }
-        resolver: Resolver
-        names = ResourceNames(
-            translated.resources, pseudo, endpoint_url, lambda value, at: resolver.text(value, at)
-        )
-        resolver = Resolver(
+        self._all, self.code = translated.resources, translated.code
+        self._endpoint_url = endpoint_url
+        self.resolver = Resolver(
             {**translated.parameters, **pseudo},
             translated.conditions,
             translated.mappings,
-            names.ref,
-            names.attribute,
+            self.ref,
+            self.attribute,
         )
-        existing = {
+        self.existing = {
             logical_id: resource
             for logical_id, resource in translated.resources.items()
-            if "Condition" not in resource
-            or resolver.holds(cast(str, resource["Condition"]), logical_id)
+            if "Condition" not in resource or self.resolver.holds(resource["Condition"], logical_id)
         }
-        return cls(existing, translated.code, resolver, names)
 
     def of_type(self, kind: str) -> list[str]:
         """The logical ids of the resources of a type, in the template's order."""
@@ -527,30 +451,60 @@ class Resources:
 
     def properties(self, logical_id: str) -> Document:
         """Return all properties of a resource, resolved."""
-        properties = self.existing[logical_id].get("Properties", {})
-        return cast(Document, self.resolver.resolve(properties, logical_id))
+        properties: Document = self.resolver.resolve(
+            self.existing[logical_id].get("Properties", {}), logical_id
+        )
+        return properties
 
-    def get(self, logical_id: str, key: str, default: Json = None) -> Json:
+    def get(self, logical_id: str, key: str, default: Any = None) -> Any:
         """A property, resolved; `default` where it is missing or taken away."""
-        properties = cast(Document, self.existing[logical_id].get("Properties", {}))
+        properties = self._all[logical_id].get("Properties", {})
         if key not in properties:
             return default
-        resolved = self.resolver.resolve(properties[key], f"{logical_id}.{key}")
-        return default if resolved is None else resolved
+        value = self.resolver.resolve(properties[key], f"{logical_id}.{key}")
+        return default if value is None else value
 
     def number(self, logical_id: str, key: str, default: int) -> int:
         """A property which may be written as a number or a text."""
         value = self.get(logical_id, key, default)
         try:
-            return int(cast(str, value))
+            return int(value)
         except (TypeError, ValueError) as error:
             where = f"{logical_id}.{key}"
             raise TemplateError(f"{where}: expected a number, found {value!r}") from error
 
     def name(self, logical_id: str) -> str:
-        """The name that the resource has."""
-        return self.names.name(logical_id)
+        """The name in the template, or one made of the stack's name and the logical id."""
+        kind = self._all[logical_id]["Type"]
+        key = _NAME_PROPERTIES.get(kind, "")
+        name = self.get(logical_id, key)
+        if name is not None:
+            return self.resolver.text(name, f"{logical_id}.{key}")
+        made = f"{STACK}-{logical_id}"
+        return made.lower() if kind == "AWS::S3::Bucket" else made
 
     def arn(self, logical_id: str) -> str:
-        """The ARN of a resource whose type has one."""
-        return cast(str, self.names.arn(logical_id))
+        """The ARN of a resource whose type has one here."""
+        return _ARNS[self._all[logical_id]["Type"]].format(
+            partition="aws", region=REGION, account=ACCOUNT, name=self.name(logical_id)
+        )
+
+    def ref(self, logical_id: str) -> str | None:
+        """What `Ref` gives, or nothing if there is no such resource."""
+        if logical_id not in self._all:
+            return None
+        kind = self._all[logical_id]["Type"]
+        if kind == "AWS::SQS::Queue":
+            return f"{self._endpoint_url}/{ACCOUNT}/{self.name(logical_id)}"
+        return self.arn(logical_id) if kind in _REF_IS_ARN else self.name(logical_id)
+
+    def attribute(self, logical_id: str, attribute: str) -> str | None:
+        """What `Fn::GetAtt` gives, or nothing for what is not known here."""
+        if logical_id not in self._all:
+            return None
+        kind = self._all[logical_id]["Type"]
+        if attribute == "Arn":
+            return self.arn(logical_id) if kind in _ARNS else None
+        if (kind, attribute) == ("AWS::IAM::Role", "RoleId"):
+            return SENDER_ID
+        return self.name(logical_id) if (kind, attribute) in _NAME_ATTRIBUTES else None

@@ -6,16 +6,19 @@ another thread, does not wake it. So signals come as bytes through a pair of soc
 handler in C writes wherever it runs (`signal.set_wakeup_fd`), and the main thread reads.
 """
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 import typer
+
+from dormouse_cli.terminal import note
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _ENDED = 0
@@ -26,7 +29,6 @@ class Interruptions:
     """Numbers for the main thread to wait for: of signals, and those that other threads put."""
 
     def __init__(self) -> None:
-        """Open the sockets, which `close` closes."""
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
 
@@ -60,31 +62,41 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
         typer.echo(f"command not found: {command[0]}", err=True)
         return 127
     before = [signal.getsignal(number) for number in _ENDING]
-    with _signals(after=before) as interruptions:
-        waiting = threading.Thread(target=_wait, args=(process, interruptions), daemon=True)
-        waiting.start()
+    with interruptible(after=before) as interruptions:
+        waiter = threading.Thread(target=_wait, args=(process, interruptions), daemon=True)
+        waiter.start()
         while (number := interruptions.get()) != _ENDED:
             typed_at_the_terminal = number == signal.SIGINT and sys.stdin.isatty()
             if not typed_at_the_terminal:  # else the terminal has sent it to the command, too
                 process.send_signal(number)
-        waiting.join()
+        waiter.join()
     code = process.wait()
     return 128 - code if code < 0 else code
 
 
+def serve(
+    command: Sequence[str] | None, variables: Mapping[str, str], announce: Callable[[], None]
+) -> None:
+    """While a server runs in the background, run a command with `variables` beside those of this
+    process, and end with its exit code; without one, announce the server, and wait for Ctrl-C.
+    """
+    if command:
+        raise typer.Exit(run_command(command, {**os.environ, **variables}))
+    with interruptible() as interruptions:
+        announce()
+        note("serving; Ctrl-C ends it")
+        interruptions.get()
+
+
 @contextmanager
-def interruptible() -> Iterator[Interruptions]:
+def interruptible(
+    after: Sequence["signal._HANDLER"] = (signal.SIG_IGN, signal.SIG_IGN),
+) -> Iterator[Interruptions]:
     """Return what gets SIGINT and SIGTERM, which do not end this process within the block.
 
-    After the block they are ignored: the stack stops, and must not end before it has saved.
+    `after` the block others get them; by default they are ignored: the stack stops, and must not
+    end before it has saved.
     """
-    with _signals(after=[signal.SIG_IGN for _ in _ENDING]) as interruptions:
-        yield interruptions
-
-
-@contextmanager
-def _signals(after: Sequence["signal._HANDLER"]) -> Iterator[Interruptions]:
-    """Return what gets SIGINT and SIGTERM within the block; `after` is who gets them then."""
     interruptions = Interruptions()
     before = signal.set_wakeup_fd(interruptions.fileno(), warn_on_full_buffer=False)
     for number in _ENDING:

@@ -4,6 +4,7 @@
 tables are gone; logs stay in the state folder.
 """
 
+import base64
 import json
 import logging
 import os
@@ -13,31 +14,35 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from boto3 import Session
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
+import dormouse
 from dormouse import lifeline
+from dormouse.aws.conditions import Conditions
 from dormouse.console import is_console, with_console
 from dormouse.features.http.calls import guarded
 from dormouse.http.loopback import LoopbackServer
+from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 from dormouse.settings import CONDITIONS_TRIED_AT
-from dormouse_cli.local.deploy import deploy, with_package
-from dormouse_cli.local.errors import StartError
-from dormouse_cli.local.event_sources import (
-    EventSourcePoller,
-    ScheduleTimer,
-    Watch,
-    unwatched,
-)
-from dormouse_cli.local.http_api import HttpApi
-from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, IdleTimer, LambdaHost, Outcome, Sandbox
-from dormouse_cli.local.plan import Deployment
-from dormouse_cli.local.resources import ACCOUNT, aws_environment, isolated_session
-from dormouse_cli.local.template import read
+from dormouse.stored.paths import InstanceNames
+from dormouse.system import TimeOrderedIds
+from dormouse_cli.local.errors import StartError, TemplateError
+from dormouse_cli.local.event_sources import EventSourcePoller, Watch, run_schedule, unwatched
+from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, LambdaHost, Outcome, Sandbox
+from dormouse_cli.local.plan import Deployment, EventRule, HttpRoute, Stored
+from dormouse_cli.local.resources import ACCOUNT, REGION, aws_environment, isolated_session
+from dormouse_cli.local.template import announced, read
 
 _log = logging.getLogger(__name__)
 
@@ -48,10 +53,6 @@ _INHERITED = ("HOME", "JAVA_HOME", "LANG", "PATH")
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
-def _as_it_is(deployment: Deployment, endpoint_url: str) -> Deployment:
-    return deployment
-
-
 @dataclass(frozen=True, slots=True)
 class _Running:
     """What has been started, and is to be ended in reverse."""
@@ -60,7 +61,7 @@ class _Running:
     endpoint_url: str
     deployment: Deployment
     host: LambdaHost
-    workers: tuple[EventSourcePoller | ScheduleTimer | IdleTimer, ...]
+    workers: tuple[threading.Thread, ...]
     http: LoopbackServer | None
 
 
@@ -77,7 +78,7 @@ class LocalStack:
         http_port: int = 0,
         triggers: bool = True,
         concurrency: int | None = None,
-        revise: Callable[[Deployment, str], Deployment] = _as_it_is,
+        revise: Callable[[Deployment, str], Deployment] = lambda deployment, _: deployment,
         watch: Watch = unwatched,
     ) -> None:
         """`parameters` win over the template's defaults. AWS answers at `port`, and the HTTP API of
@@ -105,7 +106,6 @@ class LocalStack:
         self._running: _Running | None = None
 
     def __enter__(self) -> Self:
-        """Start the stack, unless `start` has been called."""
         if self._running is None:
             self.start()
         return self
@@ -122,17 +122,17 @@ class LocalStack:
     @property
     def environment(self) -> dict[str, str]:
         """The variables with which any AWS client talks to this stack."""
-        running = self._started()
+        parts = self._started()
         http = (
-            {"DORMOUSE_HTTP_API": running.http.url, "DORMOUSE_HTTP_TOKEN": self._http_token}
-            if running.http
+            {"DORMOUSE_HTTP_API": parts.http.url, "DORMOUSE_HTTP_TOKEN": self._http_token}
+            if parts.http
             else {}
         )
         return {
-            **_environment(running.endpoint_url),
+            **_environment(parts.endpoint_url),
             **http,
             "DORMOUSE_ACCOUNT": ACCOUNT,
-            "DORMOUSE_INSTANCE": running.deployment.parameters.get("Instance", ""),
+            "DORMOUSE_INSTANCE": parts.deployment.parameters.get("Instance", ""),
         }
 
     def client(self, service: str) -> Any:
@@ -164,11 +164,11 @@ class LocalStack:
         self._stopping.clear()
         moto, endpoint_url = self._start_moto()
         try:
-            asked = read(self._template, self._parameters, endpoint_url)
-            asked = with_package(asked, self._template.parent, self._state_dir / "spark-package")
+            plan = read(self._template, self._parameters, endpoint_url)
+            plan = with_package(plan, self._template.parent, self._state_dir / "spark-package")
             if not self._triggers:
-                asked = replace(asked, event_sources=(), schedules=())
-            deployment = self._revise(asked.with_at_most(self._concurrency), endpoint_url)
+                plan = replace(plan, event_sources=(), schedules=())
+            deployment = self._revise(plan.with_at_most(self._concurrency), endpoint_url)
             deploy(deployment, isolated_session(), endpoint_url)
             environment = {**inherited(), **_environment(endpoint_url)}
             host = LambdaHost(deployment, environment, self._state_dir)
@@ -242,7 +242,7 @@ class LocalStack:
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
-    ) -> tuple[EventSourcePoller | ScheduleTimer | IdleTimer, ...]:
+    ) -> tuple[threading.Thread, ...]:
         calls = 1 + sum(
             source.maximum_concurrency or DEFAULT_SLOTS for source in deployment.event_sources
         )
@@ -256,10 +256,14 @@ class LocalStack:
             for source in deployment.event_sources
         )
         timers = (
-            ScheduleTimer(schedule, host.invoke, self._stopping)
+            _thread(run_schedule, schedule, host.invoke, self._stopping)
             for schedule in deployment.schedules
         )
-        return (*pollers, *timers, IdleTimer(host, self._stopping))
+        return (*pollers, *timers, _thread(host.end_idle_until, self._stopping))
+
+
+def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread:
+    return threading.Thread(target=target, args=arguments, daemon=True)
 
 
 def _is_open(path: str) -> bool:
@@ -294,3 +298,280 @@ def inherited() -> dict[str, str]:
     variables = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     folders = (str(Path(sys.executable).parent), variables.get("PATH", os.defpath))
     return {**variables, "PATH": os.pathsep.join(folders)}
+
+
+# Create what a deployment stores and announces by AWS's own API.
+#
+# Conditions of writes are tried before anything relies on them.
+
+_OF_QUEUES = ("DelaySeconds", "MessageRetentionPeriod", "RedrivePolicy", "VisibilityTimeout")
+_OF_TABLES = ("AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes", "KeySchema")
+_DAYS = {
+    "NoncurrentVersionExpiration": "NoncurrentDays",
+    "AbortIncompleteMultipartUpload": "DaysAfterInitiation",
+}
+
+
+def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
+    """Create everything the deployment names, on an empty account.
+
+    Raises `TemplateError` for a resource that AWS's API refuses, and ServiceRefusedError if
+    conditions of writes are ignored.
+    """
+    sqs: Any = session.client("sqs", endpoint_url=endpoint_url)
+    s3: Any = session.client("s3", endpoint_url=endpoint_url)
+    dynamodb: Any = session.client("dynamodb", endpoint_url=endpoint_url)
+    with _refusals_of("the queues"):
+        _create_queues(sqs, deployment.queues)
+    for table in deployment.tables:
+        with _refusals_of(f"table {table.name}"):
+            _create_table(dynamodb, table)
+    for bucket in deployment.buckets:
+        with _refusals_of(f"bucket {bucket.name}"):
+            _create_bucket(s3, bucket)
+    names = InstanceNames(deployment.parameters.get("Instance", ""), ACCOUNT)
+    if names.state_table in {table.name for table in deployment.tables}:
+        Conditions(s3, dynamodb, names, TimeOrderedIds().new).check()
+    emr: Any = session.client("emr-serverless", endpoint_url=endpoint_url)
+    for application in deployment.spark_applications:
+        with _refusals_of(f"application {application.name}"):
+            emr.create_application(
+                name=application.name,
+                releaseLabel=application.properties["ReleaseLabel"],
+                type="SPARK",
+            )
+    events: Any = session.client("events", endpoint_url=endpoint_url)
+    for rule in deployment.rules:
+        with _refusals_of(f"rule {rule.name}"):
+            _create_rule(events, rule)
+
+
+@contextmanager
+def _refusals_of(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise TemplateError(f"AWS refuses {what}: {error}") from error
+
+
+def _create_queues(sqs: Any, queues: tuple[Stored, ...]) -> None:
+    # A dead-letter queue must exist before the queue that names it, whatever the template's order.
+    for queue in sorted(queues, key=lambda queue: "RedrivePolicy" in queue.properties):
+        attributes = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in queue.properties.items()
+            if name in _OF_QUEUES
+        }
+        sqs.create_queue(QueueName=queue.name, Attributes=attributes)
+
+
+def _create_table(dynamodb: Any, table: Stored) -> None:
+    settings = {name: table.properties[name] for name in _OF_TABLES if name in table.properties}
+    dynamodb.create_table(TableName=table.name, **settings)
+    if lifetime := table.properties.get("TimeToLiveSpecification"):
+        dynamodb.update_time_to_live(TableName=table.name, TimeToLiveSpecification=lifetime)
+
+
+def _create_bucket(s3: Any, bucket: Stored) -> None:
+    name, properties = bucket.name, bucket.properties
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    if versioning := properties.get("VersioningConfiguration"):
+        s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=versioning)
+    if lifecycle := properties.get("LifecycleConfiguration"):
+        rules = [_lifecycle_rule(rule) for rule in lifecycle["Rules"]]
+        s3.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": rules})
+    if configurations := [_queue_configuration(each) for each in announced(bucket)]:
+        s3.put_bucket_notification_configuration(
+            Bucket=name, NotificationConfiguration={"QueueConfigurations": configurations}
+        )
+
+
+def _create_rule(events: Any, rule: EventRule) -> None:
+    events.put_rule(Name=rule.name, EventPattern=json.dumps(rule.pattern))
+    targets = [{"Id": str(number), "Arn": arn} for number, arn in enumerate(rule.queue_arns)]
+    events.put_targets(Rule=rule.name, Targets=targets)
+
+
+def _queue_configuration(announced: dict[str, Any]) -> dict[str, object]:
+    """CloudFormation's form of a notification, as S3's API wants it."""
+    rules = announced.get("Filter", {}).get("S3Key", {}).get("Rules", [])
+    filters = {"Filter": {"Key": {"FilterRules": rules}}} if rules else {}
+    return {"QueueArn": announced["Queue"], "Events": [announced["Event"]], **filters}
+
+
+def _lifecycle_rule(rule: dict[str, Any]) -> dict[str, object]:
+    """CloudFormation's form of a rule, as S3's API wants it."""
+    form = {"Status": rule["Status"], "Filter": _filter(rule)}
+    if "Id" in rule:
+        form["ID"] = rule["Id"]
+    if "ExpirationInDays" in rule:
+        form["Expiration"] = {"Days": int(rule["ExpirationInDays"])}
+    for name, days in _DAYS.items():
+        if name in rule:
+            form[name] = {days: int(rule[name][days])}
+    if "Transitions" in rule:
+        moves = [(each["StorageClass"], each["TransitionInDays"]) for each in rule["Transitions"]]
+        form["Transitions"] = [{"StorageClass": to, "Days": int(days)} for to, days in moves]
+    return form
+
+
+def _filter(rule: dict[str, Any]) -> dict[str, object]:
+    prefix = {"Prefix": rule.get("Prefix", "")}
+    if "TagFilters" not in rule:
+        return prefix
+    least_bytes = int(rule["ObjectSizeGreaterThan"])
+    return {"And": {**prefix, "Tags": rule["TagFilters"], "ObjectSizeGreaterThan": least_bytes}}
+
+
+# The package of Spark jobs that `sam build` makes, for functions that are to bring it. It has the
+# library, but none of what that needs: runs take it from this environment.
+
+
+PACKAGE_VARIABLE = "DORMOUSE_SPARK_PACKAGE"
+"""The environment variable with the folder of the package; on AWS that is in a layer."""
+
+
+def with_package(deployment: Deployment, project: Path, folder: Path) -> Deployment:
+    """Return the deployment with a package, made in `folder`, for each function that names one.
+
+    Raises:
+        StartError: the package cannot be made from the project.
+    """
+    if not any(PACKAGE_VARIABLE in function.environment for function in deployment.functions):
+        return deployment
+    _make_package(project, folder)
+    functions = tuple(
+        replace(function, environment={**function.environment, PACKAGE_VARIABLE: str(folder)})
+        if PACKAGE_VARIABLE in function.environment
+        else function
+        for function in deployment.functions
+    )
+    return replace(deployment, functions=functions)
+
+
+def _make_package(project: Path, folder: Path) -> None:
+    shared, environment = project / "shared", folder.with_name(f"{folder.name}-environment")
+    for target in (folder, environment):
+        shutil.rmtree(target, ignore_errors=True)
+    library = Path(dormouse.__file__).parent
+    shutil.copytree(library, environment / library.name)
+    process = subprocess.run(
+        [sys.executable, shared / "pack_spark.py", environment, project / "spark", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    shutil.rmtree(environment)
+    if process.returncode:
+        raise StartError(f"the package of Spark jobs cannot be made: {process.stderr.strip()}")
+
+
+# The HTTP API of a deployment, at a port of this machine; started by `stack`.
+#
+# Requests become the events that AWS makes of them, payload format 2.0, and what a function returns
+# becomes the response by AWS's rules. Nobody is asked for a signature: every caller is the user
+# ``local`` of the stack's account.
+
+MOST_RETURNED_BYTES = 6 * 1024 * 1024
+"""How long what a function returns may be."""
+_HOST = "127.0.0.1"
+CALLER_ARN = f"arn:aws:iam::{ACCOUNT}:user/local"
+"""The user that every caller is."""
+
+Invoke = Callable[[str, bytes], Outcome]
+"""Runs a function, by its name, on an event."""
+
+
+class HttpApi:
+    """Answers requests by the functions of its routes."""
+
+    def __init__(self, routes: Sequence[HttpRoute], invoke: Invoke) -> None:
+        self._routes, self._invoke = routes, invoke
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request by the function of the most specific route; 404 if there is none."""
+        fitting = [route for route in self._routes if _fits(route, request)]
+        if not fitting:
+            return json_response(404, {"message": "Not Found"})
+        route = max(fitting, key=_how_specific)
+        event = event_of(request, route, str(uuid.uuid4()), time.time())
+        outcome = self._invoke(route.function, json.dumps(event).encode())
+        if outcome.failed or len(outcome.payload) > MOST_RETURNED_BYTES:
+            return json_response(500, {"message": "Internal Server Error"})
+        return response_of(json.loads(outcome.payload))
+
+
+def _fits(route: HttpRoute, request: HttpRequest) -> bool:
+    if route.method not in ("ANY", request.method):
+        return False
+    before, is_open, _ = route.path.partition("{")
+    if is_open:
+        return request.path.startswith(before) and len(request.path) > len(before)
+    return request.path == route.path
+
+
+def _how_specific(route: HttpRoute) -> tuple[bool, int, bool]:
+    """Return how AWS chooses: a whole path, then the longest beginning, then a method."""
+    return "{" not in route.path, len(route.path), route.method != "ANY"
+
+
+def event_of(request: HttpRequest, route: HttpRoute, request_id: str, now: float) -> dict[str, Any]:
+    """Return the event that AWS makes of a request."""
+    before, is_open, name = route.path.partition("{")
+    is_text = _is_text(request.body)
+    body = request.body.decode() if is_text else base64.b64encode(request.body).decode()
+    event: dict[str, Any] = {
+        "version": "2.0",
+        "routeKey": route.key,
+        "rawPath": request.path,
+        "rawQueryString": request.query_string,
+        "headers": dict(request.headers),
+        "requestContext": {
+            "accountId": ACCOUNT,
+            "apiId": "local",
+            "authorizer": {"iam": {"accountId": ACCOUNT, "userArn": CALLER_ARN}},
+            "domainName": _HOST,
+            "domainPrefix": "local",
+            "http": {
+                "method": request.method,
+                "path": request.path,
+                "protocol": "HTTP/1.1",
+                "sourceIp": _HOST,
+                "userAgent": request.headers.get("user-agent", ""),
+            },
+            "requestId": request_id,
+            "routeKey": route.key,
+            "stage": "$default",
+            "time": datetime.fromtimestamp(now, UTC).strftime("%d/%b/%Y:%H:%M:%S %z"),
+            "timeEpoch": int(now * 1000),
+        },
+        "isBase64Encoded": not is_text,
+    }
+    optional = {
+        "queryStringParameters": dict(request.query),
+        "pathParameters": {name.rstrip("+}"): request.path[len(before) :]} if is_open else {},
+        "body": body,
+    }
+    return event | {key: value for key, value in optional.items() if value}
+
+
+def response_of(answer: Any) -> HttpResponse:
+    """Return the response that AWS makes of what a function returned: without a status, that is the
+    body.
+    """
+    if not isinstance(answer, dict) or "statusCode" not in answer:
+        return json_response(200, answer)
+    body = str(answer.get("body", ""))
+    content = base64.b64decode(body) if answer.get("isBase64Encoded") else body.encode()
+    headers = {name.lower(): str(value) for name, value in answer.get("headers", {}).items()}
+    return HttpResponse(
+        int(answer["statusCode"]), {"content-type": "text/plain", **headers}, content
+    )
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

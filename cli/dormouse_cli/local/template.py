@@ -4,12 +4,10 @@ Called by `stack`. Each resource type is either read, or left out on purpose (by
 or refused; so a template never runs with a part silently missing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import (
@@ -18,17 +16,10 @@ from dormouse_cli.local.plan import (
     EventSource,
     HttpRoute,
     PlannedFunction,
-    PlannedQueue,
     PlannedSchedule,
-    RedrivePolicy,
     Stored,
 )
-from dormouse_cli.local.resources import (
-    Document,
-    Resolver,
-    Resources,
-    translate,
-)
+from dormouse_cli.local.resources import Document, Resolver, Resources, translate
 
 # Reads the routes of HTTP APIs from a template; called by `template`.
 
@@ -41,7 +32,7 @@ _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*(/|/\{[A-Za-z0-9._-]+\+\})?")
 def routes(resources: Resources) -> Iterator[HttpRoute]:
     """All routes of HTTP APIs that are events of functions."""
     for logical_id in resources.of_type("AWS::ApiGatewayV2::Api"):
-        body = cast(dict[str, dict[str, Document]], resources.get(logical_id, "Body", {}))
+        body = resources.get(logical_id, "Body", {})
         for path, methods in body.get("paths", {}).items():
             if not _PATH.fullmatch(path):
                 raise TemplateError(
@@ -49,11 +40,11 @@ def routes(resources: Resources) -> Iterator[HttpRoute]:
                     f"alone, found {path}"
                 )
             for method, operation in methods.items():
-                yield _route(logical_id, path, method, cast(Document, operation))
+                yield _route(logical_id, path, method, operation)
 
 
 def _route(logical_id: str, path: str, method: str, operation: Document) -> HttpRoute:
-    integration = cast(dict[str, str], operation.get(_INTEGRATION, {}))
+    integration = operation.get(_INTEGRATION, {})
     function = _FUNCTION.search(integration.get("uri", ""))
     if function is None:
         raise TemplateError(f"{logical_id}: {path} is not answered by a function")
@@ -70,14 +61,14 @@ _RATE_UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
 
 def function(resources: Resources, logical_id: str) -> PlannedFunction:
     """An AWS::Lambda::Function, with its code and layers as folders."""
-    environment = cast(Document, resources.get(logical_id, "Environment", {}))
-    variables = cast(Document, environment.get("Variables", {}))
+    environment = resources.get(logical_id, "Environment", {})
+    variables = environment.get("Variables", {})
     where = f"{logical_id}.Environment"
     return PlannedFunction(
         logical_id=logical_id,
         name=resources.name(logical_id),
         arn=resources.arn(logical_id),
-        handler=cast(str, resources.get(logical_id, "Handler")),
+        handler=resources.get(logical_id, "Handler"),
         code=_folder(resources, logical_id, "Code"),
         layers=tuple(dict.fromkeys(_layers(resources, logical_id))),
         timeout_seconds=resources.number(logical_id, "Timeout", 3),
@@ -91,13 +82,13 @@ def function(resources: Resources, logical_id: str) -> PlannedFunction:
 
 def _layers(resources: Resources, logical_id: str) -> Iterator[Path]:
     own = {resources.arn(layer): layer for layer in resources.of_type("AWS::Lambda::LayerVersion")}
-    for arn in cast(list[str], resources.get(logical_id, "Layers", [])):
+    for arn in resources.get(logical_id, "Layers", []):
         if arn in own:  # packages of published layers come from the environment we run in
             yield _folder(resources, own[arn], "Content")
 
 
 def _folder(resources: Resources, logical_id: str, key: str) -> Path:
-    location = cast(dict[str, str], resources.get(logical_id, key))
+    location = resources.get(logical_id, key)
     if location is None or location.get("S3Key") not in resources.code:
         raise TemplateError(
             f"{logical_id}.{key}: the local stack runs code of AWS::Serverless functions and "
@@ -114,10 +105,10 @@ def event_sources(resources: Resources) -> Iterator[EventSource]:
 
 
 def _event_source(resources: Resources, logical_id: str) -> EventSource:
-    arn = cast(str, resources.get(logical_id, "EventSourceArn"))
+    arn = resources.get(logical_id, "EventSourceArn")
     if ":sqs:" not in arn:
         raise TemplateError(f"{logical_id}.EventSourceArn: not a queue: {arn}")
-    scaling = cast(dict[str, str], resources.get(logical_id, "ScalingConfig", {}))
+    scaling = resources.get(logical_id, "ScalingConfig", {})
     window = resources.number(logical_id, "MaximumBatchingWindowInSeconds", 0)
     batch_size = resources.number(logical_id, "BatchSize", 10)
     if batch_size > 10 and window == 0:
@@ -125,9 +116,9 @@ def _event_source(resources: Resources, logical_id: str) -> EventSource:
             f"{logical_id}.BatchSize: AWS asks for a batching window of at least 1 second "
             f"when the batch size is over 10, found {batch_size}"
         )
-    response_types = cast(list[str], resources.get(logical_id, "FunctionResponseTypes", []))
+    response_types = resources.get(logical_id, "FunctionResponseTypes", [])
     return EventSource(
-        function=cast(str, resources.get(logical_id, "FunctionName")).split(":")[-1],
+        function=resources.get(logical_id, "FunctionName").split(":")[-1],
         queue_name=arn.split(":")[-1],
         queue_arn=arn,
         batch_size=batch_size,
@@ -141,19 +132,19 @@ def schedules(resources: Resources) -> Iterator[PlannedSchedule]:
     """All enabled schedules, which are rules of EventBridge."""
     for logical_id in resources.of_type("AWS::Events::Rule"):
         expression = resources.get(logical_id, "ScheduleExpression")
-        targets = cast(list[dict[str, str]], resources.get(logical_id, "Targets", []))
+        targets = resources.get(logical_id, "Targets", [])
         if expression is not None and resources.get(logical_id, "State") != "DISABLED":
             for target in targets:
-                yield _schedule(resources, logical_id, cast(str, expression), target)
+                yield _schedule(resources, logical_id, expression, target)
 
 
 def rules(resources: Resources) -> Iterator[EventRule]:
     """All enabled rules on patterns of events; to queues only."""
     for logical_id in resources.of_type("AWS::Events::Rule"):
-        pattern = cast(Document | None, resources.get(logical_id, "EventPattern"))
+        pattern = resources.get(logical_id, "EventPattern")
         if pattern is None or resources.get(logical_id, "State") == "DISABLED":
             continue
-        targets = cast(list[dict[str, str]], resources.get(logical_id, "Targets", []))
+        targets = resources.get(logical_id, "Targets", [])
         for target in targets:
             if ":sqs:" not in target["Arn"]:
                 raise TemplateError(f"{logical_id}: the target is not a queue: {target['Arn']}")
@@ -191,7 +182,7 @@ def check_rules(rules: Mapping[str, Document], resolver: Resolver) -> None:
         where = f"Rules.{name}"
         if resolver.resolve(rule.get("RuleCondition", True), where) is not True:
             continue
-        for assertion in cast(list[Document], rule["Assertions"]):
+        for assertion in rule["Assertions"]:
             if resolver.resolve(assertion["Assert"], where) is not True:
                 raise TemplateError(f"{where}: {assertion['AssertDescription']}")
 
@@ -200,20 +191,21 @@ def check_rules(rules: Mapping[str, Document], resolver: Resolver) -> None:
 
 
 def stored(resources: Resources, logical_id: str) -> Stored:
-    """A bucket, a table or a Spark application."""
-    return Stored(resources.name(logical_id), resources.properties(logical_id))
+    """A bucket, queue, table or Spark application."""
+    properties = resources.properties(logical_id)
+    return Stored(resources.name(logical_id), resources.arn(logical_id), properties)
 
 
 def bucket(resources: Resources, logical_id: str) -> Stored:
     """An AWS::S3::Bucket; its events may go to queues only."""
-    found = stored(resources, logical_id)
-    for kind in found.properties.get("NotificationConfiguration", {}):
+    value = stored(resources, logical_id)
+    for kind in value.properties.get("NotificationConfiguration", {}):
         if kind != "QueueConfigurations":
             raise TemplateError(
                 f"{logical_id}.NotificationConfiguration.{kind}: the local stack sends a "
                 "bucket's events to queues only"
             )
-    return found
+    return value
 
 
 def announced(bucket: Stored) -> list[dict[str, Any]]:
@@ -224,21 +216,12 @@ def announced(bucket: Stored) -> list[dict[str, Any]]:
     return configured.get("QueueConfigurations", [])
 
 
-def queue(resources: Resources, logical_id: str) -> PlannedQueue:
+def queue(resources: Resources, logical_id: str) -> Stored:
     """An AWS::SQS::Queue; FIFO queues are refused."""
-    if resources.get(logical_id, "FifoQueue"):
+    value = stored(resources, logical_id)
+    if value.properties.get("FifoQueue"):
         raise TemplateError(f"{logical_id}.FifoQueue: the local stack has standard queues only")
-    redrive = cast(dict[str, str] | None, resources.get(logical_id, "RedrivePolicy"))
-    return PlannedQueue(
-        name=resources.name(logical_id),
-        arn=resources.arn(logical_id),
-        visibility_timeout_seconds=resources.number(logical_id, "VisibilityTimeout", 30),
-        delay_seconds=resources.number(logical_id, "DelaySeconds", 0),
-        retention_seconds=resources.number(logical_id, "MessageRetentionPeriod", 345_600),
-        redrive=None
-        if redrive is None
-        else RedrivePolicy(redrive["deadLetterTargetArn"], int(redrive["maxReceiveCount"])),
-    )
+    return value
 
 
 # Refuses a deployment whose parts do not fit together; called by `template`.
@@ -248,7 +231,11 @@ def check_wiring(deployment: Deployment) -> None:
     """Refuse what AWS refuses on creation, and would otherwise show up only as a lost message."""
     queues = {queue.arn: queue for queue in deployment.queues}
     named = [
-        *((f"queue {q.name}", q.redrive.dead_letter_arn) for q in deployment.queues if q.redrive),
+        *(
+            (f"queue {queue.name}", queue.properties["RedrivePolicy"]["deadLetterTargetArn"])
+            for queue in deployment.queues
+            if "RedrivePolicy" in queue.properties
+        ),
         *(
             (f"bucket {bucket.name}", each["Queue"])
             for bucket in deployment.buckets
@@ -259,20 +246,21 @@ def check_wiring(deployment: Deployment) -> None:
     for what, arn in named:
         if arn not in queues:
             raise TemplateError(f"{what}: there is no queue {arn}")
+    functions = {function.name: function for function in deployment.functions}
     for route in deployment.routes:
-        if deployment.function(route.function) is None:
+        if route.function not in functions:
             raise TemplateError(f"route {route.key}: there is no function {route.function}")
     for source in deployment.event_sources:
-        function, fed_by = deployment.function(source.function), queues.get(source.queue_arn)
+        function, fed_by = functions.get(source.function), queues.get(source.queue_arn)
         if function is None or fed_by is None:
             raise TemplateError(
                 f"event source {source.queue_name} → {source.function}: one of them does not exist"
             )
-        if fed_by.visibility_timeout_seconds < function.timeout_seconds:
+        hidden_seconds = int(fed_by.properties.get("VisibilityTimeout", 30))
+        if hidden_seconds < function.timeout_seconds:
             raise TemplateError(
-                f"queue {fed_by.name}: its visibility timeout of "
-                f"{fed_by.visibility_timeout_seconds} s is less than the timeout of "
-                f"{function.name}, {function.timeout_seconds} s"
+                f"queue {fed_by.name}: its visibility timeout of {hidden_seconds} s is less than "
+                f"the timeout of {function.name}, {function.timeout_seconds} s"
             )
 
 
@@ -322,7 +310,7 @@ def read(path: Path, parameters: Mapping[str, str], endpoint_url: str) -> Deploy
     what AWS would refuse or the local stack does not know.
     """
     translated = translate(path, parameters)
-    resources = Resources.of(translated, endpoint_url)
+    resources = Resources(translated, endpoint_url)
     check_rules(translated.rules, resources.resolver)
     _check_types(resources)
 

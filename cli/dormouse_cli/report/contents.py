@@ -1,10 +1,8 @@
 """`dormouse report`: a table on one page, as plain values for `page`, which draws it."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,48 +14,41 @@ import typer
 from dormouse.client.instance import Instance
 from dormouse.client.operations import Queue
 from dormouse.errors import NotFoundError, needs_extra
-from dormouse.schema.schema import Field, Schema
 from dormouse.state.jobs import JobRecord, Metric
 from dormouse.state.partitions import ROOT
 from dormouse.state.state import TableState
+from dormouse.state.versions import iso_time
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
+from dormouse_cli.listings import row_of
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import iso_time, note
+from dormouse_cli.terminal import note
 from dormouse_cli.values import TableName
 
 # A partition tree of any size, in as many blocks as a picture bears.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReportBlock:
     """A partition with all that lies in it and below it.
 
-    `is_bottom` says that nothing below it is drawn; it stands for `leaves` leaves. `size_bytes` is
+    If it `is_bottom`, nothing below it is drawn; it stands for `leaves` leaves. `size_bytes` is
     an estimate where a shard lies in several partitions.
     """
 
     id: str
-    parent: str
-    range: str
-    rows: int
-    references: int
-    size_bytes: int
-    leaves: int
-    is_bottom: bool
+    parent: str = ""
+    range: str = ""
+    rows: int = 0
+    references: int = 0
+    size_bytes: float = 0
+    leaves: int = 0
+    is_bottom: bool = True
 
     @property
     def references_per_leaf(self) -> float:
         """How many shards a look-up in it may have to open, on average."""
         return self.references / self.leaves
-
-
-@dataclass(slots=True)
-class _Totals:
-    rows: int = 0
-    references: int = 0
-    size_bytes: float = 0
-    leaves: int = 0
 
 
 def outline(state: TableState, most: int) -> list[ReportBlock]:
@@ -67,68 +58,45 @@ def outline(state: TableState, most: int) -> list[ReportBlock]:
     """
     if not len(state.partitions):
         return []
-    totals = _totals(state)
-    open_ = _opened(state, totals, most)
-    return [
-        ReportBlock(
-            partition,
-            state.partitions.get(partition).parent or "",
-            str(state.partitions.get(partition).range),
-            totals[partition].rows,
-            totals[partition].references,
-            round(totals[partition].size_bytes),
-            totals[partition].leaves,
-            partition not in open_,
-        )
-        for partition in _walk(state, open_)
-    ]
-
-
-def _opened(state: TableState, totals: dict[str, _Totals], most: int) -> set[str]:
-    """Return the partitions whose halves are drawn, the fullest first."""
-    open_: set[str] = set()
-    waiting = [(-totals[ROOT].rows, ROOT)]
-    while waiting and len(open_) < most - 1:  # each one opened adds one block to the bottom
-        _, partition = heapq.heappop(waiting)
-        children = state.partitions.get(partition).children
-        if children is not None:
-            open_.add(partition)
-            for child in children:
-                heapq.heappush(waiting, (-totals[child].rows, child))
-    return open_
-
-
-def _walk(state: TableState, open_: set[str]) -> Iterator[str]:
-    pending = [ROOT]
+    blocks, bottom = _summed(state), 1
+    heap = [(-blocks[ROOT].rows, ROOT)]
+    while heap and bottom < most:
+        _, partition = heapq.heappop(heap)
+        for child in state.partitions.get(partition).children or ():
+            blocks[partition].is_bottom = False
+            heapq.heappush(heap, (-blocks[child].rows, child))
+        bottom += not blocks[partition].is_bottom  # two halves in place of one block
+    drawn, pending = [], [ROOT]
     while pending:
-        partition = pending.pop()
-        yield partition
-        if partition in open_:
-            left, right = state.partitions.get(partition).children or ("", "")
-            pending += [right, left]
+        block = blocks[pending.pop()]
+        node = state.partitions.get(block.id)
+        block.parent, block.range = node.parent or "", str(node.range)
+        block.size_bytes = round(block.size_bytes)
+        drawn.append(block)
+        if not block.is_bottom:
+            pending += reversed(node.children or ())
+    return drawn
 
 
-def _totals(state: TableState) -> dict[str, _Totals]:
+def _summed(state: TableState) -> dict[str, ReportBlock]:
     """Add up what lies in each partition and below it."""
-    totals: dict[str, _Totals] = defaultdict(_Totals)
+    blocks: dict[str, ReportBlock] = {}
+
+    def add(partition: str, rows: int, references: int, size_bytes: float, leaves: int) -> None:
+        for each in (partition, *state.partitions.ancestors(partition)):
+            block = blocks.setdefault(each, ReportBlock(each))
+            block.rows += rows
+            block.references += references
+            block.size_bytes += size_bytes
+            block.leaves += leaves
+
     for leaf in state.partitions.leaves():
-        _add(state, totals, leaf.id, _Totals(leaves=1))
-    for partition, held in state.references.items():
-        size_bytes = 0.0
-        for reference in held:
-            shard = state.shards[reference.shard]
-            size_bytes += shard.size_bytes * reference.rows / shard.rows if shard.rows else 0
-        _add(state, totals, partition, _Totals(held.rows, len(held), size_bytes))
-    return totals
-
-
-def _add(state: TableState, totals: dict[str, _Totals], partition: str, part: _Totals) -> None:
-    for each in (partition, *state.partitions.ancestors(partition)):
-        total = totals[each]
-        total.rows += part.rows
-        total.references += part.references
-        total.size_bytes += part.size_bytes
-        total.leaves += part.leaves
+        add(leaf.id, 0, 0, 0, 1)
+    for partition, references in state.references.items():
+        shares = ((reference.rows, state.shards[reference.shard]) for reference in references)
+        size_bytes = sum(shard.size_bytes * rows / shard.rows for rows, shard in shares if rows)
+        add(partition, references.rows, len(references), size_bytes, 0)
+    return blocks
 
 
 BLOCKS = 256
@@ -169,7 +137,7 @@ def contents_of(instance: Instance, name: str) -> Contents:
     handle = instance.table(name)
     state, jobs, now_ms = handle.state(), handle.jobs(), instance.services.clock.now_ms()
     queues, _ = instance.queue_states()
-    refused = sorted((j for j in jobs if j.state == "refused"), key=_newest_first)
+    refusals = sorted((j for j in jobs if j.state == "refused"), key=_newest_first)
     return Contents(
         name=name,
         facts=_facts(state, handle.metrics()),
@@ -180,12 +148,12 @@ def contents_of(instance: Instance, name: str) -> Contents:
         kinds=_kinds(jobs),
         troubles=_troubles(jobs),
         refused=[
-            {"file": j.subject, "refused": iso_time(j.updated_ms), "reason": j.reason}
-            for j in refused[:FILES_TOLD]
+            row_of(("file", "refused", "reason"), j, file="subject", refused="updated")
+            for j in refusals[:FILES_TOLD]
         ],
-        left_out=max(0, len(refused) - FILES_TOLD),
+        left_out=max(0, len(refusals) - FILES_TOLD),
         queues=queues,
-        columns=_columns(handle.schema),
+        columns=handle.schema.described(),
         properties=_properties(handle.table.properties),
         made_ms=now_ms,
     )
@@ -229,24 +197,21 @@ def _facts(state: TableState, metrics: Mapping[Metric, float]) -> list[tuple[str
 
 
 def _details(table: Table, state: TableState) -> list[tuple[str, str]]:
+    remembered = len(state.sources) + sum(each.count for each in state.all_source_segments)
     return [
         ("id", table.id),
         ("online", "yes" if table.online else "no: neither compacted nor split"),
         ("created", iso_time(table.created_ms)),
         ("last change", iso_time(state.time_ms) if state.time_ms else "never"),
-        ("files remembered", f"{_remembered(state):,}"),
+        ("files remembered", f"{remembered:,}"),
     ]
-
-
-def _remembered(state: TableState) -> int:
-    return len(state.sources) + sum(segment.count for segment in state.all_source_segments)
 
 
 def _kinds(jobs: Iterable[JobRecord]) -> Rows:
     by_kind: dict[str, list[JobRecord]] = defaultdict(list)
     for job in jobs:
         by_kind[job.kind].append(job)
-    return [_kind(kind, found) for kind, found in sorted(by_kind.items())]
+    return [_kind(kind, records) for kind, records in sorted(by_kind.items())]
 
 
 def _kind(kind: str, jobs: list[JobRecord]) -> dict[str, object]:
@@ -265,40 +230,13 @@ def _kind(kind: str, jobs: list[JobRecord]) -> dict[str, object]:
 def _troubles(jobs: Iterable[JobRecord]) -> Rows:
     """Return the jobs that somebody may have to look at, the newest first."""
     jobs_in_trouble = [job for job in jobs if job.state == "failed" or job.attempts > 1]
-    return [
-        {
-            "job": job.job_id,
-            "kind": job.kind,
-            "state": job.state,
-            "subject": job.subject,
-            "attempts": job.attempts,
-            "when": iso_time(job.updated_ms),
-            "reason": job.reason,
-        }
-        for job in sorted(jobs_in_trouble, key=_newest_first)[:TROUBLES_TOLD]
-    ]
+    columns = ("job", "kind", "state", "subject", "attempts", "when", "reason")
+    newest = sorted(jobs_in_trouble, key=_newest_first)[:TROUBLES_TOLD]
+    return [row_of(columns, job, job="job_id", when="updated") for job in newest]
 
 
 def _newest_first(job: JobRecord) -> tuple[int, str]:
     return (-job.updated_ms, job.job_id)
-
-
-def _columns(schema: Schema) -> list[tuple[str, str, str]]:
-    roles = (
-        ("row key", schema.row_keys),
-        ("sort key", schema.sort_keys),
-        ("value", schema.values),
-    )
-    return [
-        (field.name, _type(field), f"{role}, nullable" if field.nullable else role)
-        for role, fields in roles
-        for field in fields
-    ]
-
-
-def _type(field: Field) -> str:
-    kind = field.type.to_json()
-    return kind if isinstance(kind, str) else msgspec.json.encode(kind).decode()
 
 
 def _properties(properties: Properties) -> list[tuple[str, str, bool]]:
@@ -332,14 +270,10 @@ def write_page(instance: Instance, name: str, output: Path) -> int:
         NotFoundError: there is no such table, or the file cannot be written.
         MissingPackageError: the packages of the extra are not installed.
     """
-    html = _page(contents_of(instance, name))
+    with needs_extra("report", "a report"):
+        from dormouse_cli.report.page import page
+    html = page(contents_of(instance, name))
     try:
         return output.write_bytes(html.encode())
     except OSError as error:
         raise NotFoundError(f"cannot write {str(output)!r}: {error.strerror}") from error
-
-
-def _page(contents: Contents) -> str:
-    with needs_extra("report", "a report"):
-        from dormouse_cli.report.page import page
-    return page(contents)

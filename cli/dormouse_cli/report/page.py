@@ -1,7 +1,5 @@
 """A report as one HTML page, which needs nothing beside itself."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,8 +13,8 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
 from dormouse.state.jobs import JobRecord
+from dormouse.state.versions import iso_time
 from dormouse_cli.report.contents import STATES, Contents, ReportBlock, amount, size
-from dormouse_cli.terminal import iso_time
 
 # The pictures of a report, drawn by Plotly in the browser.
 #
@@ -155,8 +153,8 @@ def jobs(records: Sequence[JobRecord]) -> go.Figure:
 def _stacked(counts: Counter[tuple[str, str, int]], kind: str) -> Counter[int]:
     """Add up the jobs of a kind in each bin, whatever became of them."""
     total: Counter[int] = Counter()
-    for (found, _, number), count in counts.items():
-        total[number] += count if found == kind else 0
+    for (each, _, number), count in counts.items():
+        total[number] += count if each == kind else 0
     return total
 
 

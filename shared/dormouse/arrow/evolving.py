@@ -4,8 +4,6 @@ Types have widened since, and members of structs were added, dropped and renamed
 (`schema.evolution`). Parts are found by their ids: what was added later is null.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +18,7 @@ from dormouse.schema.types import ListType, MapType, StructType, show_type
 
 def becoming(stored: Field, current: Field) -> Field:
     """Return a field as a shard has it, whose values become those of the same field in the table.
-
-    Raises:
-        UnavailableError: they do not: the shard was written by a later schema.
+    Raises UnavailableError: they do not: the shard was written by a later schema.
     """
     if not becomes(stored, current):
         raise UnavailableError(
@@ -47,11 +43,7 @@ def evolved_rows(
 
 
 def evolved(column: Array, stored: Field, current: Field) -> Array:
-    """Return a column of a shard in the type that its field has now.
-
-    Raises:
-        InvalidRequestError: a time is too early or too late for nanoseconds.
-    """
+    """Return a column of a shard in its field's type now. Raises InvalidRequestError."""
     if is_same(stored, current):
         return column
     match current.type:
@@ -95,11 +87,11 @@ def _evolved_entries(column: Any, stored: Field, current: Field) -> Array:
 
 
 def _evolved_struct(column: Any, stored: Field, current: Field) -> Array:
-    known = {part.id: (place, part) for place, part in enumerate(parts_of(stored))}
+    parts_by_id = {part.id: (place, part) for place, part in enumerate(parts_of(stored))}
     cells, parts = [], parts_of(current)
     for part in parts:
-        if part.id in known:
-            place, then = known[part.id]
+        if part.id in parts_by_id:
+            place, then = parts_by_id[part.id]
             cells.append(evolved(column.field(place), then, part))
         else:
             cells.append(nulls(len(column), part.type))

@@ -1,11 +1,10 @@
 """The sort order of rows: check it, and find the positions of keys in sorted batches."""
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from functools import reduce
+from itertools import accumulate, takewhile
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import pyarrow as pa
@@ -39,22 +38,17 @@ FEW_ROWS = 3
 
 def row_key(batch: pa.RecordBatch, row: int, schema: Schema) -> Key:
     """Return the row key of one row of `batch`, whose first columns are those of `schema`."""
-    return tuple(
-        key_part(batch.column(i)[row], field.type) for i, field in enumerate(schema.row_keys)
-    )
-
-
-def row_keys(batch: pa.RecordBatch, rows: Sequence[int], schema: Schema) -> list[Key]:
-    """Return the row keys of some rows of `batch`; many are taken together, which is quicker."""
-    if len(rows) <= FEW_ROWS:
-        return [row_key(batch, row, schema) for row in rows]
-    return taken_keys(batch, rows, schema.row_keys)
+    return _parts(batch, row, schema.row_keys)
 
 
 def taken_keys(
     batch: pa.RecordBatch | pa.Table, rows: Sequence[int], fields: Sequence[Field]
 ) -> list[Key]:
-    """Return the keys of some rows of `batch`, whose first columns are `fields`, taken together."""
+    """Return the keys of some rows of `batch`, whose first columns are `fields`; many are taken
+    together, which is quicker.
+    """
+    if len(rows) <= FEW_ROWS:
+        return [_parts(batch, row, fields) for row in rows]
     indexes = pa.array(rows, pa.int64())
     parts = []
     for i, field in enumerate(fields):
@@ -112,13 +106,6 @@ def key_scalar(part: KeyPart, kind: FieldType) -> Scalar:
     return value
 
 
-def statistics_part(raw: int | bytes, field: Field) -> KeyPart:
-    """Return the key part of a raw minimum or maximum in the Parquet statistics of a column."""
-    if field.type is Primitive.STRING and isinstance(raw, bytes):
-        return raw.decode()
-    return raw
-
-
 _SIDES = ("left", "right")
 FEW_PARTS = 4
 """So few parts of keys are looked up one after the other."""
@@ -137,9 +124,7 @@ class OrderCheck:
 
     def see(self, batch: pa.RecordBatch) -> None:
         """Check that the rows of `batch` ascend, and follow the rows of the batch before.
-
-        Raises:
-            UnsortedRowsError: they do not; the message names the row.
+        Raises UnsortedRowsError: they do not; the message names the row.
         """
         if not batch.num_rows:
             return
@@ -157,49 +142,50 @@ class OrderCheck:
         )
 
 
-def rows_below(batch: pa.RecordBatch, bound: Key, schema: Schema) -> int:
-    """Return the number of rows of a sorted batch whose key is less than `bound`,
-    which may be a prefix of a key.
-
-    The batch must begin with as many key columns as the bound has parts.
-    """
-    fields = schema.keys[: len(bound)]
-    return bisect_left(range(batch.num_rows), bound, key=lambda row: _parts(batch, row, fields))
-
-
 def row_span(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]:
     """Return the positions of the first row of a sorted batch that begins with `key`,
     and of the first row after those.
 
     `key` may be any prefix of a row's keys, sort keys included. If no row begins with it, both
-    positions are where such a row would be inserted.
+    positions are where such a row would be inserted: the number of rows below `key`.
 
     For example, in a batch with the keys (a, 1) (a, 2) (b, 1) (c, 1), the span of ("a",) is (0, 2),
     of ("b", 1) it is (2, 3), and of ("b", 0) it is (2, 2).
     """
-    return _narrowed(batch, key, 0, (0, batch.num_rows), schema)
+    return row_spans(batch, [key], schema)[0]
 
 
 def row_spans(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> list[tuple[int, int]]:
-    """Return `row_span` for each of `keys`, found together. Requires:
-    each key has at least one part.
+    """Return `row_span` for each of `keys`, whose first parts are looked up together."""
+    return _spans(batch, keys, schema, have_ends=True)
+
+
+def _spans(
+    batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema, *, have_ends: bool
+) -> list[tuple[int, int]]:
+    """Return `row_spans`; unless they `have_ends`, those of keys of one part may be empty, which
+    takes half of the time.
     """
-    firsts, kind = [key[0] for key in keys], schema.keys[0].type
-    lows, highs = (_places(batch.column(0), firsts, kind, side) for side in _SIDES)
-    spans = zip(lows, highs, strict=True)
-    return [_narrowed(batch, key, 1, span, schema) for key, span in zip(keys, spans, strict=True)]
+    firsts, kind = [key[0] for key in keys if key], schema.keys[0].type
+    lows = _places(batch.column(0), firsts, kind, "left")
+    if have_ends or any(len(key) > 1 for key in keys):
+        spans = zip(lows, _places(batch.column(0), firsts, kind, "right"), strict=True)
+    else:
+        spans = zip(lows, lows, strict=True)
+    every_row = 0, batch.num_rows
+    return [_narrowed(batch, key, next(spans), schema) if key else every_row for key in keys]
 
 
 def _narrowed(
-    batch: pa.RecordBatch, key: Key, known: int, span: tuple[int, int], schema: Schema
+    batch: pa.RecordBatch, key: Key, span: tuple[int, int], schema: Schema
 ) -> tuple[int, int]:
-    """Narrow the span of the first `known` parts of a key to the span of the whole key.
+    """Narrow the span of the first part of a key to the span of the whole key.
 
     Rows that agree in the first parts are sorted by the next one, so each part is found by
     bisection within the span of the parts before.
     """
     low, high = span
-    for i in range(known, len(key)):
+    for i in range(1, len(key)):
         if low == high:
             break
         cells = batch.column(i).slice(low, high - low)
@@ -208,30 +194,8 @@ def _narrowed(
     return low, high
 
 
-def _places_of(batch: pa.RecordBatch, bounds: Sequence[Key], schema: Schema) -> list[int]:
-    """Return for each bound the number of rows below it; the first parts are looked up together."""
-    parts = [bound[0] for bound in bounds if bound]
-    lows = iter(_places(batch.column(0), parts, schema.keys[0].type, "left"))
-    return [_place_of(batch, bound, next(lows), schema) if bound else 0 for bound in bounds]
-
-
-def _place_of(batch: pa.RecordBatch, bound: Key, low: int, schema: Schema) -> int:
-    """Return the number of rows below a bound, of which `low` are below its first part."""
-    if len(bound) == 1:
-        return low
-    (high,) = _places(batch.column(0), bound[:1], schema.keys[0].type, "right")
-    low, high = _narrowed(batch, bound[:-1], 1, (low, high), schema)
-    if low == high:
-        return low
-    at = len(bound) - 1
-    cells = batch.column(at).slice(low, high - low)
-    return low + _places(cells, bound[at:], schema.keys[at].type, "left")[0]
-
-
 def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) -> list[int]:
-    """Return for each part of a key how many cells, which ascend, are less; or with the side
-    "right", not greater.
-    """
+    """Return for each part of a key how many cells are less; with "right", not greater."""
     # Arrow searches no decimals, and to import what it searches with takes a thousand times as long
     if len(parts) <= FEW_PARTS or isinstance(kind, DecimalType):
         find = bisect_left if side == "left" else bisect_right
@@ -264,20 +228,13 @@ def _bytes_at(cells: Array) -> Callable[[int], bytes]:
     _, ends, body = cells.buffers()
     if ends is None or body is None:  # all cells are empty
         return lambda row: b""
-    starts, first, found = memoryview(ends).cast("i"), cells.offset, memoryview(body)
-    return lambda row: bytes(found[starts[first + row] : starts[first + row + 1]])
+    starts, first, data = memoryview(ends).cast("i"), cells.offset, memoryview(body)
+    return lambda row: bytes(data[starts[first + row] : starts[first + row + 1]])
 
 
 def sort_key(batch: pa.RecordBatch | pa.Table, row: int, schema: Schema) -> Key:
     """Return the row keys and sort keys of one row of `batch`, whose first columns they are."""
     return _parts(batch, row, schema.keys)
-
-
-def sort_keys(batch: pa.RecordBatch | pa.Table, rows: Sequence[int], schema: Schema) -> list[Key]:
-    """Return `sort_key` of some rows; many are taken together, which is quicker."""
-    if len(rows) <= FEW_ROWS:
-        return [sort_key(batch, row, schema) for row in rows]
-    return taken_keys(batch, rows, schema.keys)
 
 
 def rows_in_ranges(
@@ -306,7 +263,7 @@ def spans_in_ranges(
         low, high = (encode_key(row_key(batch, row, schema)) for row in rows)
         among = [span for span in ranges if span.overlaps_span(low, high)]
     ends = [bound for span in among for bound in (span.min, span.max) if bound is not None]
-    places = iter(_places_of(batch, ends, schema))
+    places = (below for below, _ in _spans(batch, ends, schema, have_ends=False))
     for span in among:
         start = next(places)
         end = batch.num_rows if span.max is None else next(places)
@@ -317,8 +274,7 @@ def spans_in_ranges(
 def rows_within(
     batches: Iterable[pa.RecordBatch], span: KeyRange, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in `span` of a sorted stream, which is read no further than the first row
-    after them.
+    """Yield the rows in `span` of a sorted stream, read no further than the first row after.
 
     The batches must begin with as many key columns as the bounds have parts.
     """
@@ -328,8 +284,8 @@ def rows_within(
         if not rows:
             continue
         ends_in = span.max is not None and sort_key(batch, rows - 1, schema) >= span.max
-        end = rows_below(batch, span.max, schema) if span.max is not None and ends_in else rows
-        start = 0 if has_begun else rows_below(batch, span.min, schema)
+        end = row_span(batch, span.max, schema)[0] if span.max is not None and ends_in else rows
+        start = 0 if has_begun else row_span(batch, span.min, schema)[0]
         has_begun = has_begun or start < rows
         if start < end:
             yield batch.slice(start, end - start)
@@ -409,9 +365,7 @@ _PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {
 
 
 class Term(Protocol):
-    """The operators that expressions of DataFusion and pyarrow have in common; the
-    other operand may be any term.
-    """
+    """The operators that expressions of DataFusion and pyarrow have in common."""
 
     def __and__(self, other: Any, /) -> Self: ...  # noqa: D105
     def __or__(self, other: Any, /) -> Self: ...  # noqa: D105
@@ -480,20 +434,20 @@ def ranges_to_read(
         bounds = [fit_range(r, schema) for r in key_bounds(condition, schema)]
         spans = intersect_ranges(spans, union_ranges(bounds))
     shared = len(group_keys(schema, table.properties))
+    if shared == len(schema.keys):
+        return spans
     return union_ranges([fit_range(span.widen_to_parts(shared), schema) for span in spans])
 
 
 def _fitted(bound: Key, fields: Sequence[Field]) -> Key | None:
-    """Return a bound at the same position whose parts fit their
-    columns; None if it is above all keys.
-    """
+    """Return a bound whose parts fit their columns; None if it is above all keys."""
     for i, (part, field) in enumerate(zip(bound, fields, strict=False)):
         _check_type(part, field)
         if isinstance(part, int):
-            known = whole_numbers(field.type)
-            if part < known.start:
+            numbers = whole_numbers(field.type)
+            if part < numbers.start:
                 return bound[:i]
-            if part >= known.stop:
+            if part >= numbers.stop:
                 return _after(bound[:i], fields)
         if isinstance(part, bytes) and field.type is Primitive.UUID and len(part) != UUID_BYTES:
             nearest = _uuid_from(part)
@@ -515,10 +469,10 @@ def _uuid_from(bound: bytes) -> bytes | None:
 
 
 def _check_type(part: KeyPart, field: Field) -> None:
-    expected = _PYTHON_TYPES.get(field.type, int)
-    if not isinstance(part, expected) or isinstance(part, bool):
+    kind = _PYTHON_TYPES.get(field.type, int)
+    if not isinstance(part, kind) or isinstance(part, bool):
         raise InvalidRequestError(
-            f"a key does not fit column {field.name!r}: its part is not of type {expected.__name__}"
+            f"a key does not fit column {field.name!r}: its part is not of type {kind.__name__}"
         )
 
 
@@ -549,17 +503,15 @@ def range_predicate(
     if span.max is None:
         return _from(columns, low) if low else None
     high = _literals(span.max, fields, literal)
-    same = _common_prefix(span.min, span.max)
+    pairs = zip(span.min, span.max, strict=False)
+    same = len([*takewhile(lambda ends: ends[0] == ends[1], pairs)])
     terms = []
     for item, value in zip(columns[:same], low, strict=False):
         terms += [item >= value, item <= value]
     if same < len(low):
         terms.append(_from(columns[same:], low[same:]))
     terms.append(_below(columns[same:], high[same:]))
-    result = terms[0]
-    for term in terms[1:]:
-        result = result & term
-    return result
+    return reduce(lambda before, term: before & term, terms)
 
 
 def _from(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
@@ -582,15 +534,6 @@ def _literals(bound: Key, fields: Sequence[Field], literal: Callable[[Scalar], _
     return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=False)]
 
 
-def _common_prefix(low: Key, high: Key) -> int:
-    count = 0
-    for a, b in zip(low, high, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
-
-
 # Bounds on the keys of a row group, from its Parquet statistics.
 
 
@@ -604,5 +547,7 @@ def column_span(
     if statistics is None or not statistics.has_min_max:
         return None
     ends = (cast(int | bytes, raw) for raw in (statistics.min_raw, statistics.max_raw))
-    least, most = (later_part(statistics_part(e, field), stored, field.type) for e in ends)
+    is_text = field.type is Primitive.STRING
+    parts = (end.decode() if is_text and isinstance(end, bytes) else end for end in ends)
+    least, most = (later_part(part, stored, field.type) for part in parts)
     return (least,), (most,)

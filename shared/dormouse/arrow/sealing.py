@@ -1,20 +1,23 @@
 """Columns whose values are encrypted one by one, and their values in the types of programs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dormouse import encryption
 from dormouse.arrow.types import arrow_type
-from dormouse.encryption import KeyService, ValueCipher, number_of
 from dormouse.errors import CorruptDataError, DormouseError, InvariantError
+from dormouse.key_codec import plain_part
 from dormouse.schema.schema import DataKey, Field, Schema
 from dormouse.schema.types import FieldType, Primitive
+from dormouse.tables.encryption import subject_of
 
+_Subjects = Sequence[encryption.SubjectKey | None] | None
+"""The subject of each value; of those of other tables None at all."""
 _TEXTS = (Primitive.STRING, Primitive.BYTES, Primitive.DYNAMIC)
 
 
@@ -22,22 +25,25 @@ _TEXTS = (Primitive.STRING, Primitive.BYTES, Primitive.DYNAMIC)
 class ColumnKeys:
     """The data keys of the encrypted columns of a table, each decrypted when it is first needed."""
 
-    service: KeyService
+    service: encryption.KeyService
     schema: Schema
     table_id: str
-    _ciphers: dict[tuple[int, int], ValueCipher] = field(default_factory=dict, repr=False)
+    _ciphers: dict[tuple[int, int], encryption.ValueCipher] = field(
+        default_factory=dict, repr=False
+    )
 
     def encrypted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows whose encrypted columns have values, as programs write them, as they are
-        stored.
+        """Return rows whose encrypted columns have values, as programs write them, as stored.
 
         Raises:
             ForbiddenError, UnavailableError: a key cannot be had.
         """
-        return self._changed(batch, self._sealed)
+        subjects = self._subjects(batch) if self.schema.subject else None
+        return self._changed(batch, partial(self._sealed, subjects=subjects))
 
     def decrypted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return stored rows with the values of those encrypted columns that are there.
+        """Return stored rows with the values of those encrypted columns that are there; null in
+        place of one whose subject was forgotten.
 
         Raises:
             ForbiddenError, UnavailableError: a key cannot be had.
@@ -52,9 +58,7 @@ class ColumnKeys:
         return self._changed(batch, self._renewed)
 
     def check(self, names: Collection[str]) -> None:
-        """Check that values of those of some columns that are encrypted can be read. Raises as
-        `encrypted`.
-        """
+        """Check that encrypted values of some columns can be read. Raises as `encrypted`."""
         for column in self.schema.encrypted:
             if column.name in names:
                 self._newest(column)
@@ -70,61 +74,85 @@ class ColumnKeys:
                 batch = batch.set_column(at, named, cells)
         return batch
 
-    def _sealed(self, column: Field, values: Any) -> Any:
+    def _subjects(self, batch: pa.RecordBatch) -> list[encryption.SubjectKey | None]:
+        """Return the subjects of rows, as far as these have anything to encrypt."""
+        named = subject_of(self.schema)
+        cells, columns = batch.column(named.name), [each.name for each in self.schema.encrypted]
+        is_any = reduce(pc.or_, (pc.is_valid(batch.column(name)) for name in columns))
+        coded = pc.if_else(is_any, cells, pa.scalar(None, cells.type)).dictionary_encode()
+        names = [
+            encryption.subject_name(self.table_id, plain_part(each, named.type))
+            for each in coded.dictionary.to_pylist()
+        ]
+        keys = self.service.subjects.made(self.table_id, names)
+        return [None if at is None else keys[names[at]] for at in coded.indices.to_pylist()]
+
+    def _sealed(self, column: Field, values: Any, subjects: _Subjects) -> Any:
         newest = self._newest(column)
         plain = _as_bytes(values, column.opened.type)
-        return _binary(newest.encrypted(plain.to_pylist()))
+        return _binary(newest.encrypted(plain.to_pylist(), subjects))
 
     def _opened(self, column: Field, cells: Any) -> Any:
-        return _of_bytes(_binary(self._plain(column, cells)), column.opened.type)
+        plain = self._plain(column, cells, self._subjects_of(column, cells))
+        return _of_bytes(_binary(plain), column.opened.type)
 
-    def _plain(self, column: Field, cells: Any) -> Iterator[bytes | None]:
-        for cell in cells.to_pylist():
-            yield None if cell is None else self._decrypted(column, cell)
+    def _subjects_of(self, column: Field, cells: Any) -> _Subjects:
+        """Return the subject of each stored value: None if that is null, or it was forgotten."""
+        if not self.schema.subject:
+            return None
+        self._newest(column)  # refused without the key, before it shows which subjects there are
+        heads = pc.binary_slice(cells, 0, 4 + encryption.MARK_BYTES).dictionary_encode()
+        marks = [*map(encryption.mark_of, heads.dictionary.to_pylist())]
+        if any(len(mark) < encryption.MARK_BYTES for mark in marks):
+            raise CorruptDataError(f"column {column.name!r} has a value of no subject")
+        keys = self.service.subjects.known(self.table_id, marks)
+        return [None if at is None else keys[marks[at]] for at in heads.indices.to_pylist()]
 
-    def _decrypted(self, column: Field, cell: bytes) -> bytes:
+    def _plain(self, column: Field, cells: Any, subjects: _Subjects) -> Iterator[bytes | None]:
         try:
-            return self._cipher(column, number_of(cell)).decrypted(cell)
+            for at, cell in enumerate(cells.to_pylist()):
+                subject = subjects[at] if subjects is not None else None
+                is_null = cell is None or (subjects is not None and subject is None)
+                second = (subject.key or b"") if subject else b""
+                cipher = None if is_null else self._cipher(column, encryption.number_of(cell))
+                yield cipher.decrypted(cell, second) if cipher else None
         except CorruptDataError as error:
             raise CorruptDataError(f"column {column.name!r}: {error}") from error
 
     def _renewed(self, column: Field, cells: Any) -> Any:
         newest = max(number for name, number in self._numbers if name == column.key)
-        head: Any = pc.binary_slice(cells, 0, 4)
-        same = pc.fill_null(pc.equal(head, pa.scalar(newest.to_bytes(4, "big"))), True)
+        head, first = pc.binary_slice(cells, 0, 4), _first_bytes(self.schema, newest)
+        same = pc.fill_null(pc.equal(head, pa.scalar(first)), True)
         if pc.all(same).as_py() is not False:
             return cells
         older = cells.filter(pc.invert(same))
-        renewed = _binary(self._newest(column).encrypted(self._plain(column, older)))
-        return pc.replace_with_mask(cells, pc.invert(same), renewed)
+        subjects = self._subjects_of(column, older)
+        renewed = self._newest(column).encrypted(self._plain(column, older, subjects), subjects)
+        return pc.replace_with_mask(cells, pc.invert(same), _binary(renewed))
 
     @property
     def _numbers(self) -> Mapping[tuple[str, int], DataKey]:
         return {(each.name, each.number): each for each in self.schema.data_keys}
 
-    def _newest(self, column: Field) -> ValueCipher:
+    def _newest(self, column: Field) -> encryption.ValueCipher:
         numbers = [number for name, number in self._numbers if name == column.key]
         return self._cipher(column, max(numbers, default=0))
 
-    def _cipher(self, column: Field, number: int) -> ValueCipher:
+    def _cipher(self, column: Field, number: int) -> encryption.ValueCipher:
         """Return the cipher of a column and the number of a data key."""
-        found = self._ciphers.get((column.id, number))
-        if found is None:
+        cipher = self._ciphers.get((column.id, number))
+        if cipher is None:
             wrapped = self._numbers.get((column.key, number))
             if wrapped is None:
                 raise CorruptDataError(f"column {column.name!r} has a value without a data key")
             key = unwrapped(self.service, wrapped, self.table_id, column.name)
-            found = ValueCipher(key, number, column.id)
-            self._ciphers[column.id, number] = found
-        return found
+            cipher = encryption.ValueCipher(key, number, column.id)
+            self._ciphers[column.id, number] = cipher
+        return cipher
 
 
-def unwrapped(service: KeyService, key: DataKey, table_id: str, column: str) -> bytes:
-    """Return a data key decrypted, for a column of a table.
-
-    Raises:
-        ForbiddenError, UnavailableError: it cannot be; the message names the column.
-    """
+def unwrapped(service: encryption.KeyService, key: DataKey, table_id: str, column: str) -> bytes:
+    """Return a column's data key decrypted. Raises ForbiddenError, UnavailableError."""
     try:
         return service.unwrap(key.name, key.wrapped, table_id)
     except DormouseError as error:
@@ -146,9 +174,13 @@ def check_encrypted(schema: Schema, batch: pa.RecordBatch) -> None:
         if at < 0:
             continue
         heads = pc.unique(pc.binary_slice(batch.column(at), 0, 4))
-        known = {k.number.to_bytes(4, "big") for k in schema.data_keys if k.name == column.key}
-        if not known.issuperset(head for head in heads.to_pylist() if head is not None):
+        numbers = {_first_bytes(schema, k.number) for k in schema.data_keys if k.name == column.key}
+        if not numbers.issuperset(head for head in heads.to_pylist() if head is not None):
             raise InvariantError(f"rows of column {column.name!r} were to be stored in plain")
+
+
+def _first_bytes(schema: Schema, number: int) -> bytes:
+    return (number | (encryption.OF_SUBJECT if schema.subject else 0)).to_bytes(4, "big")
 
 
 def _binary(values: Iterable[bytes | None]) -> Any:
@@ -158,12 +190,7 @@ def _binary(values: Iterable[bytes | None]) -> Any:
 def _as_bytes(values: Any, kind: FieldType) -> Any:
     """Return values as bytes: text as UTF-8, others as they are in memory, least byte first."""
     if kind in _TEXTS:
-        is_large = pa.types.is_large_string(values.type)
-        return (
-            values.cast(pa.large_binary()).cast(pa.binary())
-            if is_large
-            else values.cast(pa.binary())
-        )
+        return values.cast(pa.binary())
     if kind is Primitive.BOOLEAN:
         values = values.cast(pa.uint8())
     width = pa.binary(values.type.byte_width)
@@ -174,12 +201,11 @@ def _as_bytes(values: Any, kind: FieldType) -> Any:
 
 def _of_bytes(cells: Any, kind: FieldType) -> Any:
     """Return the values that `_as_bytes` made bytes of."""
-    wanted = arrow_type(kind)
+    target = arrow_type(kind)
     if kind in _TEXTS:
-        is_large = pa.types.is_large_string(wanted)
-        return (cells.cast(pa.large_binary()) if is_large else cells).cast(wanted)
-    stored = pa.uint8() if kind is Primitive.BOOLEAN else wanted
+        return cells.cast(target)
+    stored = pa.uint8() if kind is Primitive.BOOLEAN else target
     fixed = cells.cast(pa.binary(stored.byte_width))
     valid, body = fixed.buffers()
     values = pa.Array.from_buffers(stored, len(fixed), [valid, body], offset=fixed.offset)
-    return values.cast(wanted)
+    return values.cast(target)

@@ -55,43 +55,47 @@ MAX_DECIMAL_DIGITS = 76
 """The digits of Arrow's widest decimal type."""
 
 
-def widest_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return the intermediate type for casts to a decimal type with more digits after the point.
+def widest_type(kind: Primitive | DecimalType) -> pa.DataType:
+    """Return the intermediate type for casts to a decimal type with more digits after the point, or
+    else the Arrow type of `kind`.
 
     Arrow checks the precision of the result, but not whether multiplying by a power of ten has
     overflowed (seen in 26.0: '11' as decimal(38, 38) becomes 0.79…). With 76 digits it does not
     overflow.
     """
-    return pa.decimal256(MAX_DECIMAL_DIGITS, scale)
+    if isinstance(kind, DecimalType):
+        return pa.decimal256(MAX_DECIMAL_DIGITS, kind.scale)
+    return _PRIMITIVES[kind]
+
+
+def _single_type(kind: Primitive | DecimalType) -> pa.DataType:
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return _PRIMITIVES[kind]
 
 
 def arrow_type(
-    kind: FieldType, decimal: Callable[[int, int], pa.DataType] = pa.decimal128
+    kind: FieldType, of_single: Callable[[Primitive | DecimalType], pa.DataType] = _single_type
 ) -> pa.DataType:
     """Return the Arrow type that columns of type `kind` have in shards and batches.
 
-    `decimal` returns the Arrow type of a decimal from its precision and scale.
+    `of_single` returns the Arrow type of single values.
     """
     match kind:
-        case Primitive():
-            return _PRIMITIVES[kind]
-        case DecimalType(precision=precision, scale=scale):
-            return decimal(precision, scale)
         case ListType(element=element):
-            return pa.list_(arrow_type(element, decimal))
+            return pa.list_(arrow_type(element, of_single))
         case MapType(key=key, value=value):
-            return pa.map_(arrow_type(key, decimal), arrow_type(value, decimal))
+            return pa.map_(arrow_type(key, of_single), arrow_type(value, of_single))
         case StructType(members=members):
             # Nulls in members are checked at ingest, and not declared here: where a struct
             # is null, DataFusion leaves null members, which a Parquet writer would refuse.
-            return pa.struct([pa.field(m.name, arrow_type(m.type, decimal)) for m in members])
+            return pa.struct([pa.field(m.name, arrow_type(m.type, of_single)) for m in members])
+    return of_single(kind)
 
 
 @lru_cache(maxsize=64)
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of a table's batches: its columns in
-    order, with their nullability.
-    """
+    """Return the Arrow schema of a table's batches: its columns in order, and which may be null."""
     return pa.schema(
         [pa.field(f.name, arrow_type(f.type), nullable=f.nullable) for f in schema.fields]
     )
@@ -127,13 +131,19 @@ def pandas_schema(stored: pa.Schema) -> pa.Schema:
 
 def _with_uuids(kind: pa.DataType, uuid: pa.DataType) -> pa.DataType:
     """Return a type with `uuid` in place of each type of UUIDs in it."""
+    is_uuid = pa.types.is_fixed_size_binary
+    return with_leaves(kind, lambda k: uuid if is_uuid(k) or isinstance(k, pa.UuidType) else k)
+
+
+def with_leaves(kind: pa.DataType, of: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type of the same lists, maps and structs, of what `of` makes of other types."""
     if isinstance(kind, pa.MapType):
-        return pa.map_(_with_uuids(kind.key_type, uuid), _with_uuids(kind.item_type, uuid))
+        return pa.map_(with_leaves(kind.key_type, of), with_leaves(kind.item_type, of))
     if isinstance(kind, pa.ListType):
-        return pa.list_(_with_uuids(kind.value_type, uuid))
+        return pa.list_(with_leaves(kind.value_type, of))
     if isinstance(kind, pa.StructType):
-        return pa.struct([f.with_type(_with_uuids(f.type, uuid)) for f in kind])
-    return uuid if pa.types.is_fixed_size_binary(kind) or isinstance(kind, pa.UuidType) else kind
+        return pa.struct([part.with_type(with_leaves(part.type, of)) for part in kind])
+    return of(kind)
 
 
 def nulls(rows: int, kind: FieldType) -> Array:
@@ -181,18 +191,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def slices_of_size(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch in slices of about `size_bytes` each."""
-    pieces = max(1, batch.nbytes // size_bytes)
-    rows = -(-batch.num_rows // pieces)
-    for start in range(0, batch.num_rows, max(1, rows)):
-        yield batch.slice(start, rows)
-
-
 def halved(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch in slices of at most `size_bytes`, or of one row: however the sizes
-    of rows differ.
-    """
+    """Yield the rows of a batch in slices of at most `size_bytes`, or of one row."""
     if batch.num_rows > 1 and batch.nbytes > size_bytes:
         middle = batch.num_rows // 2
         yield from halved(batch.slice(0, middle), size_bytes)
@@ -302,16 +302,13 @@ class RowCounter:
     """An iterator over batches that counts the rows returned so far in `rows`."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Count the rows of `batches`."""
         self.rows = 0
         self._batches = iter(batches)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Return the iterator itself."""
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """Return the next batch."""
         batch = next(self._batches)
         self.rows += batch.num_rows
         return batch

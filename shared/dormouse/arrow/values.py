@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dormouse.arrow.types import Array, arrow_type, widest_decimal
+from dormouse.arrow.types import Array, arrow_type, widest_type, with_leaves
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import FoundColumn
 from dormouse.schema.types import (
@@ -67,22 +67,37 @@ def rebuilt(column: Array, replace: Callable[[Array], Array]) -> Array:
             parts = [rebuilt(child, replace) for child in values.flatten()]
             names = [field.name for field in values.type]
             fields = [pa.field(name, p.type) for name, p in zip(names, parts, strict=True)]
-            return cast(
-                Array, pa.StructArray.from_arrays(parts, fields=fields, mask=_nulls(values))
-            )
+            values = pa.StructArray.from_arrays(parts, fields=fields, mask=_nulls(values))
         case pa.MapType():
             lists: Any = rebuilt(_entries(column), replace)
             keys, items = lists.values.flatten()
-            return cast(
-                Array, pa.MapArray.from_arrays(lists.offsets, keys, items, mask=_nulls(values))
-            )
+            values = pa.MapArray.from_arrays(lists.offsets, keys, items, mask=_nulls(values))
         case kind if isinstance(kind, LISTS):
             items = rebuilt(values.flatten(), replace)  # without those of null lists
-            return cast(
-                Array, pa.ListArray.from_arrays(_offsets(values), items, mask=_nulls(values))
-            )
+            values = pa.ListArray.from_arrays(_offsets(values), items, mask=_nulls(values))
         case _:
-            return replace(column)
+            values = replace(column)
+    return cast(Array, values)
+
+
+def check_map_keys(column: Array) -> None:
+    """Check that no map in a column, at any depth, has a key twice: engines refuse to read such a
+    column, or keep one of the values. Raises ValueError: one has.
+    """
+    values: Any = column
+    match column.type:
+        case pa.StructType():
+            for child in values.flatten():
+                check_map_keys(child)
+        case pa.MapType():
+            maps: Any = _entries(column)
+            keys, items = maps.flatten().flatten()
+            pairs = pa.table({"map": pc.list_parent_indices(maps), "key": keys})
+            if pairs.group_by(["map", "key"]).aggregate([]).num_rows < len(keys):
+                raise ValueError("a map has a key twice")
+            check_map_keys(items)
+        case kind if isinstance(kind, LISTS):
+            check_map_keys(values.flatten())
 
 
 def _is_packed(kind: pa.DataType) -> bool:
@@ -135,14 +150,10 @@ _PLAIN = "^[+-]?[0-9]{1,19}([.][0-9]{0,19})?$"
 
 
 def parse_decimals(cells: Array, kind: DecimalType) -> Array:
-    """Return a column of text as decimals.
-
-    Raises:
-        ValueError: a cell is not a number, or has more digits than the type.
-    """
+    """Return text as decimals. Raises ValueError: a cell is no number, or has too many digits."""
     target = arrow_type(kind)
     if pc.all(pc.match_substring_regex(cells, _PLAIN), min_count=0).as_py():
-        return cells.cast(widest_decimal(kind.precision, kind.scale)).cast(target)
+        return cells.cast(widest_type(kind)).cast(target)
     texts = cells.to_pylist()
     return pa.array([None if t is None else parse_decimal(t, kind) for t in texts], target)
 
@@ -224,11 +235,7 @@ def _extensions(field: pa.Field[Any]) -> Iterator[str]:
 
 
 def infer_type(kind: pa.DataType) -> FieldType:
-    """Return the type that columns of an Arrow type have in a table.
-
-    Raises:
-        InvalidRequestError: tables have none; the message continues "column 'x' …".
-    """
+    """Return a column's type by Arrow's. Raises InvalidRequestError: tables have none."""
     if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
         return infer_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -317,9 +324,7 @@ def to_sortable(column: Array) -> Array:
 
 
 def from_sortable(column: Array, kind: pa.DataType) -> Array:
-    """Return the cells from which `to_sortable` made `column`; integers beyond
-    the range of `kind` wrap around.
-    """
+    """Return the cells from which `to_sortable` made `column`; integers may wrap around."""
     bits = _BITS.get(kind)
     if bits is not None:
         by_bits: Array = pc.add(column, pa.scalar(_NEGATIVE_NANS[kind], bits))
@@ -346,12 +351,40 @@ def sort_columns(column: Array) -> list[Array]:
         exact = to_sortable(column)
         return [exact] if column.type not in _BITS else [to_sortable(canonical(column)), exact]
     # times as numbers: Arrow's range of years is larger than Python's
-    plain: Any = column.cast(_plain(column.type))
-    cells = plain.to_pylist()
+    counted: Any = column.cast(with_leaves(column.type, _counted))
+    cells = counted.to_pylist()
     return [
         pa.array([None if cell is None else repr(shown(cell)) for cell in cells], pa.string())
         for shown in (_unified_cell, _exact_cell)
     ]
+
+
+def sorted_positions(columns: Sequence[Array]) -> Array:
+    """Return the positions of rows in the order of some columns, nulls first."""
+    names = [str(i) for i in range(len(columns))]
+    keys: list[Any] = [(name, "ascending", "at_start") for name in names]
+    return pc.sort_indices(pa.RecordBatch.from_arrays(list(columns), names=names), sort_keys=keys)
+
+
+def with_ties_in_order(
+    batch: pa.RecordBatch, same: Array, columns: Callable[[Array], Sequence[Array]]
+) -> pa.RecordBatch:
+    """Return sorted rows in which those that tie are sorted by more columns, nulls first.
+
+    `same` says of each row but the first whether it ties with the one before; `columns` returns the
+    columns of the rows that a mask selects. For example, sorted by the first letter, of the rows a7
+    b9 b2 c1 d5 d4 those that tie are b9 b2 in group 0 and d5 d4 in group 1. In the order of group
+    and column they are b2 b9 d4 d5, and take the places that tied rows had.
+    """
+    if not pc.any(same).as_py():
+        return batch
+    edge = pa.array([False])
+    follows = pa.concat_arrays([edge, same])
+    tied = pc.or_(follows, pa.concat_arrays([same, edge]))
+    groups = pc.cumulative_sum(pc.cast(pc.invert(pc.filter(follows, tied)), pa.int32()))
+    in_order = pc.indices_nonzero(tied).take(sorted_positions([groups, *columns(tied)]))
+    rows = pa.arange(0, batch.num_rows).cast(pa.uint64())  # type: ignore[attr-defined]  # stubs lag
+    return batch.take(pc.replace_with_mask(rows, tied, in_order))
 
 
 def _unified_cell(cell: object) -> object:
@@ -371,22 +404,14 @@ def _of_parts(cell: object, shown: Callable[[object], object]) -> object:
 
 
 def _swapped(bits: Array) -> Array:
-    """Invert the magnitude of negative numbers, which reverses their order;
-    applied twice, it restores them.
-    """
+    """Invert the magnitude of negative numbers, which reverses their order; twice restores them."""
     magnitude = pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
     negative = pc.less(bits, pa.scalar(0, bits.type))
     swapped: Array = pc.if_else(negative, pc.bit_wise_xor(bits, magnitude), bits)
     return swapped
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.MapType):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if isinstance(kind, pa.ListType):
-        return pa.list_(_plain(kind.value_type))
-    if isinstance(kind, pa.StructType):
-        return pa.struct([(field.name, _plain(field.type)) for field in kind])
+def _counted(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
         return pa.int64()
     return pa.int32() if pa.types.is_date32(kind) else kind

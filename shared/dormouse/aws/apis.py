@@ -1,7 +1,5 @@
 """Requests of an HTTP API on AWS: the form of its events and of what it expects, version 2.0."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -68,14 +66,12 @@ def handle_http(
     event: Event, context: LambdaContext, serve: Callable[[HttpRequest], HttpResponse]
 ) -> dict[str, object]:
     """Answer a request. Neither its query nor its headers are logged: they may hold secrets.
-
-    Raises:
-        InvalidRequestError: the event is none of an HTTP API.
+    Raises InvalidRequestError: the event is none of an HTTP API.
     """
     request = request_of(event)
     response = serve(request)
-    asked = {"method": request.method, "path": request.path[:_LOGGED]}
-    with about_ids(asked):
+    subject = {"method": request.method, "path": request.path[:_LOGGED]}
+    with about_ids(subject):
         if response.problem:
             logger.error("failed", status=response.status, reason=response.problem)
         else:
@@ -84,11 +80,7 @@ def handle_http(
 
 
 def request_of(event: Mapping[str, object]) -> HttpRequest:
-    """Return the request that an event carries.
-
-    Raises:
-        InvalidRequestError: it carries none.
-    """
+    """Return the request that an event carries. Raises InvalidRequestError: it carries none."""
     try:
         call = convert_plain(event, _HttpEvent)
         encoded = (call.body or "").encode()

@@ -35,13 +35,7 @@ from botocore.retries import standard
 from botocore.session import Session
 
 from dormouse import __version__ as dormouse_version
-from dormouse.errors import (
-    ContendedError,
-    NoSuchInstanceError,
-    OutcomeUnknownError,
-    ServiceRefusedError,
-    UnavailableError,
-)
+from dormouse import errors
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -56,17 +50,8 @@ if TYPE_CHECKING:
 
 
 SERVICES = (
-    *(
-        "apigatewayv2",
-        "cloudwatch",
-        "dynamodb",
-        "emr-serverless",
-        "glue",
-        "kms",
-        "s3",
-        "sqs",
-        "sts",
-    ),
+    *("apigatewayv2", "cloudwatch", "dynamodb", "emr-serverless", "glue", "kms", "s3"),
+    *("sqs", "sts"),
 )
 """The services of which `client` makes clients."""
 
@@ -157,12 +142,12 @@ def presigning_client(bucket_owner: str) -> S3Client:
 @cache
 def session() -> Session:
     """Return the session of all clients of this process: settings, credentials, descriptions."""
-    made = Session()
+    own = Session()
     # To learn whether a service is described, the SDK lists the folders of all its 400, which takes
     # more than a hundredth of a CPU second. One that is not described is an error all the same.
-    loader: Any = made.get_component("data_loader")
+    loader: Any = own.get_component("data_loader")
     loader.list_available_services = lambda type_name: list(SERVICES)
-    return made
+    return own
 
 
 _MAKING = threading.Lock()
@@ -191,20 +176,17 @@ the CPU time of a small read.
 
 
 def _new_client(
-    service: str,
-    config: Config | None,
-    bucket_owner: str,
-    before_request: BeforeRequest | None,
+    service: str, config: Config | None, bucket_owner: str, before_request: BeforeRequest | None
 ) -> object:
     maker: Any = session()  # typed for literal names only
-    made = maker.create_client(service, config=_NAMED.merge(config) if config else _NAMED)
-    if before_request and not is_of_aws(made.meta.endpoint_url):
-        made.meta.events.register("provide-client-params", before_request)
+    own = maker.create_client(service, config=_NAMED.merge(config) if config else _NAMED)
+    if before_request and not is_of_aws(own.meta.endpoint_url):
+        own.meta.events.register("provide-client-params", before_request)
     if bucket_owner:
-        made.meta.events.register("provide-client-params", partial(_expect_owner, bucket_owner))
-    made.meta.events.register("before-parse", _look_for_the_end)
-    made.meta.events.register("after-call", _refuse_broken_off)
-    return made
+        own.meta.events.register("provide-client-params", partial(_expect_owner, bucket_owner))
+    own.meta.events.register("before-parse", _look_for_the_end)
+    own.meta.events.register("after-call", _refuse_broken_off)
+    return own
 
 
 def _expect_owner(
@@ -254,13 +236,13 @@ def _look_for_the_end(
     if status >= 300 or status == _NO_CONTENT or operation_model.http["method"] == "HEAD":
         return
     length = headers.get("content-length", "")
-    found = str(len(body)) if isinstance(body, bytes) else length
+    size = str(len(body)) if isinstance(body, bytes) else length
     is_marked = "chunked" in headers.get("transfer-encoding", "").lower()
-    if not is_marked and (not length.isdecimal() or found != length):
+    if not is_marked and (not length.isdecimal() or size != length):
         headers.clear()  # the SDK fails to parse the header that was cut off
         if isinstance(body, bytes):
             response_dict["body"] = b""
-        explanation = f"{found or 'some'} of {length or 'unknown'} bytes"
+        explanation = f"{size or 'some'} of {length or 'unknown'} bytes"
         customized_response_dict[_BROKEN_OFF] = explanation
         customized_response_dict["Error"] = {"Code": _REPEATED, "Message": explanation}
 
@@ -382,7 +364,7 @@ def kind_of_code(code: str, status: int) -> Failure:
     return Failure.PERMANENT if is_refusal or status == _UNKNOWN_OPERATION else Failure.TRANSIENT
 
 
-def unavailable(what: str, error: BotoCoreError | ClientError) -> UnavailableError:
+def unavailable(what: str, error: BotoCoreError | ClientError) -> errors.UnavailableError:
     """Return the error of a request that did nothing; `what` begins its sentence.
 
     A refusal for good is a ServiceRefusedError, which nothing repeats.
@@ -390,21 +372,21 @@ def unavailable(what: str, error: BotoCoreError | ClientError) -> UnavailableErr
     text, kind = f"{what}: {error}", kind_of(error)
     code = code_of(error) if isinstance(error, ClientError) else ""
     if code in _MISSING:
-        return NoSuchInstanceError(
+        return errors.NoSuchInstanceError(
             text,
             hint="check the name (--instance, DORMOUSE_INSTANCE), the region and the account; "
             "an instance in a folder is named by its path, such as ./mice",
         )
     if kind is Failure.CONTENTION:
-        return ContendedError(text)
+        return errors.ContendedError(text)
     if kind is Failure.TRANSIENT:
-        return UnavailableError(text)
+        return errors.UnavailableError(text)
     hint = ""
     if code in _NO_PERMISSION:
         hint = "give this role or user the permission (docs/roles.md); a retry does not help"
     if code in _NO_OPERATION:
         hint = "this server cannot hold an instance: Dormouse needs that operation"
-    return ServiceRefusedError(text, hint=hint)
+    return errors.ServiceRefusedError(text, hint=hint)
 
 
 def is_forbidden(error: ClientError) -> bool:
@@ -437,7 +419,7 @@ def writing(service: str) -> Iterator[None]:
     except BotoCoreError as error:
         if kind_of(error) is Failure.PERMANENT:
             raise unavailable(f"{service} was not asked to write", error) from error
-        raise OutcomeUnknownError(f"{service} did not answer a write: {error}") from error
+        raise errors.OutcomeUnknownError(f"{service} did not answer a write: {error}") from error
     except ClientError as error:
         if kind_of(error) is Failure.CONDITION:
             item = cast(
@@ -449,7 +431,7 @@ def writing(service: str) -> Iterator[None]:
         is_refused = metadata["HTTPStatusCode"] < 500 or kind_of(error) is Failure.PERMANENT
         if is_refused and not metadata.get("RetryAttempts"):
             raise unavailable(f"{service} refused a write", error) from error
-        raise OutcomeUnknownError(f"{service} failed at a write: {error}") from error
+        raise errors.OutcomeUnknownError(f"{service} failed at a write: {error}") from error
 
 
 def read_pages(service: str, pages: Iterable[_Read]) -> Iterator[_Read]:
@@ -457,10 +439,10 @@ def read_pages(service: str, pages: Iterable[_Read]) -> Iterator[_Read]:
 
     An error of the caller, raised while it works on a page, passes as it is.
     """
-    left = iter(pages)
+    rest = iter(pages)
     while True:
         with reading(service):
-            page = next(left, None)
+            page = next(rest, None)
         if page is None:
             return
         yield page

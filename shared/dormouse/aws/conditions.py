@@ -6,8 +6,6 @@ condition is tried by several requests at once, of which one at most may succeed
 for it lies in the bucket of results and in the table of the state, and is deleted.
 """
 
-from __future__ import annotations
-
 import tempfile
 import threading
 from collections.abc import Callable, Generator
@@ -39,8 +37,8 @@ class Conditions:
 
     def __init__(
         self,
-        s3: S3Client,
-        dynamodb: DynamoDBClient,
+        s3: "S3Client",
+        dynamodb: "DynamoDBClient",
         names: InstanceNames,
         new_id: Callable[[], str],
         *,
@@ -69,9 +67,7 @@ class Conditions:
 
     def check(self) -> None:
         """Check that each condition is held to.
-
-        Raises:
-            ServiceRefusedError: one is not; it is named. Nothing may be written there.
+        Raises ServiceRefusedError: one is not; it is named. Nothing may be written there.
         """
         ignored: list[str] = []
         for service, client, trials in (

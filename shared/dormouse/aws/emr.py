@@ -4,15 +4,13 @@ EMR gets only the ids of a job, the sizes of its cluster, and the package to run
 the processes belongs to the application, which the template configures.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse.aws.clients import Failure, client, kind_of, read_pages, unavailable
+from dormouse.aws.clients import Failure, kind_of, read_pages, unavailable
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError
 from dormouse.features.spark import ARCHIVE, JVM_OPTIONS
 from dormouse.ports import SparkRun, SparkRunState
@@ -47,7 +45,7 @@ class EmrServerless:
     """An EMR Serverless application; thread-safe, like its client."""
 
     def __init__(
-        self, client: EMRServerlessClient, settings: SparkSettings, names: InstanceNames
+        self, client: "EMRServerlessClient", settings: SparkSettings, names: InstanceNames
     ) -> None:
         """Use the application of `settings` for the instance of `names`."""
         self._client, self._settings, self._names = client, settings, names
@@ -83,11 +81,7 @@ class EmrServerless:
         return answer["jobRunId"]
 
     def describe(self, run_id: str) -> SparkRunState | None:
-        """Return the state of a run; None if there is none, or it is not a run of a job.
-
-        Raises:
-            UnavailableError: EMR does not answer.
-        """
+        """Return the state of a run; None if it is not a run of a job. Raises UnavailableError."""
         try:
             answer = self._client.get_job_run(
                 applicationId=self._settings.application, jobRunId=run_id
@@ -116,40 +110,27 @@ class EmrServerless:
 
     def _arguments(self, run: SparkRun) -> list[str]:
         """Return the options of the entry point, from which `describe` knows the job again."""
-        given = {
+        options = {
             "--instance": self._names.instance,
             "--table-id": run.table_id,
             "--job-id": run.job_id,
             "--generation": str(run.generation),
             "--attempt": str(run.attempt),
         }
-        return [word for option in given.items() for word in option]
+        return [word for option in options.items() for word in option]
 
 
-class EmrApplications:
-    """Finds the application with the name of the instance."""
-
-    def __init__(self, client: EMRServerlessClient, names: InstanceNames) -> None:
-        """Look for the application of the instance of `names`."""
-        self._client, self._names = client, names
-
-    @staticmethod
-    def of(names: InstanceNames) -> EmrApplications:
-        """Return it with a client that has the default configuration."""
-        return EmrApplications(client("emr-serverless"), names)
-
-    def find(self) -> tuple[str, str] | None:
-        """Return the id and the state of the application; None if there is none.
-
-        Raises:
-            UnavailableError: EMR does not answer, or may not be asked.
-        """
-        pages = self._client.get_paginator("list_applications").paginate()
-        listed = [page["applications"] for page in read_pages("EMR Serverless", pages)]
-        for found in (each for applications in listed for each in applications):
-            if found.get("name") == self._names.spark_application and found["state"] != _GONE:
-                return found["id"], found["state"]
-        return None
+def find_application(emr: "EMRServerlessClient", names: InstanceNames) -> tuple[str, str] | None:
+    """Return the id and the state of the application with the name of the instance; None if there
+    is none. Raises UnavailableError.
+    """
+    pages = emr.get_paginator("list_applications").paginate()
+    lists = [page["applications"] for page in read_pages("EMR Serverless", pages)]
+    for application in (each for applications in lists for each in applications):
+        name, state = application.get("name"), application["state"]
+        if name == names.spark_application and state != _GONE:
+            return application["id"], state
+    return None
 
 
 def parameters(size: ClusterSize, archive: str) -> str:
@@ -176,7 +157,7 @@ def parameters(size: ClusterSize, archive: str) -> str:
 
 
 @contextmanager
-def _starting() -> Iterator[None]:
+def _starting() -> "Iterator[None]":
     try:
         yield
     except BotoCoreError as error:
@@ -184,7 +165,6 @@ def _starting() -> Iterator[None]:
     except ClientError as error:
         if kind_of(error) is Failure.PERMANENT:
             raise InvalidRequestError(
-                f"EMR Serverless refuses the run: {error}",
-                hint="docs/spark.md says what it needs",
+                f"EMR Serverless refuses the run: {error}", hint="docs/spark.md says what it needs"
             ) from error
         raise unavailable("EMR Serverless cannot start the run at the moment", error) from error

@@ -3,8 +3,6 @@
 Retries and dead letters are in `deliveries`.
 """
 
-from __future__ import annotations
-
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,20 +26,11 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
 
+from dormouse import errors
 from dormouse.access import principal_of_sender
-from dormouse.aws.logs import about, about_ids, logger
+from dormouse.aws.logs import about, about_ids, logger, watch_queues
 from dormouse.aws.queues import SqsOutbox
-from dormouse.aws.watching import watch_queues
 from dormouse.aws.wiring import Wiring, wiring
-from dormouse.errors import (
-    DamagedEntryError,
-    DormouseError,
-    InvalidRequestError,
-    InvariantError,
-    OutcomeUnknownError,
-    UnavailableError,
-    is_panic,
-)
 from dormouse.jobs import MAX_RECEIVES, permanent_failure
 from dormouse.messages.stages import (
     STAGES,
@@ -108,13 +97,11 @@ class Deliveries:
 
     def decoded(self, record: SQSRecord, decoder: Callable[[str], _Decoded]) -> _Decoded | None:
         """Return the decoded message, or None after moving one that is malformed.
-
-        Raises:
-            UnavailableError: it is malformed, and may not have been moved.
+        Raises UnavailableError: it is malformed, and may not have been moved.
         """
         try:
             return decoder(record.body)
-        except InvalidRequestError as error:
+        except errors.InvalidRequestError as error:
             self.move_to_dead_letters(record, str(error))
             return None
 
@@ -128,7 +115,7 @@ class Deliveries:
             return False
         try:
             self.move_to_dead_letters(record, reason)
-        except DormouseError as unsent:
+        except errors.DormouseError as unsent:
             logger.warning(
                 "dead letter without its reason",
                 message_id=record.message_id,
@@ -152,7 +139,7 @@ class Deliveries:
         """Have a failed message delivered again soon; if that fails, it comes after the timeout."""
         try:
             self._outbox.retry_in(self._queue, record.receipt_handle, SECONDS_AFTER_FIRST_FAILURE)
-        except DormouseError as error:
+        except errors.DormouseError as error:
             logger.warning("retry delayed", message_id=record.message_id, reason=error.explanation)
 
 
@@ -164,8 +151,8 @@ def _panics_as_errors() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if is_panic(error):
-            raise InvariantError(f"a library broke off: {type(error).__name__}") from error
+        if errors.is_panic(error):
+            raise errors.InvariantError(f"a library broke off: {type(error).__name__}") from error
         raise
 
 
@@ -265,7 +252,7 @@ def created_objects(body: str, bucket: str) -> list[Source]:
     if event.Type == "Notification":
         event = _decoded(event.Message)
     elif event.Type:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"SNS sent a {event.Type!r}, not a notification; a topic of another account waits "
             "until somebody opens its SubscribeURL"
         )
@@ -274,7 +261,7 @@ def created_objects(body: str, bucket: str) -> list[Source]:
     if event.Event == "s3:TestEvent":
         return []
     if event.Records is None:
-        raise InvalidRequestError("not a notification of S3: it has no Records")
+        raise errors.InvalidRequestError("not a notification of S3: it has no Records")
     return [_notified(record, bucket) for record in event.Records if _creates(record.eventName)]
 
 
@@ -285,21 +272,21 @@ def _creates(name: str) -> bool:
         return kind.removeprefix(_CREATED) not in _TAGGED
     if kind.startswith(_OTHERS):
         return False
-    raise InvalidRequestError(f"not an event of S3 that is known: {name!r}")
+    raise errors.InvalidRequestError(f"not an event of S3 that is known: {name!r}")
 
 
 def _notified(record: _Record, bucket: str) -> Source:
     entity = _converted(record.s3, _Entity)
-    found = entity.object
+    item = entity.object
     is_plain = (
         record.eventSource in _PLAIN_SENDERS or entity.configurationId in _PLAIN_CONFIGURATIONS
     )
     return Source(
         bucket=_checked_bucket(entity.bucket, bucket),
-        key=_checked_key(found.key if is_plain else unquote_plus(found.key)),
-        etag=(found.eTag or "").strip('"'),
-        size_bytes=found.size or 0,
-        version=found.versionId or "",
+        key=_checked_key(item.key if is_plain else unquote_plus(item.key)),
+        etag=(item.eTag or "").strip('"'),
+        size_bytes=item.size or 0,
+        version=item.versionId or "",
         dropped_ms=_time_ms(record.eventTime),
     )
 
@@ -307,18 +294,18 @@ def _notified(record: _Record, bucket: str) -> Source:
 def _bridged(event: _StorageEvent, bucket: str) -> Iterator[Source]:
     """Yield the object of an event of EventBridge, whose key is not encoded."""
     if event.source != "aws.s3" or event.detail_type not in ("Object Created", *_BRIDGED_OTHERS):
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"not an event of S3 that is known: {event.detail_type!r} of {event.source!r}"
         )
     if event.detail_type == "Object Created":
         detail = _converted(event.detail, _BridgedDetail)
-        found = detail.object
+        item = detail.object
         yield Source(
             bucket=_checked_bucket(detail.bucket, bucket),
-            key=_checked_key(found.key),
-            etag=found.etag.strip('"'),
-            size_bytes=found.size,
-            version=found.version_id,
+            key=_checked_key(item.key),
+            etag=item.etag.strip('"'),
+            size_bytes=item.size,
+            version=item.version_id,
             dropped_ms=_time_ms(event.time),
         )
 
@@ -330,31 +317,31 @@ def _time_ms(text: object) -> int:
     Nor because EventBridge and others cut the time to the second: the end of that second is meant.
     """
     try:
-        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+        time = datetime.fromisoformat(str(text))
     except ValueError:
         return 0
-    if not isinstance(text, str) or time is None or time.tzinfo is None:
+    if time.tzinfo is None:
         return 0
-    return max(0, int(time.timestamp() * 1000) + (0 if "." in text else 999))
+    return max(0, int(time.timestamp() * 1000) + (0 if "." in str(text) else 999))
 
 
 def _decoded(text: str) -> _StorageEvent:
     try:
         return decode_json(text, _StorageEvent)
     except ValueError as error:
-        raise InvalidRequestError(f"not a notification of S3: {error}") from error
+        raise errors.InvalidRequestError(f"not a notification of S3: {error}") from error
 
 
 def _converted(value: object, form: type[_Form]) -> _Form:
     try:
         return convert_plain(value, form)
     except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"not a notification of S3: {error}") from error
+        raise errors.InvalidRequestError(f"not a notification of S3: {error}") from error
 
 
-def _checked_bucket(found: _Bucket, bucket: str) -> str:
-    if found.name != bucket:
-        raise InvalidRequestError(f"the notification is about bucket {found.name!r}")
+def _checked_bucket(entity: _Bucket, bucket: str) -> str:
+    if entity.name != bucket:
+        raise errors.InvalidRequestError(f"the notification is about bucket {entity.name!r}")
     return bucket
 
 
@@ -362,7 +349,7 @@ def _checked_key(key: str) -> str:
     try:
         return convert_plain(key, ObjectKey)
     except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"the notification has no key of S3: {error}") from error
+        raise errors.InvalidRequestError(f"the notification has no key of S3: {error}") from error
 
 
 Event = dict[str, object]
@@ -468,17 +455,17 @@ def handle_notifications(
     named: list[_Named] = []
 
     def one(record: SQSRecord) -> None:
-        found = deliveries.decoded(record, lambda body: _files_in(body, bucket))
-        if found:
-            named.append((record, found))
+        files = deliveries.decoded(record, lambda body: _files_in(body, bucket))
+        if files:
+            named.append((record, files))
 
     response = deliveries.each(event, context, one)
-    failed: list[PartialItemFailures] = [
+    failures: list[PartialItemFailures] = [
         {"itemIdentifier": record.message_id}
         for record, error in _batched(named, stage)
         if not deliveries.moved_to_dead_letters(record, error)
     ]
-    return {"batchItemFailures": [*response["batchItemFailures"], *failed]}
+    return {"batchItemFailures": [*response["batchItemFailures"], *failures]}
 
 
 _Named = tuple[SQSRecord, list[Source] | FilesWaiting]
@@ -494,18 +481,20 @@ def _batched(
     One table may be the reason for a failure: then each half is tried by itself, so that the files
     of other tables are not held up. That is of no use if a service does not answer.
     """
-    sources = [source for _, found in named if isinstance(found, list) for source in found]
-    waiting = [found for _, found in named if isinstance(found, FilesWaiting)]
+    sources = [source for _, files in named if isinstance(files, list) for source in files]
+    waiting = [files for _, files in named if isinstance(files, FilesWaiting)]
     try:
-        sent = _send(stage(wiring().services, sources, waiting))
+        counts = _send(stage(wiring().services, sources, waiting))
     except Exception as error:
         logger.exception("failed", files=len(sources))
-        if len(named) <= 1 or isinstance(error, UnavailableError | OutcomeUnknownError):
+        if len(named) <= 1 or isinstance(
+            error, errors.UnavailableError | errors.OutcomeUnknownError
+        ):
             return [(record, error) for record, _ in named]
         half = len(named) // 2
         return [*_batched(named[:half], stage), *_batched(named[half:], stage)]
     files = sum(is_file(source.key) for source in sources)
-    logger.info("batched", files=files, ignored=len(sources) - files, sent=sent)
+    logger.info("batched", files=files, ignored=len(sources) - files, sent=counts)
     return []
 
 
@@ -524,8 +513,7 @@ def handle_schedule(
     First, what in the queues needs a person is published. An audit also runs `audit_all` once, and
     logs the ids that it returns as unregistered.
 
-    Raises:
-        ExceptionGroup: one of these, or the stage of some tables, failed; all others were run.
+    Raises ExceptionGroup: one of these, or the stage of some tables, failed; all others were run.
     """
     audit = event.get("audit") is True
     failures: list[Exception] = []
@@ -564,8 +552,7 @@ def handle_tables(
 
     The work `resting` is left out until the next look, if all tables are quiet.
 
-    Raises:
-        ExceptionGroup: the stage failed for some tables; it was run for all others.
+    Raises ExceptionGroup: the stage failed for some tables; it was run for all others.
     """
     sent, services = 0, wiring().services
     now_ms = services.clock.now_ms()
@@ -590,7 +577,7 @@ def handle_tables(
     return {"sent": sent}
 
 
-def _in_turn(services: Services) -> tuple[list[Table], list[DamagedEntryError]]:
+def _in_turn(services: Services) -> tuple[list[Table], list[errors.DamagedEntryError]]:
     """Return all readable tables, and the damaged entries.
 
     The order begins at another table each time: if time runs out, it is not always for the same.
@@ -607,15 +594,15 @@ def _run(message: Message, stage: Callable[[], Iterable[OutboundMessage]]) -> No
 
 def _send(messages: Iterable[OutboundMessage]) -> dict[str, int]:
     """Send messages while they are made; return how many went to each queue."""
-    sent: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
 
     def counted() -> Iterator[OutboundMessage]:
         for outgoing in messages:
-            sent[outgoing.queue] += 1
+            counts[outgoing.queue] += 1
             yield outgoing
 
     wiring().outbox.send(counted())
-    return dict(sent)
+    return dict(counts)
 
 
 # Events of EMR Serverless from a queue: which run of Spark changed its state.
@@ -632,15 +619,11 @@ class _SparkEvent(msgspec.Struct):
 
 
 def changed_run(body: str) -> SparkRunChanged:
-    """Return the run that an event names.
-
-    Raises:
-        InvalidRequestError: it is no such event.
-    """
+    """Return the run that an event names. Raises InvalidRequestError: it is no such event."""
     try:
         event = decode_json(body, _SparkEvent)
     except ValueError as error:
-        raise InvalidRequestError(f"not a valid event of a Spark run: {error}") from error
+        raise errors.InvalidRequestError(f"not a valid event of a Spark run: {error}") from error
     return SparkRunChanged(event.detail.jobRunId)
 
 
@@ -656,17 +639,13 @@ def asked_by(message: Message, sender_id: str) -> Message:
     So no message can claim to be somebody else's, but one of the API, which has verified its
     caller, or of the instance about a query that it has recorded.
     """
-    settings = process().settings
-    sender = principal_of_sender(sender_id)
-    if isinstance(message, QueryTask):
-        is_own = any(_is(sender, role_id) for role_id in settings.query_role_ids)
-        return message if is_own else replace(message, who=sender)
-    if not isinstance(message, AnswerQuery | CancelQuery):
-        return message
-    if _is(sender, settings.http_role_id):
-        return message
-    return replace(message, who=sender)
-
-
-def _is(sender: str, role_id: str) -> bool:
-    return bool(role_id) and sender == principal_of_sender(role_id)
+    settings, sender = process().settings, principal_of_sender(sender_id)
+    match message:
+        case QueryTask():
+            roles = settings.query_role_ids
+        case AnswerQuery() | CancelQuery():
+            roles = (settings.http_role_id,)
+        case _:
+            return message
+    is_of_role = any(role_id and sender == principal_of_sender(role_id) for role_id in roles)
+    return message if is_of_role else replace(message, who=sender)

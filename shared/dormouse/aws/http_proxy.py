@@ -4,8 +4,6 @@ A page in a browser cannot sign requests. A server of this machine does so for t
 sends on what the API needs: no cookie, no origin, and not the token of that server.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -38,9 +36,7 @@ class SigningProxy:
 
     def __init__(self, url: str, send: Send | None = None) -> None:
         """`url` is where the API is, without a path.
-
-        Raises:
-            InvalidRequestError: it is none, or could be read on its way.
+        Raises InvalidRequestError: it is none, or could be read on its way.
         """
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
@@ -49,8 +45,8 @@ class SigningProxy:
                 hint="it is the output ApiUri of the stack: https:// and a name, without a path",
             )
         self._url = f"https://{parts.netloc}"
-        found = _REGION.search(parts.hostname)
-        self._region = found[1] if found else session().get_config_variable("region")
+        region = _REGION.search(parts.hostname)
+        self._region = region[1] if region else session().get_config_variable("region")
         if self._region is None:
             raise NoRegionError()
         self._send = send or _send
@@ -59,18 +55,18 @@ class SigningProxy:
         """Answer a request as the API does; 502 if that does not answer."""
         query = f"?{request.query_string}" if request.query_string else ""
         headers = {name: request.headers[name] for name in _SENT if name in request.headers}
-        asked = AWSRequest(
+        outgoing = AWSRequest(
             request.method, f"{self._url}{request.path}{query}", headers, request.body or None
         )
         credentials = session().get_credentials()
         if credentials is None:
             raise NoCredentialsError()
-        SigV4Auth(credentials.get_frozen_credentials(), _SERVICE, self._region).add_auth(asked)
+        SigV4Auth(credentials.get_frozen_credentials(), _SERVICE, self._region).add_auth(outgoing)
         try:
-            status, found, body = self._send(asked)
+            status, fields, body = self._send(outgoing)
         except (HTTPClientError, BotoCoreError) as error:
             return json_response(502, {"detail": f"the API does not answer: {error}"})
-        returned = {name: found[name] for name in _RETURNED if name in found}
+        returned = {name: fields[name] for name in _RETURNED if name in fields}
         return HttpResponse(status, returned, body)
 
 
@@ -97,7 +93,7 @@ def api_uri(instance: str) -> str:
             )
 
 
-def _send(asked: AWSRequest) -> tuple[int, dict[str, str], bytes]:
-    response = URLLib3Session(timeout=_SECONDS).send(asked.prepare())
+def _send(request: AWSRequest) -> tuple[int, dict[str, str], bytes]:
+    response = URLLib3Session(timeout=_SECONDS).send(request.prepare())
     headers = {str(name).lower(): str(value) for name, value in response.headers.items()}
     return response.status_code, headers, response.content

@@ -17,25 +17,6 @@ from dormouse import system
 from dormouse.aws.clients import ConditionFailedError, read_pages, reading, writing
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.items import store
-from dormouse.items.store import (
-    IDS,
-    LAST,
-    MARK,
-    ONLY,
-    Body,
-    Change,
-    Check,
-    Delete,
-    If,
-    Item,
-    Key,
-    Part,
-    Put,
-    Set,
-    Space,
-    checksum_of,
-    id_sum,
-)
 from dormouse.log.blobs import fetched
 from dormouse.system import RetryPolicy
 
@@ -47,18 +28,21 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Attributes = Mapping[str, AttributeValueTypeDef]
 
-KEYS: dict[Space, tuple[str, ...]] = {
+KEYS: dict[store.Space, tuple[str, ...]] = {
     "tables": ("pk",),
     "jobs": ("table_id", "job_id"),
     "state": ("t", "g"),
     "deltas": ("k", "i"),
     "snapshots": ("k", "i"),
+    "subjects": ("k", "i"),
 }
 """The attributes of the key of each table: the owner and, if there is one, the name."""
 _FORMAT, _EXPIRES, _SUM = "format", "expires", "_sum"
 _GETS_PER_REQUEST, _DELETES_PER_REQUEST = 100, 25
 """What DynamoDB takes. An answer has 16 MB at most; the rest of a larger one is requested again."""
 _REQUESTS_AT_ONCE = 8
+_FEW = 2
+"""A table and what its instance has for all are read one by one."""
 _FIRST = "\x01"
 """Below all names: DynamoDB takes no empty text as one."""
 _DIGITS = 38
@@ -71,7 +55,7 @@ class DynamoItems:
     def __init__(
         self,
         client: DynamoDBClient,
-        table_names: Mapping[Space, str],
+        table_names: Mapping[store.Space, str],
         retry_policy: RetryPolicy | None = None,
     ) -> None:
         """Use these DynamoDB tables, which must exist.
@@ -81,30 +65,31 @@ class DynamoItems:
         self._client, self._table_names = client, table_names
         self._retry_policy = retry_policy or system.retry_policy()
 
-    def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
+    def get(self, *keys: store.Key, never_change: bool = False) -> list[store.Item | None]:
         """Return the items of some keys, None where there is none.
 
-        It takes a request each, or one for a hundred that never change.
+        It takes a request each, or one for a hundred if they never change, or are many of a space.
         """
-        if not never_change:
+        are_few = len(keys) <= _FEW or len({key.space for key in keys}) > 1
+        if not never_change and are_few:
             return [self._get(key) for key in keys]
-        found: dict[Key, Item] = {}
-        for is_consistent in (False, True):
-            missing = [key for key in dict.fromkeys(keys) if key not in found]
+        items_by_key: dict[store.Key, store.Item] = {}
+        for is_consistent in (False, True) if never_change else (True,):
+            missing = [key for key in dict.fromkeys(keys) if key not in items_by_key]
             starts = range(0, len(missing), _GETS_PER_REQUEST)
             some = [missing[at : at + _GETS_PER_REQUEST] for at in starts]
             read = partial(self._get_many, is_consistent=is_consistent)
             for items in fetched(read, some, _REQUESTS_AT_ONCE):
-                found |= {item.key: item for item in items}
-        return [found.get(key) for key in keys]
+                items_by_key |= {item.key: item for item in items}
+        return [items_by_key.get(key) for key in keys]
 
-    def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
+    def query(self, space: store.Space, owner: str, *, least: str = "") -> Iterator[store.Item]:
         """Yield the items of an owner by name, from a name on."""
         for attributes in self._query(space, owner, f"{KEYS[space][1]} >= :least", least=least):
             yield item_of(space, attributes)
 
     def names(
-        self, space: Space, owner: str, *, least: str = "", most: str = LAST
+        self, space: store.Space, owner: str, *, least: str = "", most: str = store.LAST
     ) -> Iterator[str]:
         """Yield the names of an owner's items, from a name up to another."""
         name = KEYS[space][1]
@@ -113,7 +98,7 @@ class DynamoItems:
             yield attributes[name]["S"]
 
     def _query(
-        self, space: Space, owner: str, where: str, *, only: str = "", **values: str
+        self, space: store.Space, owner: str, where: str, *, only: str = "", **values: str
     ) -> Iterator[Attributes]:
         values = {f":{name}": value or _FIRST for name, value in {**values, "owner": owner}.items()}
         projection: dict[str, Any] = {"ProjectionExpression": only} if only else {}
@@ -127,7 +112,7 @@ class DynamoItems:
         for page in read_pages("DynamoDB", pages):
             yield from page["Items"]
 
-    def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
+    def scan(self, space: store.Space, *prefixes: str) -> Iterator[store.Item]:
         """Yield all items whose owner begins with one of these, in any order."""
         values = {f":p{number}": prefix for number, prefix in enumerate(prefixes)}
         hash_name = KEYS[space][0]
@@ -138,9 +123,9 @@ class DynamoItems:
             ExpressionAttributeValues={name: {"S": prefix} for name, prefix in values.items()},
         )
         for page in read_pages("DynamoDB", pages):
-            yield from (item_of(space, found) for found in page["Items"])
+            yield from (item_of(space, attributes) for attributes in page["Items"])
 
-    def write(self, *changes: Change) -> bool:
+    def write(self, *changes: store.Change) -> bool:
         """Make one change by a request of its own, several by a transaction of twice its price."""
         requests = [self._request(change) for change in changes]
         try:
@@ -159,7 +144,7 @@ class DynamoItems:
             return False
         return True
 
-    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
+    def append(self, key: store.Key, new_id: bytes, *, room: int) -> store.Item | None:
         """Append an id by one write, which reads nothing; return the item as it then is."""
         try:
             with writing("DynamoDB"):
@@ -171,11 +156,11 @@ class DynamoItems:
                         "attribute_type(ids, :list) AND attribute_type(ids_sum, :number)"
                         " AND NOT contains(ids, :id) AND #mark <= :id AND size(ids) < :limit"
                     ),
-                    ExpressionAttributeNames={"#mark": MARK},
+                    ExpressionAttributeNames={"#mark": store.MARK},
                     ExpressionAttributeValues={
                         ":ids": {"L": [{"B": new_id}]},
                         ":id": {"B": new_id},
-                        ":sum": {"N": str(id_sum(key, new_id))},
+                        ":sum": {"N": str(store.id_sum(key, new_id))},
                         ":list": {"S": "L"},
                         ":number": {"S": "N"},
                         ":limit": {"N": str(room)},
@@ -187,9 +172,9 @@ class DynamoItems:
             return item_of(key.space, failed.item) if failed.item else None
         return item_of(key.space, answer["Attributes"])
 
-    def delete(self, keys: Iterable[Key]) -> None:
+    def delete(self, keys: Iterable[store.Key]) -> None:
         """Delete many items, 25 by a request."""
-        by_space: dict[Space, list[Key]] = {}
+        by_space: dict[store.Space, list[store.Key]] = {}
         for key in keys:
             by_space.setdefault(key.space, []).append(key)
         for space, some in by_space.items():
@@ -210,15 +195,15 @@ class DynamoItems:
         undone = answer["UnprocessedItems"].get(table_name, [])
         return [dict(each["DeleteRequest"]["Key"]) for each in undone]
 
-    def _get_many(self, keys: Sequence[Key], *, is_consistent: bool) -> list[Item]:
+    def _get_many(self, keys: Sequence[store.Key], *, is_consistent: bool) -> list[store.Item]:
         """Return the items of up to a hundred keys of one space, as far as they are there."""
-        space, items = keys[0].space, list[Item]()
+        space, items = keys[0].space, list[store.Item]()
         table_name = self._table_names[space]
 
-        def request(left: Sequence[Attributes]) -> list[Attributes]:
+        def request(rest: Sequence[Attributes]) -> list[Attributes]:
             with reading("DynamoDB"):
                 answer = self._client.batch_get_item(
-                    RequestItems={table_name: {"Keys": left, "ConsistentRead": is_consistent}}
+                    RequestItems={table_name: {"Keys": rest, "ConsistentRead": is_consistent}}
                 )
             items.extend(item_of(space, each) for each in answer["Responses"].get(table_name, []))
             undone = answer["UnprocessedKeys"].get(table_name)
@@ -227,80 +212,70 @@ class DynamoItems:
         self._retry_policy.finish([_key(key) for key in keys], request)
         return items
 
-    def _get(self, key: Key) -> Item | None:
+    def _get(self, key: store.Key) -> store.Item | None:
         with reading("DynamoDB"):
             answer = self._client.get_item(
                 TableName=self._table_names[key.space], Key=_key(key), ConsistentRead=True
             )
-        found = answer.get("Item")
-        return item_of(key.space, found) if found else None
+        attributes = answer.get("Item")
+        return item_of(key.space, attributes) if attributes else None
 
-    def _request(self, change: Change) -> tuple[str, Any]:
+    def _request(self, change: store.Change) -> tuple[str, Any]:
         """Return the kind of request that makes a change, and its parameters."""
-        condition = _Condition(change.key, change.when)
-        parameters: dict[str, Any] = {"TableName": self._table_names[change.key.space]}
+        parameters = {"TableName": self._table_names[change.key.space], **_expressions(change)}
         match change:
-            case Put():
-                return "Put", {**parameters, "Item": attributes_of(change), **condition.parameters}
-            case Set():
-                update = condition.update(change)
-                return "Update", {**parameters, "Key": _key(change.key), **update}
-            case Delete():
+            case store.Put():
+                return "Put", {**parameters, "Item": attributes_of(change)}
+            case store.Set():
+                kind = "Update"
+            case store.Delete():
                 kind = "Delete"
-            case Check():
+            case store.Check():
                 kind = "ConditionCheck"
-        return kind, {**parameters, "Key": _key(change.key), **condition.parameters}
+        return kind, {**parameters, "Key": _key(change.key)}
 
 
-class _Condition:
-    """The condition of a change as parameters of its request.
-
+def _expressions(change: store.Change) -> dict[str, object]:
+    """Return the condition of a change, and what it sets and removes, as parameters of a request.
     Names of attributes are replaced: some of them are words of DynamoDB's own.
     """
-
-    def __init__(self, key: Key, when: If) -> None:
-        terms: list[str] = []
-        self._names: dict[str, str] = {}
-        self._values: dict[str, object] = {}
-        if when.exists is not None:
-            terms.append(f"attribute_{'exists' if when.exists else 'not_exists'}(#key)")
-            self._names["#key"] = KEYS[key.space][0]
-        for name, checksum in when.checksums.items():
-            self._names[f"#if_{name}"] = f"{name}{_SUM}"
-            if checksum is None:
-                terms.append(f"attribute_not_exists(#if_{name})")
-            else:
-                terms.append(f"#if_{name} = :if_{name}")
-                is_bytes = isinstance(checksum, bytes)
-                self._values[f":if_{name}"] = {"B": checksum} if is_bytes else checksum
-        self._terms = terms
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        if not self._terms:
-            return {}
-        return {
-            "ConditionExpression": " AND ".join(self._terms),
-            "ExpressionAttributeNames": self._names,
-            **({"ExpressionAttributeValues": self._values} if self._values else {}),
-        }
-
-    def update(self, change: Set) -> dict[str, object]:
-        """Return the parameters that also say what is set and removed."""
+    key, when = change.key, change.when
+    terms: list[str] = []
+    names: dict[str, str] = {}
+    values: dict[str, object] = {}
+    if when.exists is not None:
+        terms.append(f"attribute_{'exists' if when.exists else 'not_exists'}(#key)")
+        names["#key"] = KEYS[key.space][0]
+    for name, checksum in when.checksums.items():
+        names[f"#if_{name}"] = f"{name}{_SUM}"
+        if checksum is None:
+            terms.append(f"attribute_not_exists(#if_{name})")
+        else:
+            terms.append(f"#if_{name} = :if_{name}")
+            is_bytes = isinstance(checksum, bytes)
+            values[f":if_{name}"] = {"B": checksum} if is_bytes else checksum
+    update: list[str] = []
+    if isinstance(change, store.Set):
         parts: dict[str, object] = {}
         for name, body in change.parts.items():
-            parts |= _part(name, body, change.key) if body is not None else {}
-        gone = [name for name, body in change.parts.items() if body is None]
-        removed = [one for name in gone for one in (name, f"{name}{_SUM}")]
-        expression = ["SET " + ", ".join(f"#{name} = :{name}" for name in parts)] if parts else []
-        if removed:
-            expression.append("REMOVE " + ", ".join(f"#{name}" for name in removed))
-        self._names |= {f"#{name}": name for name in (*parts, *removed)}
-        self._values |= {f":{name}": value for name, value in parts.items()}
-        return {"UpdateExpression": " ".join(expression), **self.parameters}
+            parts |= _part(name, body, key) if body is not None else {}
+        removals = [name for name, body in change.parts.items() if body is None]
+        removals = [each for name in removals for each in (name, f"{name}{_SUM}")]
+        update += ["SET " + ", ".join(f"#{name} = :{name}" for name in parts)] if parts else []
+        if removals:
+            update.append("REMOVE " + ", ".join(f"#{name}" for name in removals))
+        names |= {f"#{name}": name for name in (*parts, *removals)}
+        values |= {f":{name}": value for name, value in parts.items()}
+    expressions: dict[str, object] = {
+        "ConditionExpression": " AND ".join(terms),
+        "UpdateExpression": " ".join(update),
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }
+    return {name: value for name, value in expressions.items() if value}
 
 
-def attributes_of(change: Put) -> Attributes:
+def attributes_of(change: store.Put) -> Attributes:
     """Return the attributes of an item that is put."""
     attributes: dict[str, Any] = {**_key(change.key), _FORMAT: {"N": str(store.FORMAT)}}
     for name, body in change.parts.items():
@@ -310,60 +285,66 @@ def attributes_of(change: Put) -> Attributes:
     return attributes
 
 
-def item_of(space: Space, attributes: Attributes) -> Item:
+def item_of(space: store.Space, attributes: Attributes) -> store.Item:
     """Return the item of some attributes, damaged or not."""
-    left: dict[str, Any] = dict(attributes)
+    rest: dict[str, Any] = dict(attributes)
     hash_name, *range_name = KEYS[space]
-    key = Key(space, left.pop(hash_name)["S"], left.pop(range_name[0])["S"] if range_name else ONLY)
+    key = store.Key(
+        space, rest.pop(hash_name)["S"], rest.pop(range_name[0])["S"] if range_name else store.ONLY
+    )
     problems: list[str] = []
-    form, expires_s = (_number(left.pop(name, None)) for name in (_FORMAT, _EXPIRES))
+    form, expires_s = (_number(rest.pop(name, None)) for name in (_FORMAT, _EXPIRES))
     if form is None:
         problems.append("it has no format")
     if _EXPIRES in attributes and expires_s is None:
         problems.append("the time at which it expires is damaged")
-    parts: dict[str, Part] = {}
-    for name in sorted({name.removesuffix(_SUM) for name in left}):
-        parts[name] = Part(_body(name, left.get(name)), _checksum(name, left.get(f"{name}{_SUM}")))
+    parts: dict[str, store.Part] = {}
+    for name in sorted({name.removesuffix(_SUM) for name in rest}):
+        parts[name] = store.Part(
+            _body(name, rest.get(name)), _checksum(name, rest.get(f"{name}{_SUM}"))
+        )
         if None in parts[name]:
             problems.append(f"its {name} is damaged, lost or none of its parts")
-    return Item(key, parts, expires_s, form or 0, "; ".join(problems))
+    return store.Item(key, parts, expires_s, form or 0, "; ".join(problems))
 
 
-def _key(key: Key) -> Attributes:
+def _key(key: store.Key) -> Attributes:
     values = (key.owner, key.name)
     return {name: {"S": value} for name, value in zip(KEYS[key.space], values, strict=False)}
 
 
-def _part(name: str, body: Body, key: Key, expires_s: int | None = None) -> dict[str, Any]:
-    checksum = checksum_of(key, name, body, expires_s)
-    if name == IDS and isinstance(body, bytes):
+def _part(
+    name: str, body: store.Body, key: store.Key, expires_s: int | None = None
+) -> dict[str, Any]:
+    checksum = store.checksum_of(key, name, body, expires_s)
+    if name == store.IDS and isinstance(body, bytes):
         ids = [{"B": one} for one in store.ids_of(body)]
         return {name: {"L": ids}, f"{name}{_SUM}": {"N": str(int.from_bytes(checksum))}}
-    held = {"S": body} if isinstance(body, str) else {"B": body}
-    return {name: held, f"{name}{_SUM}": {"B": checksum}}
+    value = {"S": body} if isinstance(body, str) else {"B": body}
+    return {name: value, f"{name}{_SUM}": {"B": checksum}}
 
 
-def _body(name: str, attribute: Any) -> Body | None:
+def _body(name: str, attribute: Any) -> store.Body | None:
     match attribute:
-        case {"L": list(ids)} if name == IDS:
+        case {"L": list(ids)} if name == store.IDS:
             return _joined(ids)
-        case {"S": str(body)} | {"B": bytes(body)} if name != IDS:
+        case {"S": str(body)} | {"B": bytes(body)} if name != store.IDS:
             return body
     return None
 
 
 def _joined(ids: Sequence[Any]) -> bytes | None:
-    held = [one["B"] for one in ids if isinstance(one, dict) and isinstance(one.get("B"), bytes)]
-    if len(held) == len(ids) and all(len(one) == store.ID_BYTES for one in held):
-        return b"".join(held)
+    bodies = [one["B"] for one in ids if isinstance(one, dict) and isinstance(one.get("B"), bytes)]
+    if len(bodies) == len(ids) and all(len(one) == store.ID_BYTES for one in bodies):
+        return b"".join(bodies)
     return None
 
 
 def _checksum(name: str, attribute: Any) -> object:
     match attribute:
-        case {"B": bytes(data)} if name != IDS:
+        case {"B": bytes(data)} if name != store.IDS:
             return data
-        case {"N": _} if name == IDS and (total := _number(attribute) or 0) < 2**64:
+        case {"N": _} if name == store.IDS and (total := _number(attribute) or 0) < 2**64:
             return total.to_bytes(8)
     return attribute
 

@@ -1,7 +1,5 @@
 """Keys of AWS KMS: those of the aliases ``alias/dormouse/<instance>/<name>``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
@@ -11,12 +9,13 @@ from botocore.exceptions import ClientError
 from cachetools import TTLCache
 
 from dormouse.aws.clients import code_of, reading
+from dormouse.encryption import SubjectKeys
 from dormouse.errors import ForbiddenError, ServiceRefusedError
 
-KEPT_SECONDS = 5 * 60
+CACHE_SECONDS = 5 * 60
 """How long a process keeps a data key that was decrypted: so long it reads on when the right to use
 the key is taken away."""
-KEPT = 256
+CACHED_KEYS = 256
 _TABLE = "dormouse-table"
 _MISSING = ("NotFoundException", "DisabledException", "KMSInvalidStateException")
 _OTHER_KEY = ("InvalidCiphertextException", "IncorrectKeyException")
@@ -24,8 +23,8 @@ _OTHER_KEY = ("InvalidCiphertextException", "IncorrectKeyException")
 _T = TypeVar("_T")
 
 
-def _kept() -> TTLCache[tuple[str, bytes, str], bytes]:
-    return TTLCache(KEPT, KEPT_SECONDS)
+def _new_cache() -> TTLCache[tuple[str, bytes, str], bytes]:
+    return TTLCache(CACHED_KEYS, CACHE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,10 @@ class KmsKeys:
 
     client: Any
     instance: str
-    _unwrapped: TTLCache[tuple[str, bytes, str], bytes] = field(default_factory=_kept, repr=False)
+    subjects: SubjectKeys
+    _unwrapped: TTLCache[tuple[str, bytes, str], bytes] = field(
+        default_factory=_new_cache, repr=False
+    )
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def wrap(self, name: str, key: bytes, table_id: str, *, is_new: bool = True) -> bytes:
@@ -46,7 +48,7 @@ class KmsKeys:
             ForbiddenError: the caller may not use it, or there is none, or it is disabled.
             UnavailableError: KMS does not answer.
         """
-        answer = self._asked(
+        answer = self._answer(
             name,
             lambda: self.client.encrypt(
                 KeyId=self._alias(name), Plaintext=key, EncryptionContext={_TABLE: table_id}
@@ -57,10 +59,10 @@ class KmsKeys:
     def unwrap(self, name: str, wrapped: bytes, table_id: str) -> bytes:
         """Return what `wrap` encrypted. Raises as that."""
         with self._lock:
-            kept = self._unwrapped.get((name, wrapped, table_id))
-        if kept is not None:
-            return kept
-        answer = self._asked(
+            cached = self._unwrapped.get((name, wrapped, table_id))
+        if cached is not None:
+            return cached
+        answer = self._answer(
             name,
             lambda: self.client.decrypt(
                 KeyId=self._alias(name),
@@ -76,7 +78,7 @@ class KmsKeys:
     def _alias(self, name: str) -> str:
         return f"alias/dormouse/{self.instance}/{name}"
 
-    def _asked(self, name: str, ask: Callable[[], _T]) -> _T:
+    def _answer(self, name: str, ask: Callable[[], _T]) -> _T:
         try:
             with reading("KMS"):
                 return ask()

@@ -1,16 +1,17 @@
 """The structured log of a function: every line has the ids of its table, job and version."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from dormouse.messages.stages import Message
+from dormouse.aws.queues import SqsOutbox, queue_ages
+from dormouse.messages.stages import QUEUES, STAGE_OF, Message
 from dormouse.state.jobs import Metric
 from dormouse.state.store import CommitReport
+from dormouse.stored.paths import InstanceNames, dead_letter_queue
 
 # CloudWatch metrics of commits and tables, written to a function's log.
 #
@@ -55,29 +56,39 @@ class LoggedMetrics:
         }
         if troubles := [name for name, (value, most) in limits.items() if value > most]:
             logger.error("a table is in trouble", table=table_name, troubles=troubles)
-            _print_count(self._instance, TROUBLED, 1)
+            _publish([(TROUBLED, MetricUnit.Count, 1)], instance=self._instance)
 
     def _print(self, values: Mapping[Metric, float], **dimensions: str) -> None:
-        metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
-        for name, value in {"instance": self._instance, **dimensions}.items():
-            metrics.add_dimension(name, value)
-        for measure, number in values.items():
-            metrics.add_metric(measure.title, MetricUnit(measure.unit), number)
-        metrics.flush_metrics()
+        numbers = [(each.title, MetricUnit(each.unit), values[each]) for each in values]
+        _publish(numbers, {}, instance=self._instance, **dimensions)
+
+
+def _publish(
+    numbers: Iterable[tuple[str, MetricUnit, float]],
+    facts: Mapping[str, str | int] = MappingProxyType({}),
+    **dimensions: str,
+) -> None:
+    """Write metrics to the log with their dimensions, and facts that are none."""
+    metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
+    for name, value in dimensions.items():
+        metrics.add_dimension(name, value)
+    for name, unit, number in numbers:
+        metrics.add_metric(name, unit, number)
+    for name, fact in facts.items():
+        metrics.add_metadata(name, fact)
+    metrics.flush_metrics()
 
 
 def log_commit(instance: str, state_id: str, report: CommitReport) -> None:
     """Write the metrics of a commit to the log, by instance, with table id and version."""
-    metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
-    metrics.add_dimension("instance", instance)
-    metrics.add_metric("CommitAttempts", MetricUnit.Count, report.attempts)
-    metrics.add_metric("CommitBytes", MetricUnit.Bytes, report.size_bytes)
-    metrics.add_metric("CommitMilliseconds", MetricUnit.Milliseconds, report.milliseconds)
-    metrics.add_metric("CommitTransactions", MetricUnit.Count, report.transactions)
-    metrics.add_metric("CommitRejected", MetricUnit.Count, report.rejected)
-    metrics.add_metadata("table_id", state_id)
-    metrics.add_metadata("version", report.version)
-    metrics.flush_metrics()
+    numbers = [
+        ("CommitAttempts", MetricUnit.Count, report.attempts),
+        ("CommitBytes", MetricUnit.Bytes, report.size_bytes),
+        ("CommitMilliseconds", MetricUnit.Milliseconds, report.milliseconds),
+        ("CommitTransactions", MetricUnit.Count, report.transactions),
+        ("CommitRejected", MetricUnit.Count, report.rejected),
+    ]
+    _publish(numbers, {"table_id": state_id, "version": report.version}, instance=instance)
 
 
 logger = Logger()
@@ -100,8 +111,8 @@ _VERSION = "state_version"
 def about(message: Message) -> Iterator[None]:
     """Add the ids of a message to every log line of the block."""
     values = {key: getattr(message, name, None) for name, key in _IDS.items()}
-    found = {key: value for key, value in values.items() if isinstance(value, str)}
-    with about_ids(found):
+    texts = {key: value for key, value in values.items() if isinstance(value, str)}
+    with about_ids(texts):
         yield
 
 
@@ -119,23 +130,43 @@ def log_queues(instance: str, dead: Mapping[str, int], late: Mapping[str, float]
     """Write to the log which queues have dead letters, and which keep messages waiting too long:
     how many letters, and for how many seconds. Publish both; nothing where there is none.
     """
-    for metric, message, found in (
+    for metric, message, queues in (
         (DEAD_LETTERS, "there are dead letters", dead),
         (LATE_QUEUES, "messages wait too long", late),
     ):
-        if found:
-            logger.error(message, queues=dict(found))
-            _print_count(instance, metric, len(found))
-
-
-def _print_count(instance: str, metric: str, count: int) -> None:
-    metrics = EphemeralMetrics(namespace=NAMESPACE, service=_NO_SERVICE)
-    metrics.add_dimension("instance", instance)
-    metrics.add_metric(metric, MetricUnit.Count, count)
-    metrics.flush_metrics()
+        if queues:
+            logger.error(message, queues=dict(queues))
+            _publish([(metric, MetricUnit.Count, len(queues))], instance=instance)
 
 
 def note_commit(instance: str, state_id: str, report: CommitReport) -> None:
     """Log the metrics of a commit, and add its version to the following log lines."""
     log_commit(instance, state_id, report)
     logger.append_keys(**{_VERSION: report.version})
+
+
+# What in the queues needs a person: the sweep publishes it, and two alarms watch that. An alarm for
+# each queue would cost $2.60 a month.
+
+
+def watch_queues(
+    outbox: SqsOutbox,
+    names: InstanceNames,
+    now_ms: int,
+    ages: Callable[[InstanceNames, Sequence[str], int], dict[str, float]] = queue_ages,
+) -> None:
+    """Publish which queues have dead letters, and in which messages have waited for longer than
+    `late_seconds` of their stage. CloudWatch is asked only about queues that are not empty.
+
+    Raises:
+        UnavailableError: SQS or CloudWatch does not answer; what was known by then is published.
+        NotFoundError: there is no such queue.
+    """
+    counts = outbox.counts([*QUEUES, *map(dead_letter_queue, QUEUES)])
+    depths = {queue: count.waiting + count.in_flight for queue, count in counts.items()}
+    dead = {q: letters for q in QUEUES if (letters := depths[dead_letter_queue(q)])}
+    log_queues(names.instance, dead, {})
+    if busy := [queue for queue in QUEUES if depths[queue]]:
+        waiting = ages(names, busy, now_ms)
+        late = {q: age for q, age in waiting.items() if age > STAGE_OF[q].late_seconds}
+        log_queues(names.instance, {}, late)

@@ -47,19 +47,19 @@ def batched(sized: Iterable[tuple[str, _Each, int]]) -> Iterator[tuple[str, list
     `sized` has a queue, a message and its size in bytes each. If it raises, the messages before are
     yielded first, and then its error is raised.
     """
-    begun: dict[str, tuple[list[_Each], int]] = {}
+    batches: dict[str, tuple[list[_Each], int]] = {}
     failure: Exception | None = None
     try:
         for queue, each, size_bytes in sized:
-            batch, so_far = begun.get(queue, ([], 0))
+            batch, so_far = batches.get(queue, ([], 0))
             if len(batch) == MAX_BATCH_ENTRIES or so_far + size_bytes > MAX_BATCH_BYTES:
                 yield queue, batch
                 batch, so_far = [], 0
             batch.append(each)
-            begun[queue] = batch, so_far + size_bytes
+            batches[queue] = batch, so_far + size_bytes
     except Exception as error:  # raised below, once the messages before are sent
         failure = error
-    for queue, (batch, _) in begun.items():
+    for queue, (batch, _) in batches.items():
         yield queue, batch
     if failure is not None:
         raise failure
@@ -93,10 +93,7 @@ class SqsQueues:
 
     def url(self, queue: str) -> str:
         """Return the URL of a queue or a dead-letter queue.
-
-        Raises:
-            NotFoundError: there is no such queue.
-            UnavailableError: SQS does not answer.
+        Raises NotFoundError: there is no such queue; UnavailableError: SQS does not answer.
         """
         if queue not in self._urls:
             name = self._names.queue(queue)
@@ -132,12 +129,12 @@ class SqsQueues:
         for failures in range(1, self._retry_policy.attempts + 1):
             with _asking(queue):
                 answer = request(QueueUrl=self.url(queue), Entries=rest)
-            failed = {f["Id"]: f for f in answer.get("Failed", [])}
-            rest = [entry for entry in rest if entry["Id"] in failed]
+            errors = {f["Id"]: f for f in answer.get("Failed", [])}
+            rest = [entry for entry in rest if entry["Id"] in errors]
             refusals = ", ".join(
-                sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in failed.values()})
+                sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in errors.values()})
             )
-            if all(f["SenderFault"] and _is_for_good(f["Code"]) for f in failed.values()):
+            if all(f["SenderFault"] and _is_for_good(f["Code"]) for f in errors.values()):
                 break
             if failures < self._retry_policy.attempts:
                 self._retry_policy.pause(failures)
@@ -188,11 +185,7 @@ class SqsOutbox:
         return {queue: QueueCounts(*self._queues.numbers(queue, *_COUNTS)) for queue in queues}
 
     def send_to_dead_letters(self, queue: str, body: str, reason: str) -> None:
-        """Send a message of `queue` that can never succeed to its dead-letter queue.
-
-        Raises:
-            UnavailableError: it may not have been sent; send it again.
-        """
+        """Send a message to its queue's dead letters. Raises UnavailableError: repeat that."""
         dead = dead_letter_queue(queue)
         with _asking(dead):
             self._client.send_message(
@@ -203,9 +196,7 @@ class SqsOutbox:
 
     def retry_in(self, queue: str, receipt_handle: str, seconds: int) -> None:
         """Make a message in flight visible again in `seconds`.
-
-        Raises:
-            UnavailableError: it is delivered again after its visibility timeout.
+        Raises UnavailableError: it is delivered again after its visibility timeout.
         """
         with _asking(queue):
             self._client.change_message_visibility(
@@ -364,12 +355,12 @@ class SqsDeadLetters:
 
         A batch without an answer fails as a whole, and the batches after it are not tried.
         """
-        failed: list[DeadLetter] = []
+        failures: list[DeadLetter] = []
         for _, batch in batched((queue, each, len(each.body.encode())) for each in letters):
             entries = [{"Id": str(number), **entry(each)} for number, each in enumerate(batch)]
             rest, _ = self._queues.retry_entries(queue, entries, request)
-            failed += [batch[int(str(each["Id"]))] for each in rest]
-        return failed
+            failures += [batch[int(str(each["Id"]))] for each in rest]
+        return failures
 
     def _receive(self, queue: str, most: int, wait_seconds: int) -> list[MessageTypeDef]:
         with _asking(queue):
@@ -403,49 +394,43 @@ _LOOK_BACK = timedelta(minutes=15)
 """SQS publishes its metrics about every minute, and none for an idle queue."""
 
 
-class CloudWatchAges:
-    """How long messages have waited in the queues of one instance."""
+def queue_ages(
+    names: InstanceNames,
+    queues: Sequence[str],
+    now_ms: int,
+    cloudwatch: CloudWatchClient | None = None,
+) -> dict[str, float]:
+    """Return the age in seconds of the oldest message of each queue that has recent metrics.
+    Raises UnavailableError: CloudWatch does not answer, or denies access.
+    """
+    cloudwatch = cloudwatch or client("cloudwatch")
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    queries = [_age_query(f"q{n}", names.queue(queue)) for n, queue in enumerate(queues)]
+    with reading("CloudWatch"):
+        answer = cloudwatch.get_metric_data(
+            MetricDataQueries=queries,
+            StartTime=now - _LOOK_BACK,
+            EndTime=now,
+            ScanBy="TimestampDescending",
+        )
+    newest = {series["Id"]: series["Values"] for series in answer["MetricDataResults"]}
+    values_by_queue = {queue: newest.get(f"q{n}") for n, queue in enumerate(queues)}
+    return {queue: values[0] for queue, values in values_by_queue.items() if values}
 
-    def __init__(self, client: CloudWatchClient, names: InstanceNames) -> None:
-        """Read the metrics of the queues of `names`."""
-        self._client, self._names = client, names
 
-    @staticmethod
-    def of(names: InstanceNames) -> CloudWatchAges:
-        """Return it with a client that has the default configuration."""
-        return CloudWatchAges(client("cloudwatch"), names)
-
-    def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
-        """Return the age in seconds of the oldest message of each queue that has recent metrics.
-
-        Raises:
-            UnavailableError: CloudWatch does not answer, or denies access.
-        """
-        now = datetime.fromtimestamp(now_ms / 1000, UTC)
-        with reading("CloudWatch"):
-            answer = self._client.get_metric_data(
-                MetricDataQueries=[self._query(i, queue) for i, queue in enumerate(queues)],
-                StartTime=now - _LOOK_BACK,
-                EndTime=now,
-                ScanBy="TimestampDescending",
-            )
-        newest = {series["Id"]: series["Values"] for series in answer["MetricDataResults"]}
-        values_by_queue = {queue: newest.get(f"q{i}") for i, queue in enumerate(queues)}
-        return {queue: values[0] for queue, values in values_by_queue.items() if values}
-
-    def _query(self, number: int, queue: str) -> MetricDataQueryTypeDef:
-        return {
-            "Id": f"q{number}",
-            "MetricStat": {
-                "Metric": {
-                    "Namespace": "AWS/SQS",
-                    "MetricName": "ApproximateAgeOfOldestMessage",
-                    "Dimensions": [{"Name": "QueueName", "Value": self._names.queue(queue)}],
-                },
-                "Period": 60,
-                "Stat": "Maximum",
+def _age_query(number: str, name: str) -> MetricDataQueryTypeDef:
+    return {
+        "Id": number,
+        "MetricStat": {
+            "Metric": {
+                "Namespace": "AWS/SQS",
+                "MetricName": "ApproximateAgeOfOldestMessage",
+                "Dimensions": [{"Name": "QueueName", "Value": name}],
             },
-        }
+            "Period": 60,
+            "Stat": "Maximum",
+        },
+    }
 
 
 # The queues of others that results are sent to: `result_queues.ResultQueues` on SQS.
@@ -488,23 +473,23 @@ class SqsResultQueues:
                 if queue.endswith(_FIFO)
                 else {}
             )
-            try:
+            with self._sending(queue):
                 self._client.send_message(QueueUrl=url, MessageBody=body, **ordered)  # type: ignore[arg-type]  # texts
-            except (BotoCoreError, ClientError) as error:
-                self._urls.pop(queue, None)
-                raise self._failure(queue, error) from error
 
     def _url(self, queue: str) -> str:
         if queue not in self._names:
             raise not_listed(queue, self._names)
         if queue not in self._urls:
-            try:
+            with self._sending(queue):
                 self._urls[queue] = self._client.get_queue_url(QueueName=queue)["QueueUrl"]
-            except (BotoCoreError, ClientError) as error:
-                raise self._failure(queue, error) from error
         return self._urls[queue]
 
-    def _failure(self, queue: str, error: BotoCoreError | ClientError) -> Exception:
-        if isinstance(error, ClientError) and code_of(error) in _GONE:
-            return gone(queue)
-        return unavailable(queue, error)
+    @contextmanager
+    def _sending(self, queue: str) -> Iterator[None]:
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            self._urls.pop(queue, None)
+            if isinstance(error, ClientError) and code_of(error) in _GONE:
+                raise gone(queue) from error
+            raise unavailable(queue, error) from error

@@ -4,8 +4,6 @@ Credentials are lent, if the instance does that, by a role that may read what re
 tables. The session policy of each loan narrows it to one table.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -31,7 +29,7 @@ LENT_SECONDS = 3600
 class S3ReaderAccess:
     """`ReaderAccess` to a bucket. Without the ARN of a `role`, no credentials are lent."""
 
-    def __init__(self, s3: S3Client, sts: STSClient, bucket: str, role: str) -> None:
+    def __init__(self, s3: "S3Client", sts: "STSClient", bucket: str, role: str) -> None:
         """Lend what the role may read of the bucket."""
         self._s3, self._sts, self._bucket, self._role = s3, sts, bucket, role
 
@@ -44,11 +42,7 @@ class S3ReaderAccess:
         return {**settings, "s3.endpoint": meta.endpoint_url, "s3.path-style-access": "true"}
 
     def credentials(self, table_id: str) -> Mapping[str, str]:
-        """Return credentials for shards and metadata of one table; nothing without a role.
-
-        Raises:
-            UnavailableError: STS does not answer, or refuses.
-        """
+        """Return credentials for a table's objects; none without a role, or UnavailableError."""
         if not self._role:
             return {}
         with reading("STS"):

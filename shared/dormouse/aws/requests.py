@@ -4,8 +4,6 @@ A malformed request is answered too, if it has a readable id and asks for a repl
 last, in a call of their own: a missing reply queue does not keep a request from being carried out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,13 +14,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from dormouse.aws.handling import Deliveries, Event, process
 from dormouse.aws.logs import about, logger
 from dormouse.errors import AlreadyExistsError, DormouseError, InvalidRequestError, NotFoundError
-from dormouse.features.administration import (
-    delete_request,
-    fail_request,
-    fail_step,
-    follow_request,
-    refuse_malformed,
-)
+from dormouse.features import administration
 from dormouse.messages.requests import AdminRequest, Reply, decode_admin, refusal
 from dormouse.messages.stages import OutboundMessage, RequestStep
 from dormouse.ports import Services
@@ -45,7 +37,7 @@ def handle_requests(
         try:
             message = decode_admin(record.body)
         except InvalidRequestError as error:
-            replies = refuse_malformed(services, record.body, error.explanation)
+            replies = administration.refuse_malformed(services, record.body, error.explanation)
             if not replies:
                 deliveries.move_to_dead_letters(record, error.explanation)
                 return
@@ -65,13 +57,13 @@ def handle_requests(
 def _follow(services: Services, step: RequestStep, *, is_last: Callable[[], bool]) -> None:
     """Answer a request whose jobs have ended, or look again later."""
     try:
-        messages = follow_request(services, step)
+        messages = administration.follow_request(services, step)
     except Exception as error:
         if is_last():
-            _answer_failure(partial(fail_step, step, error))
+            _answer_failure(partial(administration.fail_step, step, error))
         raise
     if _send(messages):
-        delete_request(services, step)
+        administration.delete_request(services, step)
 
 
 def _do(
@@ -87,7 +79,7 @@ def _do(
         return
     except Exception as error:
         if is_last():
-            _answer_failure(partial(fail_request, services, request, error))
+            _answer_failure(partial(administration.fail_request, services, request, error))
         raise
     _send(messages)
 

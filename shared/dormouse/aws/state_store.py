@@ -3,18 +3,16 @@
 Segments and snapshots are Parquet, which any reader opens. The log is items of DynamoDB.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from dormouse.items.pages import ItemPages
 from dormouse.log.blobs import AT_ONCE, ObjectBlobs, fetched
 from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, Reader
-from dormouse.log.pages import Pages
 from dormouse.ports import Clock, Ids, Storage
 from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
 from dormouse.system import WITHOUT_PAUSES, RetryPolicy
@@ -30,7 +28,7 @@ class S3StateStore(LogStateStore):
         self,
         table_id: str,
         storage: Storage,
-        pages: Pages,
+        pages: ItemPages,
         clock: Clock,
         ids: Ids,
         *,
@@ -68,7 +66,7 @@ LATE = 1.5
 
 
 def fetched_hedged(
-    get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted]
+    get: Callable[[_Wanted], _Result], requests: Sequence[_Wanted]
 ) -> Iterator[_Result]:
     """Request once more what is late, and take the answer that comes first; a `Fetch`.
 
@@ -76,18 +74,17 @@ def fetched_hedged(
     all wait for it. What comes too late is left to end by itself; not even the end of the process
     waits for it.
     """
-    if not FEWEST_HEDGED <= len(wanted) <= AT_ONCE:
-        yield from fetched(get, wanted)
+    if not FEWEST_HEDGED <= len(requests) <= AT_ONCE:
+        yield from fetched(get, requests)
         return
-    yield from _Race(get, wanted).answers()
+    yield from _Race(get, requests).answers()
 
 
 class _Race(Generic[_Wanted, _Result]):
     """Requests under way, those that were late twice."""
 
-    def __init__(self, get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted]) -> None:
-        """Send each once."""
-        self._get, self._wanted = get, wanted
+    def __init__(self, get: Callable[[_Wanted], _Result], requests: Sequence[_Wanted]) -> None:
+        self._get, self._wanted = get, requests
         self._answered = threading.Condition()
         self._answers: dict[int, _Result] = {}
         self._under_way = Counter[int]()
@@ -95,7 +92,7 @@ class _Race(Generic[_Wanted, _Result]):
         self._late_at: float | None = None
         self._is_hedged = False
         self._began = time.monotonic()
-        self._send(range(len(wanted)))
+        self._send(range(len(requests)))
 
     def answers(self) -> Iterator[_Result]:
         """Yield all answers in order."""

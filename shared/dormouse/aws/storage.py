@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypedDict, cast
 
 from botocore.exceptions import ClientError
 
-from dormouse import system
+from dormouse import ports, system
 from dormouse.aws.clients import (
     PRECONDITION_FAILED,
     Failure,
@@ -25,7 +25,7 @@ from dormouse.aws.clients import (
     reading,
     writing,
 )
-from dormouse.aws.uploads import PART_BYTES, S3Upload, abort_uploads, list_uploads, put_once
+from dormouse.aws.uploads import PART_BYTES, MultipartUpload, S3Upload, put_once
 from dormouse.errors import (
     CorruptDataError,
     NotFoundError,
@@ -33,13 +33,11 @@ from dormouse.errors import (
     ServiceRefusedError,
     UnavailableError,
 )
-from dormouse.ports import Arrived, NoncurrentObject, StoredObject, UnfinishedUpload, Upload
 from dormouse.state.sources import Source, is_file_below
 from dormouse.storage import PIECE_BYTES, SeekableFile, check_path, check_prefix
 from dormouse.system import RetryPolicy
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import (
         DeleteMarkerEntryTypeDef,
@@ -86,16 +84,11 @@ class RangedObject(SeekableFile):
             self._of_version["IfMatch"] = f'"{etag}"'
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return up to `size` bytes, or the rest, by one request.
-
-        Raises:
-            NotFoundError: the object does not exist.
-            CorruptDataError: the object has another size than it was opened with.
-        """
+        """Return up to `size` bytes, or the rest, by one request. Raises as `stream`."""
         if self._at < 0:
             return self._fetch(self._at, 0)
-        left = max(0, self._size_bytes - self._at)
-        end = self._at + (left if size < 0 else min(size, left))
+        rest = max(0, self._size_bytes - self._at)
+        end = self._at + (rest if size < 0 else min(size, rest))
         body = self._fetch(self._at, end) if end > self._at else b""
         self._at = end
         return body
@@ -106,17 +99,6 @@ class RangedObject(SeekableFile):
             return super().seek(offset, whence)
         self._at = offset
         return offset
-
-    def readall(self) -> bytes:
-        """Return the rest, by one request."""
-        return self.read()
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` as far as there are bytes, and return their number."""
-        view = memoryview(buffer).cast("B")
-        body = self.read(len(view))
-        view[: len(body)] = body
-        return len(body)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from `start` up to `end` as they arrive, by one request.
@@ -143,13 +125,9 @@ class RangedObject(SeekableFile):
                     raise self._wrong_size("less")
 
     def _fetch(self, start: int, end: int) -> bytes:
-        failures = 0
-        while True:
-            try:
-                return b"".join(read_pages("S3", self._pieces(start, end)))
-            except UnavailableError as error:
-                failures += 1
-                self._pause_or_raise(error, failures)
+        return self._retry_policy.retry(
+            lambda: b"".join(read_pages("S3", self._pieces(start, end)))
+        )
 
     def _pause_or_raise(self, error: UnavailableError, failures: int) -> None:
         if failures == self._retry_policy.attempts or isinstance(error, ServiceRefusedError):
@@ -179,9 +157,9 @@ class RangedObject(SeekableFile):
             if size_bytes != str(self._size_bytes):
                 raise self._wrong_size(f"{size_bytes} bytes")
 
-    def _wrong_size(self, found: str) -> CorruptDataError:
+    def _wrong_size(self, size: str) -> CorruptDataError:
         return CorruptDataError(
-            f"{self._uri} should have {self._size_bytes} bytes but has {found}",
+            f"{self._uri} should have {self._size_bytes} bytes but has {size}",
             hint="Dormouse never changes an object, so somebody replaced it by hand",
         )
 
@@ -203,7 +181,7 @@ def download(
     source: Source,
     local: Path,
     retry_policy: RetryPolicy,
-    arrived: Arrived | None = None,
+    arrived: ports.Arrived | None = None,
 ) -> None:
     """Copy just the content that `source` names into a local file.
 
@@ -239,9 +217,9 @@ def _copy_parts(
     source: Source,
     local: Path,
     retry_policy: RetryPolicy,
-    arrived: Arrived | None,
+    arrived: ports.Arrived | None,
 ) -> None:
-    stored = RangedObject(
+    remote = RangedObject(
         client,
         source.bucket,
         source.key,
@@ -254,7 +232,7 @@ def _copy_parts(
     def copy(start: int) -> None:
         with local.open("r+b") as file:
             file.seek(start)
-            for piece in stored.stream(start, min(start + DOWNLOAD_PART_BYTES, source.size_bytes)):
+            for piece in remote.stream(start, min(start + DOWNLOAD_PART_BYTES, source.size_bytes)):
                 file.write(piece)
                 if arrived is not None:
                     file.flush()
@@ -283,25 +261,20 @@ _NO_VERSIONS = ("NotImplemented", "501")
 """What servers answer that keep no versions, or have no rules: not all have these requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierVersion:
-    """A noncurrent version of an object; `ended_ms` is when it was deleted or replaced."""
-
-    stored: StoredObject
-    version: str
-    ended_ms: int
-
-
-def earlier_versions(client: S3Client, bucket: str, prefix: str) -> Iterator[EarlierVersion]:
-    """Yield the noncurrent versions below a prefix; none if the server has no versions at all."""
-    newer: _Found | None = None
+def earlier_versions(
+    client: S3Client, bucket: str, prefix: str
+) -> Iterator[tuple[ports.StoredObject, str, int]]:
+    """Yield the noncurrent versions of objects below a prefix, each with its version and when it
+    was deleted or replaced; none if the server has no versions at all.
+    """
+    newer: _ListedVersion | None = None
     for page in _version_pages(client, bucket, prefix):
-        for found in _in_order(page):
-            if found.size_bytes is not None and not found.is_latest and newer is not None:
-                stored = StoredObject(found.key, found.size_bytes, found.modified_ms)
-                ended_ms = newer.modified_ms if newer.key == found.key else found.modified_ms
-                yield EarlierVersion(stored, found.version, ended_ms)
-            newer = found
+        for entry in _in_order(page):
+            if entry.size_bytes is not None and not entry.is_latest and newer is not None:
+                ended_ms = newer.modified_ms if newer.key == entry.key else entry.modified_ms
+                stored = ports.StoredObject(entry.key, entry.size_bytes, entry.modified_ms)
+                yield stored, entry.version, ended_ms
+            newer = entry
 
 
 def _version_pages(
@@ -335,7 +308,7 @@ def kept_ms(client: S3Client, bucket: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ListedVersion:
     """An entry of a listing of versions; a delete marker has no size."""
 
     key: str
@@ -345,20 +318,22 @@ class _Found:
     size_bytes: int | None
 
 
-def _in_order(page: ListObjectVersionsOutputTypeDef) -> Iterable[_Found]:
+def _in_order(page: ListObjectVersionsOutputTypeDef) -> Iterable[_ListedVersion]:
     """Return the entries of a page by key, the newest version of each first."""
-    versions = (_found(each, each["Size"]) for each in page.get("Versions", ()))
-    markers = (_found(each, None) for each in page.get("DeleteMarkers", ()))
+    versions = (_listed_version(each, each["Size"]) for each in page.get("Versions", ()))
+    markers = (_listed_version(each, None) for each in page.get("DeleteMarkers", ()))
     return sorted(
         (*versions, *markers), key=lambda each: (each.key, not each.is_latest, -each.modified_ms)
     )
 
 
-def _found(
+def _listed_version(
     entry: ObjectVersionTypeDef | DeleteMarkerEntryTypeDef, size_bytes: int | None
-) -> _Found:
+) -> _ListedVersion:
     modified_ms = int(entry["LastModified"].timestamp() * 1000)
-    return _Found(entry["Key"], entry["VersionId"], entry["IsLatest"], modified_ms, size_bytes)
+    return _ListedVersion(
+        entry["Key"], entry["VersionId"], entry["IsLatest"], modified_ms, size_bytes
+    )
 
 
 STANDARD = "STANDARD"
@@ -373,7 +348,7 @@ _GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed")
 """Error codes of S3 for a missing version; the last one is that of a delete marker."""
 
 
-class S3Storage:
+class S3Storage(ports.Storage):
     """A data root that is a bucket; safe for many threads, as the client is.
 
     `put` and uploads also return False if the SDK repeated a request of theirs that had landed. As
@@ -419,25 +394,29 @@ class S3Storage:
         """Store an object unless one exists at that path; return whether it was stored."""
         return put_once(self._client, self._bucket, check_path(path), body)
 
-    def with_commits(self) -> S3Storage:
-        """Return itself: what is put is there at once."""
-        return self
-
     def upload(self, path: str, local: Path) -> bool:
         """Store a local file's content as `put` does, without holding it in memory."""
         return self.start_upload(path, local).complete()
 
-    def start_upload(self, path: str, local: Path) -> Upload:
+    def start_upload(self, path: str, local: Path) -> ports.Upload:
         """Start to upload a local file that is still being written; this sends nothing."""
         return S3Upload(self._client, self._bucket, check_path(path), local, self._part_bytes)
 
-    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+    def list_uploads(self, prefix: str) -> Iterator[ports.UnfinishedUpload]:
         """Yield the multipart uploads to paths that begin with `prefix`."""
-        return list_uploads(self._client, self._bucket, check_prefix(prefix))
+        listing = self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self._bucket, Prefix=check_prefix(prefix)
+        )
+        for page in read_pages("S3", listing):
+            for upload in page.get("Uploads", ()):
+                started_ms = int(upload["Initiated"].timestamp() * 1000)
+                yield ports.UnfinishedUpload(upload["Key"], upload["UploadId"], started_ms)
 
-    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+    def abort_uploads(self, uploads: Iterable[ports.UnfinishedUpload]) -> None:
         """Delete the parts of uploads; one that is completed or aborted by now is left as it is."""
-        abort_uploads(self._client, self._bucket, uploads)
+        for upload in uploads:
+            with writing("S3"):
+                MultipartUpload(self._client, self._bucket, upload.path, upload.id).abort()
 
     @property
     def is_remote(self) -> bool:
@@ -451,10 +430,6 @@ class S3Storage:
         size is another.
         """
         return cast(BinaryIO, self._ranged(path, size_bytes))
-
-    def link(self, path: str, local: Path) -> bool:
-        """Return False: an object is no file of this machine."""
-        return False
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`, by one request unless it breaks.
@@ -474,42 +449,34 @@ class S3Storage:
             retry_policy=self._retry_policy,
         )
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list(self, prefix: str) -> Iterator[ports.StoredObject]:
         """Return the objects whose path begins with `prefix`, in path order."""
         for item in _listed(self._client, self._bucket, check_prefix(prefix)):
             storage_class = item.get("StorageClass", STANDARD)
-            yield StoredObject(item["Key"], item["Size"], _modified_ms(item), storage_class)
+            yield ports.StoredObject(item["Key"], item["Size"], _modified_ms(item), storage_class)
 
-    def expose(self, prefix: str) -> None:
-        """Do nothing: each object is one of the bucket."""
-
-    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
+    def list_noncurrent(self, prefix: str) -> Iterator[ports.NoncurrentObject]:
         """Return what a versioned bucket keeps of objects that were deleted or replaced."""
         lasting_ms: int | None = None
-        for number, found in enumerate(
-            earlier_versions(self._client, self._bucket, check_prefix(prefix))
-        ):
+        earlier = earlier_versions(self._client, self._bucket, check_prefix(prefix))
+        for number, (stored, version, ended_ms) in enumerate(earlier):
             if not number:
                 lasting_ms = kept_ms(self._client, self._bucket)
             storage = S3Storage(
-                self._client, self._bucket, retry_policy=self._retry_policy, version=found.version
+                self._client, self._bucket, retry_policy=self._retry_policy, version=version
             )
-            until_ms = None if lasting_ms is None else found.ended_ms + lasting_ms
-            yield NoncurrentObject(found.stored, storage, until_ms)
+            until_ms = None if lasting_ms is None else ended_ms + lasting_ms
+            yield ports.NoncurrentObject(stored, storage, until_ms)
 
     def folders(self, below: str = "") -> Iterator[str]:
         """Yield the folders of a folder, in order, by a list that does not look into them."""
         pages = _object_pages(self._client, self._bucket, check_prefix(below), delimiter="/")
-        found = (each["Prefix"] for page in pages for each in page.get("CommonPrefixes", []))
+        names = (each["Prefix"] for page in pages for each in page.get("CommonPrefixes", []))
         # S3 orders them with their slashes: data-2/ is before data/
-        yield from sorted(name.removeprefix(below).removesuffix("/") for name in found)
+        yield from sorted(name.removeprefix(below).removesuffix("/") for name in names)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; one that is not there is no error.
-
-        Raises:
-            UnavailableError: some are not deleted; call again with the same paths.
-        """
+        """Delete objects, missing or not. Raises UnavailableError: some are left; repeat it."""
         keys = [check_path(path) for path in paths]
         for start in range(0, len(keys), _DELETES_PER_REQUEST):
             self._delete(keys[start : start + _DELETES_PER_REQUEST])
@@ -519,8 +486,7 @@ class S3Storage:
 
         A tag changes neither an object nor its date, and cannot bring back one that was deleted.
 
-        Raises:
-            UnavailableError: some are not tagged; call again with the same paths.
+        Raises UnavailableError: some are not tagged; call again with the same paths.
         """
         tags: list[TagTypeDef] = [{"Key": CLASS_TAG, "Value": storage_class}]
 
@@ -540,12 +506,12 @@ class S3Storage:
 
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete in one request; retry, with backoff, what S3 was too busy to delete."""
-        left = keys
+        rest = keys
         for failures in range(1, self._retry_policy.attempts + 1):
             with writing("S3"):
                 answer = self._client.delete_objects(
                     Bucket=self._bucket,
-                    Delete={"Objects": [{"Key": k} for k in left], "Quiet": True},
+                    Delete={"Objects": [{"Key": k} for k in rest], "Quiet": True},
                 )
             errors = answer.get("Errors", [])
             if not errors:
@@ -559,7 +525,7 @@ class S3Storage:
                     f"{len(errors)} of {len(keys)} objects in {self.uri} were not deleted; one, "
                     f"{first.get('Key')!r}: {first.get('Code')} {first.get('Message')}"
                 )
-            left = [error["Key"] for error in errors if "Key" in error]
+            rest = [error["Key"] for error in errors if "Key" in error]
             self._retry_policy.pause(failures)
 
 
@@ -571,7 +537,7 @@ class S3Sources:
         self._client, self._bucket = client, bucket
         self._retry_policy = system.retry_policy()
 
-    def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
+    def download(self, source: Source, local: Path, arrived: ports.Arrived | None = None) -> None:
         """Copy just the content that `source` names into a local file; `arrived` is called with the
         pieces of a large one.
 
@@ -595,8 +561,7 @@ class S3Sources:
             raise
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Return the objects whose key begins with `prefix` that were dropped at `since_ms` or
-        later.
+        """Return the objects whose key begins with `prefix` dropped at `since_ms` or later.
 
         S3 dates objects by the second, so some from just before may be among them. Versions are
         left out: they are no part of what identifies a source. So is what is no file.
@@ -608,22 +573,18 @@ class S3Sources:
                 yield Source(self._bucket, item["Key"], etag, item["Size"])
 
     def remove(self, source: Source) -> None:
-        """Delete all versions of an object that have the content that `source` names.
-
-        Raises:
-            UnavailableError: S3 refused it, or did not answer.
-        """
+        """Delete all versions of an object with `source`'s content. Raises UnavailableError."""
         paginator = self._client.get_paginator("list_object_versions")
         pages = paginator.paginate(Bucket=self._bucket, Prefix=source.key)
         for page in read_pages("S3", pages):
-            found = page.get("Versions", [])
-            for each in found:
+            versions = page.get("Versions", [])
+            for each in versions:
                 if each["Key"] == source.key and each["ETag"].strip('"') == source.etag:
                     with reading("S3"):
                         self._client.delete_object(
                             Bucket=self._bucket, Key=source.key, VersionId=each["VersionId"]
                         )
-            if any(each["Key"] != source.key for each in found):
+            if any(each["Key"] != source.key for each in versions):
                 return  # keys come in order, this one first
 
 

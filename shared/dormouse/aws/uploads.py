@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +18,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from dormouse import errors
 from dormouse.aws.clients import (
     PRECONDITION_FAILED,
     ConditionFailedError,
     client,
     code_of,
     presigning_client,
-    read_pages,
     reading,
     writing,
 )
-from dormouse.errors import (
-    ContendedError,
-    DormouseError,
-    InvalidRequestError,
-    InvariantError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
-from dormouse.ports import UnfinishedUpload
 from dormouse.state.sources import Source
 from dormouse.storage import SeekableFile
 from dormouse.stored.checksums import crc32
@@ -139,17 +130,13 @@ class FilePart(SeekableFile):
         super().close()
 
     def checksum(self) -> str:
-        """Return the CRC-32 of the part in the form of S3, and go to its start.
-
-        Raises:
-            InvariantError: the local file ends before the part does.
-        """
+        """Return the part's CRC-32 as S3 has it, and go to its start. Raises InvariantError."""
         self.seek(0)
         crc = 0
         while chunk := self.read(READ_BYTES):
             crc = crc32(chunk, crc)
         if self._at != self._size_bytes:
-            raise InvariantError(
+            raise errors.InvariantError(
                 f"{self._file.name} ends before byte {self._start + self._size_bytes}"
             )
         self.seek(0)
@@ -157,14 +144,10 @@ class FilePart(SeekableFile):
 
 
 def whole_etag(answer: Mapping[str, Any]) -> str:
-    """Return the ETag of an answer, in its quotes; a truncated one may lack it.
-
-    Raises:
-        OutcomeUnknownError: the answer has no complete ETag.
-    """
+    """Return the ETag of an answer, in its quotes. Raises OutcomeUnknownError: it was cut off."""
     etag = str(answer.get("ETag", ""))
     if len(etag) < 2 or not etag.startswith('"') or not etag.endswith('"'):
-        raise OutcomeUnknownError("S3 did not say what was uploaded")
+        raise errors.OutcomeUnknownError("S3 did not say what was uploaded")
     return etag
 
 
@@ -173,9 +156,7 @@ logger = logging.getLogger("dormouse")
 MAX_PUT_BYTES = 5 * 1024**3
 """What S3 takes in one request."""
 PART_BYTES = 32 * 1024 * 1024
-"""A shard of 512 MiB costs 18 requests. A file that has not more than one part when it ends is put
-in one.
-"""
+"""A shard of 512 MiB costs 18 requests. A file that ends with one part is put in one."""
 PARTS_AT_ONCE = 4
 """While a run writes shards, nine uploads exist at most (`shards.publishing`), so
 ``9 * PARTS_AT_ONCE * READ_BYTES`` of parts are in memory: 36 MiB. Parts that wait are in the local
@@ -211,9 +192,7 @@ class S3Upload:
 
     def advance(self, final_bytes: int) -> None:
         """Send the whole parts among the first `final_bytes`, once there is more than one part.
-
-        Raises:
-            UnavailableError, OutcomeUnknownError: a part could not be sent.
+        Raises UnavailableError, OutcomeUnknownError: a part could not be sent.
         """
         if self._parts is None and final_bytes > self._part_bytes:
             self._parts = self._begin()
@@ -312,7 +291,7 @@ class _Parts:
     def _send_next(self, size_bytes: int) -> None:
         number = len(self._sent) + 1
         if number > MAX_PARTS:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"{self._local} has more bytes than S3 takes: {MAX_PARTS} parts of "
                 f"{self._part_bytes}",
                 hint="let it hold fewer rows: lower the table's shard_target_bytes, or split keys "
@@ -326,22 +305,6 @@ class _Parts:
         return self._begun.result().put_part(number, self._local, start, size_bytes)
 
 
-def list_uploads(client: S3Client, bucket: str, prefix: str) -> Iterator[UnfinishedUpload]:
-    """Yield the multipart uploads that were neither completed nor aborted."""
-    listing = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
-    for page in read_pages("S3", listing):
-        for upload in page.get("Uploads", ()):
-            started_ms = int(upload["Initiated"].timestamp() * 1000)
-            yield UnfinishedUpload(upload["Key"], upload["UploadId"], started_ms)
-
-
-def abort_uploads(client: S3Client, bucket: str, uploads: Iterable[UnfinishedUpload]) -> None:
-    """Delete the parts of uploads; one that is completed or aborted by now is left as it is."""
-    for upload in uploads:
-        with writing("S3"):
-            MultipartUpload(client, bucket, upload.path, upload.id).abort()
-
-
 def _repeat(
     store: Callable[[], object], uri: str, before: Callable[[], None] = lambda: None
 ) -> bool:
@@ -350,8 +313,7 @@ def _repeat(
     After a conflict with another request, or if the upload is gone, call `before` and create it
     from the start: S3 takes no second completion of an upload that conflicted.
 
-    Raises:
-        ContendedError: every attempt conflicted.
+    Raises ContendedError: every attempt conflicted.
     """
     for _ in range(_ATTEMPTS):
         with writing("S3"):
@@ -364,7 +326,7 @@ def _repeat(
                 if code_of(error) not in (_CONFLICT, NO_SUCH_UPLOAD):
                     raise
         before()
-    raise ContendedError(f"{uri} is being written by other processes all the time")
+    raise errors.ContendedError(f"{uri} is being written by other processes all the time")
 
 
 # Drop files into the ingest bucket, for the client.
@@ -400,8 +362,8 @@ class S3IngestBucket:
     def of(names: InstanceNames) -> S3IngestBucket:
         """Return the bucket of an instance."""
         presigning = presigning_client(names.account)
-        made = client("s3", bucket_owner=names.account)
-        return S3IngestBucket(made, names.ingest_bucket, presigning=presigning)
+        own = client("s3", bucket_owner=names.account)
+        return S3IngestBucket(own, names.ingest_bucket, presigning=presigning)
 
     @property
     def name(self) -> str:
@@ -428,27 +390,29 @@ class S3IngestBucket:
                     return there
             else:
                 return Source(self._bucket, key, etag.strip('"'), size_bytes, version)
-        raise ContendedError(f"{key} in {_SERVICE} is being put and deleted by others all the time")
+        raise errors.ContendedError(
+            f"{key} in {_SERVICE} is being put and deleted by others all the time"
+        )
 
     def upload_url(self, key: str, seconds: int) -> str:
         """Return a URL that lets its holder PUT this one object, with the rights of this process.
 
         No request is sent for it.
         """
-        given = {"Bucket": self._bucket, "Key": key}
-        return self._presigning.generate_presigned_url("put_object", given, ExpiresIn=seconds)
+        parameters = {"Bucket": self._bucket, "Key": key}
+        return self._presigning.generate_presigned_url("put_object", parameters, ExpiresIn=seconds)
 
     def _there(self, key: str) -> Source | None:
         """Return the source that an object under `key` is; None if there is none any more."""
         try:
             with reading(_SERVICE):
-                found = self._client.head_object(Bucket=self._bucket, Key=key)
-        except UnavailableError as error:
+                answer = self._client.head_object(Bucket=self._bucket, Key=key)
+        except errors.UnavailableError as error:
             if isinstance(error.__cause__, ClientError) and code_of(error.__cause__) == "404":
                 return None
             raise
-        size_bytes, version = found["ContentLength"], found.get("VersionId", "")
-        return Source(self._bucket, key, whole_etag(found).strip('"'), size_bytes, version)
+        size_bytes, version = answer["ContentLength"], answer.get("VersionId", "")
+        return Source(self._bucket, key, whole_etag(answer).strip('"'), size_bytes, version)
 
     def _put(self, key: str, local: Path, condition: dict[str, Any]) -> tuple[str, str]:
         with local.open("rb") as body, writing(_SERVICE):
@@ -473,29 +437,18 @@ def _abort(parts: _Parts, error: BaseException) -> None:
     try:
         with writing(_SERVICE):
             parts.abort()
-    except DormouseError as another:
+    except errors.DormouseError as another:
         error.add_note(f"and the upload could not be aborted: {another}")
 
 
 # Links to files of results: who has one reads that object, with the rights of this process.
 
 
-class S3ResultLinks:
-    """Links to objects of the results bucket."""
+def result_url(presigning: S3Client, bucket: str, path: str, seconds: int) -> str:
+    """Return a URL that lets its holder GET this one object, signed by a client of
+    `presigning_client`. No request is sent for it.
 
-    def __init__(self, presigning: S3Client, bucket: str) -> None:
-        """Sign links by a client of `presigning_client`."""
-        self._presigning, self._bucket = presigning, bucket
-
-    @staticmethod
-    def of(names: InstanceNames) -> S3ResultLinks:
-        """Return the links of an instance."""
-        return S3ResultLinks(presigning_client(names.account), names.results_bucket)
-
-    def download_url(self, path: str, seconds: int) -> str:
-        """Return a URL that lets its holder GET this one object. No request is sent for it.
-
-        It ends with the credentials of this process, if these end before.
-        """
-        given = {"Bucket": self._bucket, "Key": path}
-        return self._presigning.generate_presigned_url("get_object", given, ExpiresIn=seconds)
+    It ends with the credentials of this process, if these end before.
+    """
+    parameters = {"Bucket": bucket, "Key": path}
+    return presigning.generate_presigned_url("get_object", parameters, ExpiresIn=seconds)

@@ -5,10 +5,8 @@ processes need is imported where they need it: what a function logs, and the sta
 tables needs neither.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
@@ -19,13 +17,14 @@ from dormouse.aws.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
 from dormouse.aws.items import DynamoItems
 from dormouse.aws.keys import KmsKeys
-from dormouse.aws.queues import CloudWatchAges, SqsDeadLetters, SqsOutbox, SqsResultQueues
+from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues, queue_ages
 from dormouse.aws.reader_access import GlueMirror, S3ReaderAccess
 from dormouse.aws.storage import S3Sources, S3Storage
 from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import Space
+from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
-from dormouse.ports import Metrics, NoMetrics, Services, Spark
+from dormouse.ports import Metrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state.store import CommitReport, StateStore
 from dormouse.stored.paths import InstanceNames
@@ -33,7 +32,7 @@ from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
-    from dormouse.log.pages import Pages
+    from dormouse.items.pages import ItemPages
 
 SCRATCH = "dormouse"
 """The name of a function's own folder in the scratch folder."""
@@ -67,7 +66,7 @@ class Wiring:
     settings: Settings
     services: Services
     outbox: SqsOutbox
-    ages: Callable[[InstanceNames], CloudWatchAges] = CloudWatchAges.of
+    ages: Callable[[InstanceNames, Sequence[str], int], dict[str, float]] = queue_ages
 
 
 @cache
@@ -124,7 +123,7 @@ def wire(
         scratch=settings.scratch,
         memory_bytes=settings.memory_bytes,
         attempt_ms=FUNCTION_MS,
-        metrics=metrics or NoMetrics(),
+        metrics=metrics,
         spark=_spark(settings),
         has_spark=settings.has_spark,
         reader_access=S3ReaderAccess(
@@ -134,7 +133,7 @@ def wire(
         mark_for_class=storage.mark_for_class,
         result_queues=SqsResultQueues(sqs, settings.result_queues),
         check_conditions=conditions.check,
-        keys=KmsKeys(client("kms", CLIENT_CONFIG), names.instance),
+        keys=KmsKeys(client("kms", CLIENT_CONFIG), names.instance, ItemSubjects(items)),
     )
     return Wiring(settings, services, SqsOutbox(sqs, names))
 
@@ -155,6 +154,7 @@ def _table_names(names: InstanceNames) -> dict[Space, str]:
         "state": names.state_table,
         "deltas": names.deltas_table,
         "snapshots": names.snapshots_table,
+        "subjects": names.subjects_table,
     }
 
 
@@ -174,7 +174,7 @@ def _store_factory(
     before_request: BeforeRequest,
 ) -> Callable[[Table], StateStore]:
     @cache
-    def pages() -> Pages:
+    def pages() -> "ItemPages":
         from dormouse.items.pages import ItemPages
 
         # The SDK must not repeat an append: its outcome is known only if it is sent once.
@@ -211,10 +211,7 @@ def _store_factory(
     def store(table: Table) -> StateStore:
         properties = table.properties
         return open_store(
-            table.state_id,
-            table.name,
-            properties.state_store,
-            properties.gc_delay_seconds,
+            table.state_id, table.name, properties.state_store, properties.gc_delay_seconds
         )
 
     return store

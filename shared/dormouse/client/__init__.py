@@ -11,7 +11,7 @@ The command line is built on it. Its modules:
 - ``table``: the handle of a table; ``ingesting``, ``exporting``, ``purging``, ``versions``,
   ``jobs``, ``contents``, ``iceberg``: what it does; ``waiting``: polling until work is done
 - ``instance``: the handle of an instance, opened by ``in_folder`` or ``deployment``; ``queries``,
-  ``operations``, ``administration``: what it does
+  ``operations``: what it does
 - ``inferring``: schemas of new tables; ``listing``: lists that show themselves
 - ``computing``, ``reader``: processes that may end in place of a server
 
@@ -19,21 +19,19 @@ A handle imports what a method needs within the method: a look-up loads neither 
 scans nor the code of exports, and listing tables loads no Arrow.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
-from dormouse.client.waiting import Status
+from dormouse.client.waiting import Status, TaskProgress
 from dormouse.key_codec import KeyLike, KeyValue
 from dormouse.state.versions import AsOf
 from dormouse.tables.properties import SparkOptions
 
 if TYPE_CHECKING:
     from dormouse.client.contents import TableFile, TablePartition, TableShard
-    from dormouse.client.exporting import Export, ExportProgress
+    from dormouse.client.exporting import Export
     from dormouse.client.ingesting import Ingested, TableWriter
     from dormouse.client.purging import Purge, PurgeProgress
     from dormouse.query.result import QueryResult
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AsOf",
     "Export",
-    "ExportProgress",
     "Ingested",
     "Instance",
     "KeyLike",
@@ -56,11 +53,11 @@ __all__ = [
     "TableWriter",
     "TablePartition",
     "TableShard",
+    "TaskProgress",
 ]
 
 _LATER = {
     "Export": "dormouse.client.exporting",
-    "ExportProgress": "dormouse.client.exporting",
     "Ingested": "dormouse.client.ingesting",
     "Purge": "dormouse.client.purging",
     "PurgeProgress": "dormouse.client.purging",

@@ -5,8 +5,6 @@ rows, what came may be an older row than the one that is there. So its two versi
 for the keys that were written or deleted in between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
@@ -21,7 +19,7 @@ import pyarrow.compute as pc
 from msgspec import structs
 
 from dormouse.access import EVERYTHING
-from dormouse.arrow.order import requested_ranges, row_keys
+from dormouse.arrow.order import requested_ranges, taken_keys
 from dormouse.arrow.types import Array
 from dormouse.arrow.values import sort_columns
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
@@ -60,26 +58,28 @@ class WantedChanges:
     before: bool = False
 
 
-def changes_of(services: Services, table: Table, since: AsOf, wanted: WantedChanges) -> QueryResult:
+def changes_of(
+    services: Services, table: Table, since: AsOf, request: WantedChanges
+) -> QueryResult:
     """Return what changed since a version, as `TableHandle.changes` says."""
     since = _version_of(services, table, since)
     state = services.store(table).current()
     now_ms = services.clock.now_ms()
     condition = None
-    if wanted.where is not None:
-        condition = parse_condition(wanted.where, table.schema, now_ms=now_ms)
+    if request.where is not None:
+        condition = parse_condition(request.where, table.schema, now_ms=now_ms)
     selection = select(
         table.schema,
         state.version,
         now_ms,
         permission=EVERYTHING,  # AWS decides about what this process reads
-        columns=wanted.columns,
+        columns=request.columns,
         condition=condition,
-        limit=wanted.limit,
+        limit=request.limit,
     )
     if table.properties.keep == "latest":
-        return _Comparison(services, table, since, state, selection).result(wanted).for_programs()
-    return _added(services, table, since, selection, wanted).for_programs()
+        return _Comparison(services, table, since, state, selection).result(request).for_programs()
+    return _added(services, table, since, selection, request).for_programs()
 
 
 def _version_of(services: Services, table: Table, since: AsOf) -> int:
@@ -96,24 +96,27 @@ def _version_of(services: Services, table: Table, since: AsOf) -> int:
 
 
 def _added(
-    services: Services, table: Table, since: int, selection: Selection, wanted: WantedChanges
+    services: Services, table: Table, since: int, selection: Selection, request: WantedChanges
 ) -> QueryResult:
     """Return the rows ingested and not deleted since a version, a few shards at a time; with
     deleted ones, those of that version that were deleted since follow.
     """
-    known = ingested_since(services, table, since)
-    selection = replace(selection, version=known.newest)
-    if not wanted.deleted:
-        return _as_ingested(services, table, known.shards, known.deletions, selection)
+    commits = ingested_since(services, table, since)
+    selection = replace(selection, version=commits.newest)
+    if not request.deleted:
+        return _as_ingested(services, table, commits.shards, commits.deletions, selection)
     numbered = replace(selection, columns=(*selection.columns, SEQUENCE.name))
-    added = _as_ingested(services, table, known.shards, known.deletions, numbered)
-    lost = _deleted(services, table, since, known.deletions, selection)
+    added = _as_ingested(services, table, commits.shards, commits.deletions, numbered)
+    losses = _deleted(services, table, since, commits.deletions, selection)
     changes = chain(
-        (("insert", *_versioned(batch, known.versions, known.newest)) for batch in added.batches),
-        (("delete", *_versioned(batch, known.versions, known.newest)) for batch in lost),
+        (
+            ("insert", *_versioned(batch, commits.versions, commits.newest))
+            for batch in added.batches
+        ),
+        (("delete", *_versioned(batch, commits.versions, commits.newest)) for batch in losses),
     )
     plain = replace(added, schema=added.schema.remove(len(selection.columns)))
-    return with_changes(plain, changes, wanted.limit)
+    return with_changes(plain, changes, request.limit)
 
 
 def _versioned(
@@ -122,13 +125,12 @@ def _versioned(
     """Return the version of the commit of each row, by its number; the newest one for those that
     are not known. And the rows without their numbers.
     """
-    known: Any = (
-        pa.array([*versions.keys()], pa.int64()),
-        pa.array([*versions.values()], pa.int64()),
+    numbers, values = (
+        pa.array([*each], pa.int64()) for each in (versions.keys(), versions.values())
     )
-    at: Any = pc.index_in(rows.column(SEQUENCE.name), value_set=known[0])
-    found = pc.fill_null(known[1].take(at), pa.scalar(newest, pa.int64()))
-    return found, rows.drop_columns([SEQUENCE.name])
+    at: Any = pc.index_in(rows.column(SEQUENCE.name), value_set=numbers)
+    of_rows: Any = pc.fill_null(values.take(at), pa.scalar(newest, pa.int64()))
+    return of_rows, rows.drop_columns([SEQUENCE.name])
 
 
 def _numbered(rows: pa.RecordBatch, deletions: Iterable[Deletion]) -> pa.RecordBatch:
@@ -168,8 +170,8 @@ def _deleted(
     if not deletions or not since:
         return ()
     before = read_as_of(services, table, since)[1]
-    found = _hidden(services, table, before, deletions, selection).batches
-    return (_numbered(batch, deletions) for batch in found)
+    hidden_rows = _hidden(services, table, before, deletions, selection).batches
+    return (_numbered(batch, deletions) for batch in hidden_rows)
 
 
 def _hidden(
@@ -193,18 +195,18 @@ class _Comparison:
     state: TableState
     selection: Selection
 
-    def result(self, wanted: WantedChanges) -> QueryResult:
+    def result(self, request: WantedChanges) -> QueryResult:
         """Return what is in one version and not in the other."""
-        found = self._rows(self.state, self.selection, (_NOTHING,))
+        newest = self._rows(self.state, self.selection, (_NOTHING,))
         kinds = {"insert", "update"}
-        if wanted.deleted:
-            kinds |= {"delete", "before"} if wanted.before else {"delete"}
+        if request.deleted:
+            kinds |= {"delete", "before"} if request.before else {"delete"}
         rows = (each for each in self._versioned_changes() if each[0] in kinds)
-        named = with_changes(found, rows, wanted.limit)
-        if wanted.deleted:
-            return named
-        batches = PeekableBatches(batch.select(found.schema.names) for batch in named.batches)
-        return replace(named, schema=found.schema, batches=batches)
+        changes = with_changes(newest, rows, request.limit)
+        if request.deleted:
+            return changes
+        batches = PeekableBatches(batch.select(newest.schema.names) for batch in changes.batches)
+        return replace(changes, schema=newest.schema, batches=batches)
 
     def _rows(
         self, state: TableState, selection: Selection, ranges: Sequence[KeyRange]
@@ -217,16 +219,16 @@ class _Comparison:
         schema = Schema(self.table.schema.row_keys)
         names = [field.name for field in schema.row_keys]
         columns = [f.name for f in self.table.schema.fields if f.name in self.selection.columns]
-        wanted = tuple(dict.fromkeys([*names, *columns, SEQUENCE.name]))
-        needed = replace(self.selection, columns=wanted)
+        all_columns = tuple(dict.fromkeys([*names, *columns, SEQUENCE.name]))
+        selection = replace(self.selection, columns=all_columns)
         earlier = read_as_of(self.services, self.table, self.since)[1] if self.since else None
-        known, compared = self._written(earlier)
-        for keys in self._written_keys(known.shards, compared):
-            for before, after in self._both(earlier, [*keys], needed):
+        commits, compared = self._written(earlier)
+        for keys in self._written_keys(commits.shards, compared):
+            for before, after in self._both(earlier, [*keys], selection):
                 for kind, rows in _differences(before, after, names):
                     for batch in rows.to_batches():
                         of_keys = _last_written(batch, keys, schema) if kind == "delete" else batch
-                        versions, _ = _versioned(of_keys, known.versions, known.newest)
+                        versions, _ = _versioned(of_keys, commits.versions, commits.newest)
                         yield kind, versions, batch.select(list(self.selection.columns))
 
     def _both(
@@ -237,11 +239,11 @@ class _Comparison:
         while keys:
             some = list(map(KeyRange.exactly, keys[:at_once]))
             ranges = requested_ranges(self.table.schema, some)
-            found = [self._rows(self.state, selection, ranges)]
+            results = [self._rows(self.state, selection, ranges)]
             if earlier is not None:
-                found.append(self._rows(earlier, selection, ranges))
-            read = [_whole(each, most_bytes if len(some) > 1 else inf) for each in found]
-            if (after := read[0]) is None or (before := read[-1]) is None:
+                results.append(self._rows(earlier, selection, ranges))
+            tables = [_whole(each, most_bytes if len(some) > 1 else inf) for each in results]
+            if (after := tables[0]) is None or (before := tables[-1]) is None:
                 at_once = len(some) // 2
                 continue
             yield after.slice(0, 0) if earlier is None else before, after
@@ -279,11 +281,11 @@ class _Comparison:
         both versions has.
         """
         try:
-            known = ingested_since(self.services, self.table, self.since)
+            commits = ingested_since(self.services, self.table, self.since)
         except NotFoundError:
             pass
         else:
-            return known, [(earlier, known.deletions)] if earlier and known.deletions else []
+            return commits, [(earlier, commits.deletions)] if earlier and commits.deletions else []
         both = earlier or TableState(), self.state
         old, new = (
             {each.shard: state.shards[each.shard] for each in state.all_references()}
@@ -298,15 +300,15 @@ class _Comparison:
         return newest, [pair for pair in pairs if pair[1]]
 
 
-def _whole(found: QueryResult, most_bytes: float) -> pa.Table | None:
+def _whole(result: QueryResult, most_bytes: float) -> pa.Table | None:
     """Return all rows of a result; None if they take more memory."""
     batches, size_bytes = [], 0
-    for batch in found.batches:
+    for batch in result.batches:
         batches.append(batch)
         size_bytes += batch.nbytes
         if size_bytes > most_bytes:
             return None
-    return pa.Table.from_batches(batches, found.schema)
+    return pa.Table.from_batches(batches, result.schema)
 
 
 _NOTHING = KeyRange((), ())
@@ -316,7 +318,7 @@ def batched_keys(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[
     """Yield the keys of sorted rows, `KEYS_AT_ONCE` at a time, with their greatest number."""
     keys = chain.from_iterable(
         zip(
-            row_keys(batch, range(batch.num_rows), schema),
+            taken_keys(batch, range(batch.num_rows), schema.row_keys),
             batch.column(SEQUENCE.name).to_pylist(),
             strict=True,
         )
@@ -329,8 +331,8 @@ def batched_keys(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[
 
 def _last_written(rows: pa.RecordBatch, keys: Mapping[Key, int], schema: Schema) -> pa.RecordBatch:
     """Return the numbers of the commits that wrote or deleted rows of these keys last."""
-    found = [keys[key] for key in row_keys(rows, range(rows.num_rows), schema)]
-    return pa.RecordBatch.from_pydict({SEQUENCE.name: pa.array(found, pa.int64())})
+    numbers = [keys[key] for key in taken_keys(rows, range(rows.num_rows), schema.row_keys)]
+    return pa.RecordBatch.from_pydict({SEQUENCE.name: pa.array(numbers, pa.int64())})
 
 
 def _differences(

@@ -11,8 +11,6 @@ is no address at which anybody else could ask, and the death of the process clos
 pair serves one task after the other, and there are as many as there were tasks at once.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -29,13 +27,6 @@ from typing import Any, Literal
 import msgspec
 
 from dormouse import errors, lifeline
-from dormouse.errors import (
-    DormouseError,
-    InvariantError,
-    LimitExceededError,
-    RefusedSourceError,
-    UnavailableError,
-)
 from dormouse.http.messages import HttpRequest, HttpResponse
 
 logger = logging.getLogger("dormouse")
@@ -98,7 +89,6 @@ class ComputingProcess:
     """Computes for the instance of a name, or in a folder; temporary files are below `scratch`."""
 
     def __init__(self, name: str, scratch: Path, environment: Mapping[str, str]) -> None:
-        """Start nothing yet."""
         self._name, self._scratch, self._environment = name, scratch, environment
         self._lock, self._alone = threading.Lock(), threading.Semaphore(ALONE_AT_ONCE)
         self._running: list[_Running] = []
@@ -162,10 +152,10 @@ class ComputingProcess:
         if outcome.error is None:
             return outcome
         name, text, hint = outcome.error
-        kind = getattr(errors, name, InvariantError)
+        kind = getattr(errors, name, errors.InvariantError)
         raise kind(text, hint=hint)
 
-    def _current(self) -> _Running:
+    def _current(self) -> "_Running":
         """Return the process that all tasks share."""
         with self._lock:
             if self._shared is not None and self._shared.process.poll() is not None:
@@ -182,7 +172,7 @@ class ComputingProcess:
             LimitExceededError: it ended that process.
         """
         if not self._alone.acquire(timeout=ALONE_SECONDS):
-            raise UnavailableError("what ended the process that computes is tried again")
+            raise errors.UnavailableError("what ended the process that computes is tried again")
         try:
             with self._lock:
                 own = self._begun()
@@ -190,9 +180,9 @@ class ComputingProcess:
                 return own.do(task, seconds)
             except _EndedError as error:
                 if self._is_over:
-                    raise UnavailableError("the process ends") from error
+                    raise errors.UnavailableError("the process ends") from error
                 is_file = task.kind in ("count", "infer")
-                kind = RefusedSourceError if is_file else LimitExceededError
+                kind = errors.RefusedSourceError if is_file else errors.LimitExceededError
                 raise kind(
                     f"it ended the process that {'read' if is_file else 'computed'} it, with "
                     f"{own.how()}: out of memory or time, or by a fault of a library",
@@ -204,14 +194,14 @@ class ComputingProcess:
         finally:
             self._alone.release()
 
-    def _begun(self) -> _Running:
+    def _begun(self) -> "_Running":
         if self._is_over:
-            raise UnavailableError("the process ends")
+            raise errors.UnavailableError("the process ends")
         process = _Running(self._name, self._scratch, self._environment)
         self._running.append(process)
         return process
 
-    def _forget(self, running: _Running) -> None:
+    def _forget(self, running: "_Running") -> None:
         if running in self._running:  # else this process ends
             if running.process.poll() is not None:
                 logger.warning("the process that computes ended with %s", running.how())
@@ -319,10 +309,10 @@ def failures(connection: socket.socket) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, DormouseError):
-            said = (error.class_name, str(error), error.hint)
+        if isinstance(error, errors.DormouseError):
+            problem = (error.class_name, str(error), error.hint)
         else:
             logger.exception("a task failed")
-            said = ("InvariantError", "this is a bug: see the server's log", "")
+            problem = ("InvariantError", "this is a bug: see the server's log", "")
         with suppress(OSError):  # who asked has ended
-            send(connection, Done(error=said))
+            send(connection, Done(error=problem))

@@ -3,8 +3,6 @@
 Each list is made from the table's state alone; no shard is read.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -116,10 +114,7 @@ def partitions_of(
         for partition, depth in _in_key_order(state)
         if everything or partition.is_leaf or partition.id in state.references
     ]
-    columns = ("id", "range", "is_leaf", "rows", "shards")
-    return Listing(
-        rows, "partitions", columns, lambda each: [getattr(each, name) for name in columns]
-    )
+    return Listing(rows, "partitions", ("id", "range", "is_leaf", "rows", "shards"))
 
 
 def shards_of(schema: Schema, state: TableState) -> Listing[TableShard]:
@@ -142,8 +137,7 @@ def shards_of(schema: Schema, state: TableState) -> Listing[TableShard]:
         )
         for shard in shards
     ]
-    columns = ("id", "rows", "live_rows", "size_bytes", "first", "last")
-    return Listing(rows, "shards", columns, lambda each: [getattr(each, name) for name in columns])
+    return Listing(rows, "shards", ("id", "rows", "live_rows", "size_bytes", "first", "last"))
 
 
 def files_of(
@@ -162,8 +156,7 @@ def files_of(
         )
         for shard in shards_of(schema, state)
     ]
-    columns = ("uri", "size_bytes", "rows", "live_rows")
-    return Listing(rows, "files", columns, lambda each: [getattr(each, name) for name in columns])
+    return Listing(rows, "files", ("uri", "size_bytes", "rows", "live_rows"))
 
 
 def _in_key_order(state: TableState) -> Iterator[tuple[Partition, int]]:
@@ -189,24 +182,24 @@ PENDING_FILES_MS = 7 * 24 * 60 * 60 * 1000
 """How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
 
 
-def files_that_wait(services: Services, table: Table) -> tuple[SourceLookup, list[Source]]:
+def files_that_wait(services: Services, table: Table) -> "tuple[SourceLookup, list[Source]]":
     """Return the files that wait, and the look-up that says so."""
     from dormouse.features.batch_files import look_up_sources, refusal_of
 
     # As in an audit: files dropped before may belong to an earlier table of this name.
     since_ms = max(services.clock.now_ms() - PENDING_FILES_MS, table.files_since_ms)
-    dropped = list(services.sources.list(f"{table.name}/", since_ms=since_ms))
+    sources = list(services.sources.list(f"{table.name}/", since_ms=since_ms))
     # Looked up after the listing: a file ingested in between counts as ingested.
-    lookup = look_up_sources(services, table, dropped)
+    lookup = look_up_sources(services, table, sources)
     # A file dropped before the table was created is recorded under no table.
-    fresh = lookup.fresh(dropped)
+    fresh = lookup.fresh(sources)
     return lookup, [s for s in fresh if not refusal_of(services, s, table.id, NO_TABLE)]
 
 
 # What would be lost by rules that are not those of a table yet.
 
 
-def check_hidden(handle: TableHandle, rules: Mapping[str, str]) -> None:
+def check_hidden(handle: "TableHandle", rules: Mapping[str, str]) -> None:
     """Check that filters and aggregations would hide no rows that a table shows now, and take
     neither row tags nor origins from them.
 
@@ -216,16 +209,16 @@ def check_hidden(handle: TableHandle, rules: Mapping[str, str]) -> None:
     """
     rows = handle.count() if rules else 0
     hidden = rows - handle.count_under(**rules) if rows else 0
-    lost = (
+    loss = (
         f"would hide {hidden:,} of the {rows:,} rows of table {handle.name}" if hidden > 0 else ""
     )
-    if rows and not lost and rules.get("aggregations"):
+    if rows and not loss and rules.get("aggregations"):
         properties, state = handle.table.properties, handle.state()
         tagged = [s for s in state.shards.values() if s.tags and s.id not in state.unreferenced]
-        if not properties.aggregations and (tagged or properties.row_origin == "on"):
-            lost = f"would take row tags and origins from rows of table {handle.name}"
-    if lost:
+        if not properties.aggregations and (tagged or properties.row_origin != "off"):
+            loss = f"would take row tags and origins from rows of table {handle.name}"
+    if loss:
         raise HiddenRowsError(
-            f"{' and '.join(rules)} {lost}, and compactions would delete them for good",
+            f"{' and '.join(rules)} {loss}, and compactions would delete them for good",
             hint="if that is wanted, say so: hide_rows=True, or --force",
         )

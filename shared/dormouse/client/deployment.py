@@ -1,9 +1,7 @@
 """An instance that is deployed on AWS. Only this module of the client imports the AWS adapters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
@@ -12,10 +10,10 @@ from dormouse.settings import Settings, folder_hint
 from dormouse.system import retry_policy
 
 with needs_extra("aws", "an instance on AWS"):
-    from dormouse.aws.clients import reading
-    from dormouse.aws.emr import EmrApplications
-    from dormouse.aws.queues import CloudWatchAges
-    from dormouse.aws.uploads import S3IngestBucket, S3ResultLinks
+    from dormouse.aws.clients import client, presigning_client, reading
+    from dormouse.aws.emr import find_application
+    from dormouse.aws.queues import queue_ages
+    from dormouse.aws.uploads import S3IngestBucket, result_url
     from dormouse.aws.wiring import Wiring, wire
 
 
@@ -29,8 +27,11 @@ def connect_deployment(settings: Settings) -> Instance:
         with reading("AWS"):
             wiring = wire(settings)
             names = wiring.settings.names
-            ages, applications = CloudWatchAges.of(names), EmrApplications.of(names)
-            return replace(instance_of(wiring), ages=ages.ages, spark_application=applications.find)
+            return replace(
+                instance_of(wiring),
+                ages=partial(queue_ages, names, cloudwatch=client("cloudwatch")),
+                spark_application=partial(find_application, client("emr-serverless"), names),
+            )
     except UnavailableError as error:
         hints = (folder_hint(settings.instance), error.hint)
         raise type(error)(str(error), hint="; ".join(filter(None, hints))) from error
@@ -39,10 +40,11 @@ def connect_deployment(settings: Settings) -> Instance:
 @lru_cache(maxsize=1)
 def instance_of(wiring: Wiring) -> Instance:
     """Return the instance that a process is wired to; how old messages are is not known there."""
+    names = wiring.settings.names
     return Instance(
         wiring.services,
         wiring.outbox,
-        S3IngestBucket.of(wiring.settings.names),
+        S3IngestBucket.of(names),
         Polling(wiring.services.clock, retry_policy().sleep),
-        result_link=S3ResultLinks.of(wiring.settings.names).download_url,
+        result_link=partial(result_url, presigning_client(names.account), names.results_bucket),
     )

@@ -1,10 +1,7 @@
 """Exports of one table: request them, wait for them, download their files."""
 
-from __future__ import annotations
-
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,53 +10,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dormouse.client.listing import RequestedWork
-from dormouse.client.table import TableHandle
-from dormouse.client.versions import selection_message
-from dormouse.errors import AlreadyExistsError, CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.features.administration import administer
-from dormouse.features.export import (
-    MANIFESTS,
-    ExportManifest,
-    destination,
-    export_id_of,
-    load_export,
-    load_manifest,
-    parts_of,
-)
-from dormouse.features.kinds import ManifestKind
-from dormouse.files.results import ResultFormat, RowFile
-from dormouse.key_codec import KeyLike, Ranges
-from dormouse.messages.requests import ExportRows
-from dormouse.state.versions import AsOf
-from dormouse.storage import check_path
+from dormouse.client.waiting import TaskProgress
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.features import export
+from dormouse.features.answer_query import FILE_BYTES, FileSink
+from dormouse.features.kinds import ManifestKind, ResultFile
+from dormouse.features.queries import QueryEnd
+from dormouse.files.results import ResultFormat
 from dormouse.stored.paths import MANIFEST
-from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from dormouse.features.queries import QueryEnd
     from dormouse.ports import Services
     from dormouse.query.result import QueryResult
 
 _COPY_BYTES = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ExportProgress:
-    """The progress of an export: tasks done, and all tasks."""
-
-    done: int
-    tasks: int
-
-    @property
-    def left(self) -> int:
-        """The number of tasks that are not done."""
-        return self.tasks - self.done
-
-
 @dataclass(frozen=True, repr=False)
-class Export(RequestedWork[ExportProgress, ExportManifest]):
+class Export(RequestedWork[TaskProgress, export.ExportManifest]):
     """A requested export. Its tasks run in the instance, whether the caller waits or not.
 
     `to` is the prefix in the results bucket. Once it has ended, `wait` returns its manifest.
@@ -73,26 +41,26 @@ class Export(RequestedWork[ExportProgress, ExportManifest]):
         """Where the files are, with the bucket."""
         return f"{self.handle.services.results.uri}/{self.to}"
 
-    def progress(self) -> ExportProgress | None:
+    def progress(self) -> TaskProgress | None:
         """Return the progress; None once the export is complete or has failed."""
         services, table_id = self.handle.services, self.table.id
-        export = load_export(services, table_id, self.id)
-        if export is None:
+        request = export.load_export(services, table_id, self.id)
+        if request is None:
             return None
-        ends = parts_of(services.storage, export).ended(export.tasks)
-        return ExportProgress(len(ends), export.tasks)
+        ends = export.parts_of(services.storage, request).ended(request.tasks)
+        return TaskProgress(len(ends), request.tasks)
 
-    def _result(self) -> ExportManifest:
+    def _result(self) -> export.ExportManifest:
         return self.manifest()
 
-    def manifest(self) -> ExportManifest:
+    def manifest(self) -> export.ExportManifest:
         """Return the manifest: the version, and every file with its rows.
 
         Raises:
             NotFoundError: the export is not complete, or failed; the message says why.
         """
         services = self.handle.services
-        manifest = load_manifest(services.results, self.to)
+        manifest = export.load_manifest(services.results, self.to)
         if manifest is not None and manifest.export == self.id:
             return manifest
         record = services.tracker.get(self.table.id, self.id)
@@ -102,7 +70,7 @@ class Export(RequestedWork[ExportProgress, ExportManifest]):
 
     def download(
         self, folder: str | Path, *, watch: Callable[[str], None] | None = None
-    ) -> ExportManifest:
+    ) -> export.ExportManifest:
         """Copy the files of a complete export into a folder that is new or empty.
 
         The manifest is copied last. `watch` is called with the name of each file after its copy.
@@ -117,7 +85,7 @@ class Export(RequestedWork[ExportProgress, ExportManifest]):
             self._copy(file.name, file.size_bytes, target / file.name)
             if watch is not None:
                 watch(file.name)
-        (target / MANIFEST).write_bytes(MANIFESTS.encode(manifest, MANIFEST))
+        (target / MANIFEST).write_bytes(export.MANIFESTS.encode(manifest, MANIFEST))
         return manifest
 
     def _copy(self, name: str, size_bytes: int, local: Path) -> None:
@@ -161,59 +129,11 @@ def empty_folder(folder: Path) -> Path:
     return folder
 
 
-def start_export(handle: TableHandle, table: Table, request: ExportRows) -> Export:
-    """Send the request of an export.
-
-    Raises:
-        InvalidRequestError: a key, column, condition, time or prefix does not fit the table.
-        NotFoundError: the table was deleted, or that version is not kept any more.
-        AlreadyExistsError: there are objects below the prefix.
-    """
-    handle.queues.send(administer(handle.services, request))
-    return Export(handle, table, export_id_of(request.request_id), destination(request))
-
-
-def export_request(
-    handle: TableHandle,
-    table: Table,
-    ranges: Ranges | None = None,
-    exact: KeyLike | list[KeyLike] | None = None,
-    *,
-    where: str | None = None,
-    columns: Sequence[str] | None = None,
-    as_of: AsOf | None = None,
-) -> ExportRows:
-    """Return the request to export the rows that `TableHandle.query` would return.
-
-    Raises:
-        InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
-    """
-    return ExportRows(
-        handle.services.ids.new(),
-        table.name,
-        selection=selection_message(
-            table.schema, ranges, exact, where=where, columns=columns, as_of=as_of
-        ),
-    )
-
-
 # The rows of a statement in SQL, exported: files below a prefix of the results bucket, and a
 # manifest that is written last.
 #
 # The statement runs in a process of this machine, as `Instance.sql` does, and its rows are uploaded
 # from here. It reads one version of each table from the first file to the last.
-
-
-FILE_BYTES = 256 * 1024 * 1024
-"""About the size at which a file ends."""
-
-
-class StatementFile(msgspec.Struct, frozen=True):
-    """A file of the rows of a statement; `name` is relative to the manifest."""
-
-    name: str
-    rows: int
-    size_bytes: int
 
 
 class StatementManifest(msgspec.Struct, frozen=True):
@@ -223,7 +143,7 @@ class StatementManifest(msgspec.Struct, frozen=True):
     versions: Mapping[str, tuple[int, ...]]
     time_ms: int
     format: str
-    files: tuple[StatementFile, ...]
+    files: tuple[ResultFile, ...]
     rows: int
     size_bytes: int
 
@@ -239,7 +159,7 @@ class ExportedStatement:
     manifest: StatementManifest
 
 
-def free_prefix(services: Services, to: str, form: str) -> tuple[str, ResultFormat]:
+def free_prefix(services: "Services", to: str, form: str) -> tuple[str, ResultFormat]:
     """Return the prefix to export to, by default a new one, and the format.
 
     Raises:
@@ -250,26 +170,16 @@ def free_prefix(services: Services, to: str, form: str) -> tuple[str, ResultForm
         raise InvalidRequestError(
             f"there is no format {form!r}", hint=f"formats: {', '.join(ResultFormat)}"
         )
-    prefix = to.rstrip("/") or f"statements/{services.ids.new()}"
-    try:
-        check_path(prefix)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(
-            f"{to!r} is no prefix of the results bucket: {error}",
-            hint="give the prefix alone, as reports/2026-01; the bucket is the instance's",
-        ) from error
+    prefix = export.prefix_of(to, f"statements/{services.ids.new()}")
     if next(services.results.list(f"{prefix}/"), None) is not None:
-        raise AlreadyExistsError(
-            f"there are files below {prefix!r} in the results bucket already",
-            hint="export to a prefix of its own",
-        )
+        raise export.prefix_taken(prefix)
     return prefix, ResultFormat(form)
 
 
 def export_result(
-    services: Services,
+    services: "Services",
     statement: str,
-    result: QueryResult,
+    result: "QueryResult",
     to: str,
     form: ResultFormat,
     *,
@@ -282,8 +192,16 @@ def export_result(
     Raises:
         AlreadyExistsError: somebody else writes below the prefix.
     """
-    with closing(result):
-        files = tuple(_files(services, result, to, form, file_bytes))
+    sink = FileSink(
+        services.results, services.scratch, f"{to}/", "rows-{:05d}".format, form, file_bytes
+    )
+    with closing(result), sink:
+        sink.begin(result.schema)
+        for batch in result:
+            sink.write(batch)
+            if sink.is_disturbed:
+                break
+        files = sink.end(at_least_one=True)
     manifest = StatementManifest(
         statement,
         dict(result.versions),
@@ -293,61 +211,14 @@ def export_result(
         sum(file.rows for file in files),
         sum(file.size_bytes for file in files),
     )
-    if not _MANIFEST.put(services.results, f"{to}/{MANIFEST}", manifest):
-        raise _is_taken(to)
+    if sink.is_disturbed or not _MANIFEST.put(services.results, f"{to}/{MANIFEST}", manifest):
+        raise export.prefix_taken(to)
     return ExportedStatement(f"{services.results.uri}/{to}", manifest)
 
 
 def exported(uri: str, statement: str, end: QueryEnd) -> ExportedStatement:
     """Return the result of a query over messages as an export of its statement."""
-    files = tuple(StatementFile(f.name, f.rows, f.size_bytes) for f in end.files)
     manifest = StatementManifest(
-        statement, end.versions, end.ended_ms, end.format, files, end.rows, end.size_bytes
+        statement, end.versions, end.ended_ms, end.format, end.files, end.rows, end.size_bytes
     )
     return ExportedStatement(uri, manifest)
-
-
-def _files(
-    services: Services, result: QueryResult, to: str, form: ResultFormat, file_bytes: int
-) -> Iterator[StatementFile]:
-    """Write the files, and yield what is in each; without rows there is one that has none."""
-    batches = iter(result)
-    batch = next(batches, None)
-    number = 0
-    while batch is not None or number == 0:
-        name = f"rows-{number:05d}{form.suffix}"
-        with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-            local = Path(folder) / name
-            file = RowFile(local, form, result.schema)
-            try:
-                batch = _fill(file, batch, batches, file_bytes)
-                file.close()
-            finally:
-                file.end()
-            if not services.results.upload(f"{to}/{name}", local):
-                raise _is_taken(to)
-            yield StatementFile(name, file.rows, local.stat().st_size)
-        number += 1
-
-
-def _fill(
-    file: RowFile,
-    batch: pa.RecordBatch | None,
-    batches: Iterator[pa.RecordBatch],
-    file_bytes: int,
-) -> pa.RecordBatch | None:
-    """Write at least one batch, until a file is large enough; return the first that it does not
-    have.
-    """
-    while batch is not None:
-        file.write(batch)
-        batch = next(batches, None)
-        if file.size_bytes >= file_bytes:
-            break
-    return batch
-
-
-def _is_taken(to: str) -> AlreadyExistsError:
-    return AlreadyExistsError(
-        f"another export writes below {to!r}", hint="export to a prefix of its own"
-    )

@@ -90,30 +90,35 @@ class IcebergTable:
             NotFoundError: it is not published yet, or was deleted.
             CorruptDataError: what is published is damaged.
         """
-        from dormouse.features.publishing import published_metadata
+        from dormouse.features.measure import lag_ms
+        from dormouse.features.publishing import published_record
+        from dormouse.iceberg.liveness import quick_shards
+        from dormouse.iceberg.metadata import MetadataFile, Totals
         from dormouse.iceberg.views import view_of, why_no_view
         from dormouse.storage import FILE_SCHEME
+        from dormouse.stored.paths import iceberg_prefix
         from dormouse.tables.table import is_mirrored, published_name
 
         services, table = self.handle.services, self.handle.current()
-        published = published_metadata(services, table)
-        summary = published.summary
-        root = summary.root.removeprefix(FILE_SCHEME)
+        record = published_record(services, table)
+        file = MetadataFile.read(record.metadata, services.storage.get)
+        state, totals = services.store(table).current(), Totals.of(file.current)
+        root = file.root.removeprefix(FILE_SCHEME)
         return PublishedTable(
             table.name,
-            f"{root}/{published.path}",
-            f"{root}/{published.folder}",
-            summary.version,
-            summary.versions,
-            summary.rows,
-            summary.data_files,
-            summary.dead_rows,
-            summary.format_version,
-            published.published_ms,
-            published.lag_ms / 1000,
-            published.quick_shards,
+            f"{root}/{file.path}",
+            f"{root}/{iceberg_prefix(table.id)}".rstrip("/"),
+            file.versions[-1],
+            file.versions,
+            totals.live_rows,
+            totals.files,
+            totals.dead_rows,
+            file.metadata["format-version"],
+            record.checkpoints[-1].published_ms,
+            lag_ms(services, table, state) / 1000,
+            len(quick_shards(state)),
             is_mirrored(table.properties),
-            published.in_glue,
+            record.mirror if record.mirrored == record.metadata else "",
             published_name(table),
             view_of(table),
             why_no_view(table),
@@ -131,7 +136,7 @@ class IcebergTable:
 
         services, name = self.handle.services, self.handle.current().name
         request = PublishIceberg(services.ids.new(), name, everything)
-        self.handle.queues.send(administer(services, request))
+        self.handle.queues.send(administer(services, request, once=True))
 
     def check(self) -> list[str]:
         """Return what of the published objects is lost or damaged; nothing if all is there.

@@ -1,21 +1,15 @@
 """An instance in a folder, whose work this process does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
 from dormouse.errors import InvalidRequestError
+from dormouse.folder.queues import sweep_soon
 from dormouse.folder.spark import SparkSubmit
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.messages.stages import QUEUES
-from dormouse.settings import (
-    memory_bytes,
-    named_scratch_folder,
-    scratch_folder,
-    spark_environment,
-)
+from dormouse.settings import memory_bytes, named_scratch_folder, scratch_folder, spark_environment
 
 LOOK_SECONDS = 0.02
 _ASKED_FOR = ("files", "ingest-jobs", "admin", "queries")
@@ -45,9 +39,8 @@ def open_instance(root: Path, *, background: bool, create: bool) -> Instance:
     )
     if background:
         folder_instance.background.wake()
-    polling = Polling(
-        folder_instance.services.clock, _Work(folder_instance), LOOK_SECONDS, works_here=True
-    )
+    work = _Work(folder_instance)
+    polling = Polling(folder_instance.services.clock, work, LOOK_SECONDS, True, work.find_lost)
     return Instance(
         folder_instance.services,
         folder_instance.queues,
@@ -65,6 +58,13 @@ class _Work:
         self._opened = folder_instance
 
     def __call__(self, seconds: float) -> None:
-        """Work, or wait, for so long at least."""
         queues = _ASKED_FOR if self._opened.background.runs else QUEUES
         self._opened.worker.work_for(seconds, queues)
+
+    def find_lost(self) -> None:
+        """Let a sweep look for work of which no queue has a message: who began it was interrupted
+        before it sent that.
+        """
+        if not any(self._opened.queues.depths(QUEUES).values()):
+            with self._opened.database.writing() as connection:
+                sweep_soon(connection)

@@ -21,14 +21,9 @@ from dormouse.files.inferred import infer_path_columns
 from dormouse.files.rejects import Rejects
 from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse.keys import Key
-from dormouse.schema.schema import FoundColumn, Schema, check_name_list, choose_schema, parse_schema
+from dormouse.schema.schema import FoundColumn, Schema, check_list, choose_schema, parse_schema
 from dormouse.schema.types import FieldType, show_type
-from dormouse.tables.properties import (
-    Properties,
-    csv_dialect,
-    parse_settings,
-    properties_of,
-)
+from dormouse.tables.properties import Properties, csv_dialect, parse_settings, properties_of
 
 Like: TypeAlias = "str | Path | pa.Schema | Frame"
 """What a schema is inferred from: the path of a file, an Arrow schema, or a frame."""
@@ -74,8 +69,8 @@ def infer_schema(
         NotFoundError: there is no such file.
         InvalidRequestError: a column has no type, or a key cannot be one.
     """
-    check_name_list("row_keys", row_keys)
-    check_name_list("sort_keys", sort_keys)
+    row_keys = check_list("row_keys", row_keys)
+    sort_keys = check_list("sort_keys", sort_keys)
     sampled: int | None = None
     if isinstance(like, str | Path):
         path = Path(like)
@@ -123,8 +118,8 @@ def new_schema(
     Raises:
         InvalidRequestError: not exactly one of `schema` and `like` is given, or it is invalid.
     """
-    check_name_list("row_keys", row_keys)
-    check_name_list("sort_keys", sort_keys)
+    row_keys = check_list("row_keys", row_keys)
+    sort_keys = check_list("sort_keys", sort_keys)
     if isinstance(schema, pa.Schema) and like is None:
         schema, like = None, schema
     if (schema is None) == (like is None):
@@ -193,10 +188,10 @@ class KeySample:
         width = len(self._schema.row_keys)
         numbers = pc.random(batch.num_rows, initializer=(self._seed << 40) + self.rows)
         self.rows += batch.num_rows
-        drawn = pa.table(
+        sample = pa.table(
             [*batch.columns[:width], numbers], names=[*map(str, range(width)), _RANDOM]
         )
-        self._kept = pa.concat_tables([self._kept, drawn]) if self._kept is not None else drawn
+        self._kept = pa.concat_tables([self._kept, sample]) if self._kept is not None else sample
         if self._kept.num_rows > 2 * self._most:
             self._kept = self._thinned(self._kept)
 

@@ -1,12 +1,11 @@
 """Drop files into the ingest bucket: their keys, the upload, and the wait for their rows."""
 
-from __future__ import annotations
-
+import os
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import file_digest, md5
@@ -31,15 +30,9 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
-from dormouse.features.batch_files import (
-    due_batches,
-    ids_of,
-    ingest_message,
-    look_up_sources,
-    refusal_of,
-    remembered_ids,
-)
-from dormouse.files.cells import Row, check_row_names, rows_to_batch, with_fitting_keys
+from dormouse.features import batch_files
+from dormouse.files.casting import check_columns
+from dormouse.files.cells import Row, rows_to_batch, with_fitting_keys
 from dormouse.files.changes import changes_in_files
 from dormouse.files.frames import Frame, how_to_frame, is_frame, read_frame
 from dormouse.files.inferred import folder_prefix
@@ -49,18 +42,8 @@ from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
 from dormouse.schema.row_tags import NO_TAGS, row_tags, tags_of_key, with_tags
 from dormouse.schema.schema import Schema
+from dormouse.state import sources
 from dormouse.state.jobs import JobRecord
-from dormouse.state.sources import (
-    NO_FILES,
-    TEXT_ENDINGS,
-    Source,
-    digest_of_key,
-    format_of,
-    is_file,
-    keyed_name,
-    table_name_of,
-    with_on_error,
-)
 from dormouse.state.state import TableState
 from dormouse.tables.table import Table
 
@@ -69,6 +52,46 @@ MAX_NAMED = 10
 _PATTERN = re.compile(r"[*?\[]")
 Ingestible = Frame | str | Path | Iterable[str | Path]
 """A frame; or a file, a folder or a pattern of files; or several of these."""
+
+
+def drop(
+    handle: TableHandle,
+    what: Ingestible,
+    name: str | None,
+    *,
+    again: bool,
+    idempotency_key: str | None,
+    on_error: str | None,
+    tags: Mapping[str, str],
+    at_once: bool,
+    watch: Callable[[sources.Source], None] | None,
+) -> "Ingested":
+    """Drop a frame or files; see `TableHandle.ingest`. `at_once` is as for `ingest_frame`."""
+    if is_frame(what):
+        check_on_error(on_error, [])
+        return ingest_frame(
+            handle,
+            what,
+            name,
+            again=again,
+            idempotency_key=idempotency_key,
+            at_once=at_once,
+            watch=watch,
+            tags=tags,
+        )
+    places = paths_of(what)
+    if idempotency_key is not None:
+        raise InvalidRequestError(
+            "files need no idempotency key: a file of one name and content is ingested once"
+        )
+    with local_copies(places, handle.services.scratch) as paths:
+        files = files_to_drop(handle.name, paths)
+        if name is not None:
+            if len(files) != 1:
+                raise InvalidRequestError("a name can be given to a single file only")
+            files = [(ingest_key(handle.name, name), files[0][1])]
+        check_on_error(on_error, [key for key, _ in files])
+        return drop_files(handle, files, again, watch, on_error=on_error, tags=tags)
 
 
 def paths_of(what: object) -> list[str | Path]:
@@ -156,7 +179,7 @@ def files_to_drop(table_name: str, paths: Iterable[str | Path]) -> list[tuple[st
     files = [(name, file) for path in folders for name, file in _files(path)]
     if folders and not files:
         names = ", ".join(repr(str(path)) for path in folders[:MAX_NAMED])
-        raise NotFoundError(f"there is no file to ingest among {names}", hint=NO_FILES)
+        raise NotFoundError(f"there is no file to ingest among {names}", hint=sources.NO_FILES)
     shared = _repeated(name for name, _ in files)
     files = [(_given(file) if name in shared else name, file) for name, file in files]
     if twice := _repeated(name for name, _ in files):
@@ -175,18 +198,25 @@ def _given(path: Path) -> str:
     """Return a path as it was given, as the name of an object: from no root, and without folders
     such as ``..`` and ``.cache`` that would make it no file.
     """
-    return "/".join(part for part in path.parts if part != path.anchor and is_file(part))
+    return "/".join(part for part in path.parts if part != path.anchor and sources.is_file(part))
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
     """Return the files that a path means, in order, each with its name below the table's folder."""
-    if path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:  # such as a name that is too long
+        raise InvalidRequestError(f"{str(path)[:99]!r} is no file: {error.strerror}") from error
+    if is_file:
         name = folder_prefix(path.parent) + path.name
-        return [(name, path)] if is_file(name) else []
+        return [(name, path)] if sources.is_file(name) else []
     if path.is_dir():
-        files = _below(path, path.rglob("*"))
+        parts = os.walk(path, onerror=_fail)  # rglob leaves out folders that cannot be read
+        files = _below(path, (Path(folder, name) for folder, _, names in parts for name in names))
         if not files:
-            raise NotFoundError(f"there are no files in the folder {str(path)!r}", hint=NO_FILES)
+            raise NotFoundError(
+                f"there are no files in the folder {str(path)!r}", hint=sources.NO_FILES
+            )
         return files
     plain = takewhile(lambda part: not _PATTERN.search(part), path.parts)
     folder = Path(*plain)
@@ -194,15 +224,19 @@ def _files(path: Path) -> list[tuple[str, Path]]:
         raise NotFoundError(f"there is no file {str(path)!r}")
     files = _below(folder, folder.glob(str(path.relative_to(folder))))
     if not files:
-        raise NotFoundError(f"no file fits {str(path)!r}", hint=NO_FILES)
+        raise NotFoundError(f"no file fits {str(path)!r}", hint=sources.NO_FILES)
     return files
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
     own = folder_prefix(folder)
     pairs = sorted((path.relative_to(folder), path) for path in paths if path.is_file())
     files = [(own + name.as_posix(), path) for name, path in pairs]
-    return [(name, path) for name, path in files if is_file(name)]
+    return [(name, path) for name, path in files if sources.is_file(name)]
 
 
 def ingest_key(table_name: str, name: str) -> str:
@@ -213,10 +247,10 @@ def ingest_key(table_name: str, name: str) -> str:
             ignored, or the ending of the name is no known format.
     """
     key = f"{table_name}/{name}"
-    table_name_of(key)
-    if not is_file(key):
-        raise RefusedSourceError(f"{name!r} would be ignored", hint=NO_FILES)
-    format_of(key)
+    sources.table_name_of(key)
+    if not sources.is_file(key):
+        raise RefusedSourceError(f"{name!r} would be ignored", hint=sources.NO_FILES)
+    sources.format_of(key)
     return key
 
 
@@ -240,7 +274,7 @@ def check_on_error(on_error: str | None, keys: Sequence[str]) -> None:
     """
     if on_error not in (None, "refuse", "skip"):
         raise InvalidRequestError(f"on_error is refuse or skip, not {on_error!r}")
-    others = [key for key in keys if format_of(key)[0] not in TEXT_ENDINGS]
+    others = [key for key in keys if sources.format_of(key)[0] not in sources.TEXT_ENDINGS]
     if on_error == "skip" and (others or not keys):
         what = repr(others[0].partition("/")[2]) if others else "a frame"
         raise InvalidRequestError(
@@ -253,12 +287,12 @@ def drop_files(
     handle: TableHandle,
     files: Sequence[tuple[str, Path]],
     again: bool,
-    watch: Callable[[Source], None] | None,
+    watch: Callable[[sources.Source], None] | None,
     *,
     once: bool = False,
     on_error: str | None = None,
     tags: Mapping[str, str] = NO_TAGS,
-) -> Ingested:
+) -> "Ingested":
     """Upload files under their keys; `again`, in a folder of their own below that of the table.
 
     With `once`, an object that has such a key already is kept, and taken for the file. `on_error`
@@ -271,29 +305,29 @@ def drop_files(
     before = handle.state()  # before the upload: a file may be ingested at once
     own = f"{handle.name}/"
     beside = f"{own}again-{handle.services.ids.new()}/" if again else own
-    sources = []
+    uploads = []
     for key, local in files:
-        dropped = beside + key.removeprefix(own)
-        dropped = with_on_error(dropped, on_error) if on_error else dropped
-        sources.append(handle.bucket.drop(dropped, local, once=once))
+        target = beside + key.removeprefix(own)
+        target = sources.with_on_error(target, on_error) if on_error else target
+        uploads.append(handle.bucket.drop(target, local, once=once))
         if watch is not None:
-            watch(sources[-1])
-    known = _ingested_before(handle.services, handle.current(), before, sources)
-    return Ingested(handle, tuple(sources), known)
+            watch(uploads[-1])
+    known = _ingested_before(handle.services, handle.current(), before, uploads)
+    return Ingested(handle, tuple(uploads), known)
 
 
 def _ingested_before(
-    services: Services, table: Table, before: TableState, sources: Sequence[Source]
+    services: Services, table: Table, before: TableState, uploads: Sequence[sources.Source]
 ) -> frozenset[str]:
     """Return the ids of dropped sources which the table had ingested at an earlier state of it."""
     if not len(before.sources) and not before.all_source_segments:
         return frozenset()
-    owners = remembered_ids(table, sources)
+    owners = batch_files.remembered_ids(table, uploads)
     try:
         ids = ingested_of(services.storage, table.id, before, owners)
     except NotFoundError:  # segments were merged since; few files are ingested that quickly
-        return look_up_sources(services, table, sources).ids
-    return ids_of(owners, ids)
+        return batch_files.look_up_sources(services, table, uploads).ids
+    return batch_files.ids_of(owners, ids)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -301,7 +335,7 @@ class Ingested:
     """Files on their way into a table; they are rows of it already if `done`."""
 
     handle: TableHandle
-    sources: tuple[Source, ...]
+    sources: tuple[sources.Source, ...]
     known: frozenset[str] = frozenset()
     """The ids of those sources that were rows of the table before: they add nothing."""
     done: bool = False
@@ -326,19 +360,21 @@ class Ingested:
         remaining = list(self.sources)
         services = self.handle.services
 
-        def _deciding(table: Table, source: Source) -> list[str]:
+        def _deciding(table: Table, source: sources.Source) -> list[str]:
             """Return the tables that may have refused a file: if its folder is not called after
             the table any more, nobody's, or the one that is called so now.
             """
-            name = table_name_of(source.key)
+            name = sources.table_name_of(source.key)
             other = None if name == table.name else services.tables.named(name)
             beside = [] if name == table.name else [NO_TABLE, *([other.id] if other else [])]
             return [table.id, *beside]
 
         def look() -> int:
             table = self.handle.current()
-            remaining[:] = look_up_sources(services, table, remaining).fresh(remaining)
-            refusals = ((s.id, refusal_of(services, s, *_deciding(table, s))) for s in remaining)
+            remaining[:] = batch_files.look_up_sources(services, table, remaining).fresh(remaining)
+            refusals = (
+                (s.id, batch_files.refusal_of(services, s, *_deciding(table, s))) for s in remaining
+            )
             records = {source: record for source, record in refusals if record is not None}
             remaining[:] = [s for s in remaining if s.id not in records]
             refused.update(records)
@@ -379,11 +415,11 @@ def ingest_frame(
     again: bool,
     idempotency_key: str | None,
     at_once: bool,
-    watch: Callable[[Source], None] | None,
+    watch: Callable[[sources.Source], None] | None,
     tags: Mapping[str, str] = NO_TAGS,
 ) -> Ingested:
     """Drop the rows of a frame as one file; see `TableHandle.ingest`. With `at_once`, this process
-    ingests it without a file in the inbox, if that goes well.
+    ingests it without a file in the inbox, if that goes well. `handle` is the `latest`.
 
     Raises:
         RefusedSourceError: the frame does not fit the table; nothing was uploaded.
@@ -405,7 +441,7 @@ def ingest_frame(
         )
     tagged = partial(tagged_key, tags=tags)
     tagged(key)  # before rows are read: these tags can be
-    schema, batches = frame_rows(frame, handle.current())
+    schema, batches = frame_rows(frame, handle.table)
     at_once = at_once and not again
     is_named = name is not None or idempotency_key is not None
     few, is_all = _few(batches) if at_once and not is_named else ([], False)
@@ -437,7 +473,7 @@ def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBa
     return changes.file_schema, changes.checked(read_frame(frame, changes.file_schema))
 
 
-def _watched(ingested: Ingested, watch: Callable[[Source], None] | None) -> Ingested:
+def _watched(ingested: Ingested, watch: Callable[[sources.Source], None] | None) -> Ingested:
     if watch is not None:
         watch(*ingested.sources)
     return ingested
@@ -467,19 +503,19 @@ def _ingested_at_once(handle: TableHandle, key: str, local: LocalRows) -> Ingest
             etag = file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
     else:
         size_bytes = sum(batch.nbytes for batch in local)
-    source = Source(handle.bucket.name, key, etag, size_bytes, dropped_ms=dropped_ms)
-    _, waits = due_batches([source], table.properties)
-    job = ingest_message(table, table.generation, (source,))
+    source = sources.Source(handle.bucket.name, key, etag, size_bytes, dropped_ms=dropped_ms)
+    _, waits = batch_files.due_batches([source], table.properties)
+    job = batch_files.ingest_message(table, table.generation, (source,))
     if waits or job.queue != "ingest-jobs" or not isinstance(job.message, IngestJob):
         return None
     try:
         result = ingest_at_once(services, table, job.message, local)
-        if result is not None:
-            handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
     except (ContendedError, UnavailableError, OutcomeUnknownError, OutOfSpaceError):
         return None  # as a file, it is the same source: it adds nothing if it landed
     if result is None:
         return None
+    with suppress(UnavailableError):  # the rows have landed; the sweep looks for such tables
+        handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
     known = frozenset([source.id]) if result.known else frozenset[str]()
     return Ingested(handle, (source,), known, done=bool(known or result.accepted))
 
@@ -496,7 +532,8 @@ def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:
             hint="a key that names what is ingested, such as 'orders-2026-01-31'",
         )
     return ingest_key(
-        table.name, keyed_name(digest_of_key(idempotency_key), part, table, "parquet")
+        table.name,
+        sources.keyed_name(sources.digest_of_key(idempotency_key), part, table, "parquet"),
     )
 
 
@@ -556,7 +593,7 @@ class TableWriter:
         self._folder = tempfile.TemporaryDirectory(dir=handle.services.scratch)
         self._local = Path(self._folder.name) / "rows.parquet"
         self._parquet: pq.ParquetWriter | None = None
-        self._sources: list[Source] = []
+        self._sources: list[sources.Source] = []
         self._known: set[str] = set()
         self._is_open = True
 
@@ -578,7 +615,7 @@ class TableWriter:
         if not self._is_open:
             raise InvalidRequestError("the writer is closed", hint="open another one")
         if isinstance(rows, Mapping):
-            check_row_names(rows, self._schema)
+            check_columns([*rows], self._schema, of="the row", quotes_all=True)
             self._rows.append(rows)
             if len(self._rows) >= BATCH_ROWS:
                 self._convert()
@@ -617,7 +654,6 @@ class TableWriter:
         self._folder.cleanup()
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -677,11 +713,11 @@ class TableWriter:
         self._parquet, self._pending_bytes = None, 0
         once = self._idempotency_key is not None
         self._handle = self._handle.latest()  # it may be renamed while rows are written
-        dropped = drop_files(
+        drop = drop_files(
             self._handle, [(self._key(), self._local)], False, None, once=once, tags=self._tags
         )
-        self._sources += dropped.sources
-        self._known |= dropped.known
+        self._sources += drop.sources
+        self._known |= drop.known
 
     def _key(self) -> str:
         if self._idempotency_key is None:

@@ -10,69 +10,22 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import UNSET
 
+from dormouse import errors
+from dormouse.client import operations, waiting
 from dormouse.client.listing import listed_jobs, listed_tables
-from dormouse.client.operations import (
-    DeadLetterQueues,
-    Queue,
-    SparkStatus,
-    queue_states,
-    spark_status,
-)
 from dormouse.client.table import TableHandle
 from dormouse.client.versions import is_delete, named_parameters, open_table, version_result
-from dormouse.client.waiting import (
-    WAIT_SECONDS,
-    IngestBucket,
-    Polling,
-    QueueAges,
-    Queues,
-    ResultLink,
-    SparkApplication,
-    Watch,
-    count_pending,
-    pending_names,
-)
-from dormouse.errors import (
-    CorruptDataError,
-    DamagedEntryError,
-    InvalidRequestError,
-    MissingPackageError,
-    NotFoundError,
-    needs_extra,
-)
 from dormouse.features.deletion import Unregistered, list_unregistered
 from dormouse.key_codec import KeyCodec, KeyLike
-from dormouse.messages.requests import (
-    AdminRequest,
-    ClearAccess,
-    CollectGarbage,
-    CompactTable,
-    CreateTable,
-    DeleteTable,
-    GrantAccess,
-    IngestFiles,
-    ReinitialiseTable,
-    RenameTable,
-    RevokeAccess,
-    SetDefaults,
-    SetOnline,
-    SetProperties,
-    SplitPartitions,
-)
-from dormouse.messages.stages import (
-    CompactionJob,
-    GarbageCandidates,
-    IngestJob,
-    OutboundMessage,
-    PartitionSplits,
-)
+from dormouse.messages import requests, stages
 from dormouse.ports import NO_TABLE, Services
 from dormouse.schema.row_tags import NO_TAGS, row_tags
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import Schema, check_list
 from dormouse.settings import Settings, folder_hint
 from dormouse.showing import HtmlText, Listing, Shown
 from dormouse.state.jobs import JobRecord
 from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS, Limits
+from dormouse.stored.decoding import check_types
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table, table_not_found
 
@@ -85,8 +38,10 @@ if TYPE_CHECKING:
     from dormouse.client.inferring import Like, Types
     from dormouse.client.ingesting import Ingested
     from dormouse.client.queries import AskedQuery
+    from dormouse.features.copying import CopyReport
     from dormouse.folder.wiring import OpenFolder
     from dormouse.http.loopback import LoopbackServer
+    from dormouse.jobs import Progress
     from dormouse.messages.stages import ResultFormat
     from dormouse.query.result import QueryResult
     from dormouse.tables.declaring import DeclaredChange
@@ -97,13 +52,13 @@ class Instance(Shown):
     """An instance: in a folder or on AWS, opened by its methods, or built over given services."""
 
     services: Services
-    queues: Queues
-    bucket: IngestBucket
-    polling: Polling
-    ages: QueueAges = lambda queues, now_ms: {}
-    spark_application: SparkApplication = lambda: None
+    queues: waiting.Queues
+    bucket: waiting.IngestBucket
+    polling: waiting.Polling
+    ages: waiting.QueueAges = lambda queues, now_ms: {}
+    spark_application: waiting.SparkApplication = lambda: None
     folder: OpenFolder | None = None
-    result_link: ResultLink = lambda path, seconds: ""
+    result_link: waiting.ResultLink = lambda path, seconds: ""
     computing: ComputingProcess | None = None
 
     @staticmethod
@@ -147,9 +102,9 @@ class Instance(Shown):
             return Instance.open(settings.folder, background=background, create=create)
         try:
             from dormouse.client.deployment import connect_deployment  # nothing else needs AWS
-        except MissingPackageError as error:
+        except errors.MissingPackageError as error:
             hint = f"{folder_hint(settings.instance)}; else {error.hint}"
-            raise MissingPackageError(str(error), hint=hint) from error
+            raise errors.MissingPackageError(str(error), hint=hint) from error
         return connect_deployment(settings)
 
     def close(self) -> None:
@@ -162,11 +117,9 @@ class Instance(Shown):
             self.folder.close()
 
     def __enter__(self) -> Self:
-        """Return the instance."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the instance."""
         self.close()
 
     def serve_catalog(self, port: int = 0) -> LoopbackServer:
@@ -187,7 +140,7 @@ class Instance(Shown):
         """Return all tables that can be read, by name; `list_readable` has the damaged ones too."""
         return listed_tables(self.list_readable()[0])
 
-    def list_readable(self) -> tuple[list[TableHandle], list[DamagedEntryError]]:
+    def list_readable(self) -> tuple[list[TableHandle], list[errors.DamagedEntryError]]:
         """Return all tables that can be read, by name, and what of the registry is damaged.
 
         A damaged entry does not affect other tables; `repair` restores it.
@@ -203,7 +156,7 @@ class Instance(Shown):
         """
         table = self.services.tables.named(name)
         if table is None or table.deleting:
-            raise table_not_found(name, self.services.tables.list_readable()[0])
+            raise table_not_found(name, *self.services.tables.list_readable())
         return self._handle(table)
 
     def create_table(
@@ -238,7 +191,9 @@ class Instance(Shown):
             fields = new_schema(schema, like, row_keys, sort_keys, types, settings)
         points = KeyCodec(fields).split_points_to_json(split_points)
         request_id, body = self.services.ids.new(), fields.to_json()
-        self._administer(CreateTable(request_id, name, body, dict(properties or {}), points))
+        self._administer(
+            requests.CreateTable(request_id, name, body, dict(properties or {}), points)
+        )
         return self.table(name)
 
     def rename_table(self, name: str, new_name: str) -> TableHandle:
@@ -249,8 +204,33 @@ class Instance(Shown):
             AlreadyExistsError: another table has the new name.
             InvalidRequestError: no table can have the new name.
         """
-        self._administer(RenameTable(self.services.ids.new(), name, new_name))
+        self._administer(requests.RenameTable(self.services.ids.new(), name, new_name))
         return self.table(new_name)
+
+    def copy_table(
+        self, source: TableHandle, name: str = "", *, watch: Progress | None = None
+    ) -> CopyReport:
+        """Copy the newest version of a table, of any instance, into this one, by default under the
+        same name.
+
+        The source stays as it is. The copy becomes visible when all of it is there. A call that was
+        interrupted is continued by the next one. What the table has ingested stays ingested in the
+        copy.
+
+        Raises:
+            AlreadyExistsError: there is a table of that name, other than this very copy.
+            NotFoundError: the source was deleted.
+            CorruptDataError: a shard of the source is damaged or lost.
+            InvalidRequestError: no table can have that name; or shards of the source are disputed.
+            ContendedError: another process has copied it meanwhile.
+        """
+        from dormouse.features.copying import copy_table
+
+        bucket, name = source.bucket.name, name or source.name
+        table = source.current()
+        report, messages = copy_table(source.services, table, bucket, self.services, name, watch)
+        self.queues.send(messages)
+        return report
 
     def delete_table(self, name: str, *, release_tags: bool = False) -> None:
         """Delete a table with all its rows. Files dropped for it stay in the ingest bucket.
@@ -259,7 +239,7 @@ class Instance(Shown):
             NotFoundError: no table has that name.
             InvalidRequestError: it has tags, and they are not to be released.
         """
-        self._administer(DeleteTable(self.services.ids.new(), name, release_tags))
+        self._administer(requests.DeleteTable(self.services.ids.new(), name, release_tags))
 
     def reinitialise_table(
         self,
@@ -285,7 +265,7 @@ class Instance(Shown):
         fields = schema or self.table(name).schema
         points = KeyCodec(fields).split_points_to_json(split_points)
         self._administer(
-            ReinitialiseTable(
+            requests.ReinitialiseTable(
                 self.services.ids.new(),
                 name,
                 delete_partitions,
@@ -316,7 +296,9 @@ class Instance(Shown):
         if not hide_rows:
             self.check_hidden(name, {**dict.fromkeys(unset), **(properties or {})})
         request_id = self.services.ids.new()
-        self._administer(SetProperties(request_id, name, dict(properties or {}), tuple(unset)))
+        self._administer(
+            requests.SetProperties(request_id, name, dict(properties or {}), tuple(unset))
+        )
         return self.table(name)
 
     def check_hidden(self, name: str, changes: Mapping[str, object]) -> None:
@@ -370,7 +352,7 @@ class Instance(Shown):
             own = table.table.own
             check_hidden(table, {rule: text for rule, text in rules.items() if rule not in own})
         request_id = self.services.ids.new()
-        self._administer(SetDefaults(request_id, dict(properties or {}), tuple(unset)))
+        self._administer(requests.SetDefaults(request_id, dict(properties or {}), tuple(unset)))
         return self.defaults()
 
     def plan_declared(self, body: object) -> list[DeclaredChange]:
@@ -406,7 +388,7 @@ class Instance(Shown):
         Raises:
             NotFoundError: no table has that name.
         """
-        self._administer(SetOnline(self.services.ids.new(), name, online))
+        self._administer(requests.SetOnline(self.services.ids.new(), name, online))
 
     def sql(
         self,
@@ -456,7 +438,7 @@ class Instance(Shown):
             return self._delete(text, parameters or principal is not None or spark or run != "here")
         if run != "here" or spark is not None:
             if principal is not None:
-                raise InvalidRequestError(
+                raise errors.InvalidRequestError(
                     "a remote query is asked by the sender of its message, so `who` cannot be given"
                 )
             query = self._ask(text, parameters, timeout_seconds, run, spark=spark)
@@ -472,7 +454,7 @@ class Instance(Shown):
         principal: str | None = None,
     ) -> QueryResult:
         """Return the rows of a query, computed here."""
-        with needs_extra("sql", "a statement in SQL"):
+        with errors.needs_extra("sql", "a statement in SQL"):
             from dormouse.statements.running import run_statement
             from dormouse.statements.tables import SqlTables
         services = self.services
@@ -486,9 +468,9 @@ class Instance(Shown):
 
         name, where = parse_delete(text)
         if others:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 "a DELETE runs here, for this process, and takes no parameters",
-                hint="TableHandle.delete takes keys as values",
+                hint="TableHandle.delete takes keys as values, POST /tables/{table}/delete too",
             )
         return version_result(self.table(name).delete(where))
 
@@ -521,7 +503,9 @@ class Instance(Shown):
         prefix, row_format = free_prefix(self.services, to, form)
         if spark is not None:
             if to:
-                raise InvalidRequestError("Spark writes below queries/: `to` has to be empty")
+                raise errors.InvalidRequestError(
+                    "Spark writes below queries/: `to` has to be empty"
+                )
             query = self._ask(text, parameters, timeout_seconds, spark=spark, form=row_format.value)
             return exported(query.uri, text, query.ended(timeout_seconds))
         limits = Limits(memory_bytes, timeout_seconds, None)
@@ -558,9 +542,19 @@ class Instance(Shown):
         return listed_queries(self.services)
 
     def asked(self, query_id: str) -> AskedQuery:
-        """Return a query over messages by its id: to follow it, read its result, or cancel it."""
+        """Return a query over messages by its id: to follow it, read its result, or cancel it.
+
+        Raises:
+            InvalidRequestError: no query can have the id.
+        """
         from dormouse.client.queries import AskedQuery
 
+        try:
+            check_types(stages.CancelQuery(query_id=query_id))
+        except errors.InvalidRequestError as error:
+            hint = "`dormouse queries list` shows the ids of the last seven days"
+            problem = f"{query_id!r} is no id of a query"
+            raise errors.InvalidRequestError(problem, hint=hint) from error
         return AskedQuery(query_id, self.services, self.queues, self.polling)
 
     def ingest_files(
@@ -587,9 +581,14 @@ class Instance(Shown):
 
         handle = self.table(name)
         row_tags(tags)
-        request = IngestFiles(self.services.ids.new(), name, tuple(keys), spark, again, dict(tags))
+        listed = tuple(check_list("keys", keys))
+        request = requests.IngestFiles(
+            self.services.ids.new(), name, listed, spark, again, dict(tags)
+        )
         messages = [m.message for m in self._administer(request)]
-        sources = (source for m in messages if isinstance(m, IngestJob) for source in m.sources)
+        sources = (
+            source for m in messages if isinstance(m, stages.IngestJob) for source in m.sources
+        )
         return Ingested(handle, tuple(sources))
 
     def compact(
@@ -603,8 +602,8 @@ class Instance(Shown):
         Raises:
             NotFoundError: no table has that name.
         """
-        request = CompactTable(self.services.ids.new(), name, everything, spark)
-        return sum(isinstance(m.message, CompactionJob) for m in self._administer(request))
+        request = requests.CompactTable(self.services.ids.new(), name, everything, spark)
+        return sum(isinstance(m.message, stages.CompactionJob) for m in self._administer(request))
 
     def split(self, name: str, partition: str = "", *, forced: bool = False) -> int:
         """Split the leaf partitions with too many rows, or just one; `forced`, however few rows.
@@ -616,9 +615,9 @@ class Instance(Shown):
             NotFoundError: there is no such table or partition.
             InvalidRequestError: the partition is split already, or has too few rows.
         """
-        request = SplitPartitions(self.services.ids.new(), name, partition, forced)
+        request = requests.SplitPartitions(self.services.ids.new(), name, partition, forced)
         messages = (m.message for m in self._administer(request))
-        return sum(len(m.partitions) for m in messages if isinstance(m, PartitionSplits))
+        return sum(len(m.partitions) for m in messages if isinstance(m, stages.PartitionSplits))
 
     def collect_garbage(self, name: str) -> int:
         """Delete the shards that nothing references and whose delay is over; return how many.
@@ -626,17 +625,20 @@ class Instance(Shown):
         Raises:
             NotFoundError: no table has that name.
         """
-        sent = (m.message for m in self._administer(CollectGarbage(self.services.ids.new(), name)))
-        return sum(len(m.shards) for m in sent if isinstance(m, GarbageCandidates))
+        messages = (
+            m.message
+            for m in self._administer(requests.CollectGarbage(self.services.ids.new(), name))
+        )
+        return sum(len(m.shards) for m in messages if isinstance(m, stages.GarbageCandidates))
 
-    def spark(self) -> SparkStatus:
+    def spark(self) -> operations.SparkStatus:
         """Return whether the instance has Spark, and whether its job package fits this version.
 
         Raises:
             CorruptDataError: the description of a package is damaged.
             UnavailableError: the data bucket does not answer.
         """
-        return spark_status(self.services.storage, self.spark_application)
+        return operations.spark_status(self.services.storage, self.spark_application)
 
     def pending(self) -> int:
         """Return how much work is pending for all tables, and in the working queues.
@@ -644,12 +646,14 @@ class Instance(Shown):
         Raises:
             CorruptDataError: something of a table is damaged, so its pending work is unknown.
         """
-        count, damaged = count_pending(*self.list_readable(), self.queues)
+        count, damaged = waiting.count_pending(*self.list_readable(), self.queues)
         for error in damaged:
             raise error
         return count
 
-    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
+    def wait(
+        self, timeout_seconds: float = waiting.WAIT_SECONDS, *, watch: waiting.Watch | None = None
+    ) -> None:
         """Wait until nothing is pending.
 
         Raises:
@@ -658,13 +662,13 @@ class Instance(Shown):
             CorruptDataError: something of a table is damaged, so its pending work is unknown;
                 nothing is pending for the others.
         """
-        damaged: list[CorruptDataError] = []
+        damaged: list[errors.CorruptDataError] = []
 
         def left() -> int:
-            count, damaged[:] = count_pending(*self.list_readable(), self.queues)
+            count, damaged[:] = waiting.count_pending(*self.list_readable(), self.queues)
             return count
 
-        awaited = self.polling.awaited(self, lambda: pending_names(self.list_readable()[0]))
+        awaited = self.polling.awaited(self, lambda: waiting.pending_names(self.list_readable()[0]))
         self.polling.until_nothing(
             left, timeout_seconds=timeout_seconds, looks=2, watch=watch, awaited=awaited
         )
@@ -675,17 +679,17 @@ class Instance(Shown):
         """Return the records of no table: requests about none, and files dropped for none."""
         return listed_jobs(self.services.tracker.records(NO_TABLE))
 
-    def queue_states(self) -> tuple[list[Queue], str]:
+    def queue_states(self) -> tuple[list[operations.Queue], str]:
         """Return every queue in the order of the flow; and why ages are unknown, if they are.
 
         Raises:
             UnavailableError: the queues do not answer.
         """
-        return queue_states(self.queues, self.ages, self.services.clock.now_ms())
+        return operations.queue_states(self.queues, self.ages, self.services.clock.now_ms())
 
-    def dead_letters(self) -> DeadLetterQueues:
+    def dead_letters(self) -> operations.DeadLetterQueues:
         """Return the dead-letter queues, to look at messages, redrive or discard them."""
-        return DeadLetterQueues(self.services, self.queues)
+        return operations.DeadLetterQueues(self.services, self.queues)
 
     def repair(self, which: str = "") -> list[str]:
         """Restore damaged registry entries of one table, by name or id, or of all tables.
@@ -740,7 +744,7 @@ class Instance(Shown):
             InvalidRequestError: this is no rule; nothing is changed.
         """
         new_id = self.services.ids.new()
-        self._administer(GrantAccess(new_id, principal, tables, tuple(verbs), tuple(hide)))
+        self._administer(requests.GrantAccess(new_id, principal, tables, tuple(verbs), tuple(hide)))
         return self.access_rules()
 
     def revoke(self, principal: str, tables: str) -> AccessRules:
@@ -755,21 +759,21 @@ class Instance(Shown):
 
         key = checked_principals(principal), tables
         if key not in [rule.key for rule in self.access_rules() or ()]:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"there is no access rule of {principal!r} for {tables!r}",
                 hint="`dormouse access list` shows all",
             )
-        self._administer(RevokeAccess(self.services.ids.new(), principal, tables))
+        self._administer(requests.RevokeAccess(self.services.ids.new(), principal, tables))
         return self.access_rules()
 
     def clear_access_rules(self) -> None:
         """Remove all rules: access is by instance again."""
-        self._administer(ClearAccess(self.services.ids.new()))
+        self._administer(requests.ClearAccess(self.services.ids.new()))
 
-    def _administer(self, request: AdminRequest) -> list[OutboundMessage]:
+    def _administer(self, request: requests.AdminRequest) -> list[stages.OutboundMessage]:
         from dormouse.features.administration import administer
 
-        messages = administer(self.services, request)
+        messages = administer(self.services, request, once=True)
         self.queues.send(messages)
         return messages
 

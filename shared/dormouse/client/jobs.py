@@ -1,7 +1,5 @@
 """A table's jobs, from the tracker and from the table's state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -29,12 +27,12 @@ def jobs_of(services: Services, table: Table, *, reads_requests: bool = True) ->
     records = {record.job_id: record for record in tracker.records(table.id)}
     if reads_requests:
         records = {job: request_by_now(services, table, records[job]) for job in records}
-    refused = [
+    refusals = [
         job
         for job, record in records.items()
         if (record.kind, record.state) == ("ingest", "refused")
     ]
-    lookup = look_up_source_ids(services, table, refused)
+    lookup = look_up_source_ids(services, table, refusals)
     for job in lookup.ids:
         records[job] = replace(records[job], state="finished", reason=SINCE_INGESTED)
     for source in files_that_wait(services, table)[1]:
@@ -56,13 +54,13 @@ def jobs_of(services: Services, table: Table, *, reads_requests: bool = True) ->
 
 def _without_jobs_of_refused(records: Mapping[str, JobRecord]) -> list[JobRecord]:
     """Return the records without those of jobs that only refused their file: it has its own."""
-    refused = {(r.subject, r.reason) for r in records.values() if r.state == "refused"}
-    files = {subject for subject, _ in refused}
+    refusals = {(r.subject, r.reason) for r in records.values() if r.state == "refused"}
+    files = {subject for subject, _ in refusals}
     return [
         record
         for record in records.values()
         if (record.kind, record.files) != ("ingest", 1)
-        or not (record.state == "failed" and (record.subject, record.reason) in refused)
+        or not (record.state == "failed" and (record.subject, record.reason) in refusals)
         and not (record.reason == FILE_REFUSED and record.subject in files)
     ]
 

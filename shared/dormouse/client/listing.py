@@ -1,7 +1,5 @@
 """Lists of the client that show themselves."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,9 +16,7 @@ from dormouse.tables.table import Table
 def listed_jobs(records: Iterable[JobRecord]) -> Listing[JobRecord]:
     """Return records as a list that shows itself."""
     columns = ("state", "kind", "subject", "rows", "seconds", "attempts", "reason")
-    return Listing(
-        records, "jobs", columns, lambda record: [getattr(record, name) for name in columns]
-    )
+    return Listing(records, "jobs", columns)
 
 
 def listed_tables(tables: Iterable[TableHandle]) -> Listing[TableHandle]:

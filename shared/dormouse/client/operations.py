@@ -13,13 +13,7 @@ from dormouse.client.waiting import QueueAges, Queues
 from dormouse.errors import InvalidRequestError, UnavailableError, did_you_mean
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key
-from dormouse.messages.requests import (
-    AdminRequest,
-    AlterSchema,
-    CreateTable,
-    SetOnline,
-    SetProperties,
-)
+from dormouse.messages import requests
 from dormouse.messages.stages import QUEUES
 from dormouse.ports import DeadLetter, Services, Storage
 from dormouse.schema.schema import Schema
@@ -255,23 +249,23 @@ def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> l
     return plan_table_changes(declared, tables, split_keys, services.tables.defaults())
 
 
-def requests_of(change: DeclaredChange, services: Services) -> Iterator[AdminRequest]:
+def requests_of(change: DeclaredChange, services: Services) -> Iterator[requests.AdminRequest]:
     """Return the requests that make the change, in order."""
     new = services.ids.new
     put = {name: value for name, value in change.properties.items() if value is not None}
     if change.schema is not None:
         points = tuple(KeyCodec(change.schema).to_json(key) for key in change.splits)
         body = change.schema.to_json()
-        yield CreateTable(new(), change.name, body, dict(put), points)
+        yield requests.CreateTable(new(), change.name, body, dict(put), points)
     if change.add or change.units or change.types:
         add = tuple(item.to_json() for item in change.add)
         types = {path: kind.to_json() for path, kind in change.types.items()}
-        yield AlterSchema(new(), change.name, add, units=dict(change.units), types=types)
+        yield requests.AlterSchema(new(), change.name, add, units=dict(change.units), types=types)
     if change.schema is None and change.properties:
         unset = tuple(sorted(change.properties.keys() - put.keys()))
-        yield SetProperties(new(), change.name, dict(put), unset)
+        yield requests.SetProperties(new(), change.name, dict(put), unset)
     if change.online is not None:
-        yield SetOnline(new(), change.name, change.online)
+        yield requests.SetOnline(new(), change.name, change.online)
 
 
 def _declared(body: object, where: str, services: Services) -> TableDeclaration:

@@ -1,7 +1,5 @@
 """Where rows come from: the file of each, the commit, and the shards that held it since."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +13,7 @@ from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse.query.rows import query_rows, query_slices
 from dormouse.query.selection import Selection, select, selected_ranges, slices_to_read
 from dormouse.schema.schema import ETAG, FILE, INGESTED_AT, ROW_NUMBER, SHARD, VERSION
-from dormouse.shards.footer import read_footers
+from dormouse.shards.reading import read_own_footers
 from dormouse.state.state import TableState
 from dormouse.state.versions import AsOf, iso_time
 from dormouse.tables.row_rules import origin_fields, row_rules
@@ -131,11 +129,11 @@ def _steps(
     sources: set[str] = set()
     queue, ids = list(shards), set(shards)
     while queue and len(steps) < MOST_STEPS:
-        known = [state.shards[each] for each in queue if each in state.shards]
-        queue = []
-        for each in known:
+        shards_there = [state.shards[each] for each in queue if each in state.shards]
+        queue, storage, cache = [], handle.services.storage, handle.services.cache
+        for each in shards_there:
             try:
-                ((_, footer),) = read_footers(handle.services.storage, table.id, [each])
+                (footer,) = read_own_footers(storage, table.id, [each], table.schema, cache)
             except NotFoundError:
                 continue  # deleted since
             provenance = footer.provenance

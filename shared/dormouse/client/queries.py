@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, inf, isfinite
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from dormouse import errors
-from dormouse.client.waiting import WAIT_SECONDS, Awaited, Polling
-from dormouse.errors import (
-    CorruptDataError,
-    DormouseError,
-    InvalidRequestError,
-    InvariantError,
-    NotFoundError,
-)
+from dormouse.client.waiting import WAIT_SECONDS, Awaited, Polling, TaskProgress
 from dormouse.features.queries import QUERIES, QueryEnd, load_end, question
 from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage, QueryLimits
 from dormouse.ports import Outbox, Services
 from dormouse.showing import Listing
 from dormouse.state.jobs import JobRecord
+from dormouse.stored.decoding import check_types
 from dormouse.stored.paths import query_prefix
 
 if TYPE_CHECKING:
@@ -37,19 +34,6 @@ if TYPE_CHECKING:
 QUEUE = "queries"
 RUNS = ("here", "remote")
 """Where a query can run: in this process, or in the instance, by messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryProgress:
-    """The progress of a query: its sub-queries that are done, and all of them, once known."""
-
-    done: int = 0
-    parts: int = 0
-
-    @property
-    def left(self) -> int:
-        """The number of sub-queries that are not done."""
-        return self.parts - self.done
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +59,23 @@ class AskedQuery:
         """
         entry = self.services.tracker.get(QUERIES, self.id)
         if entry is None:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"there is no query {self.id!r}", hint="records live for seven days"
             )
         return entry
 
-    def progress(self) -> QueryProgress | None:
+    def progress(self) -> TaskProgress | None:
         """Return the progress; None once the query has ended."""
         record = self.services.tracker.get(QUERIES, self.id)
         if record is None:
-            return QueryProgress()
-        return None if record.is_finished else QueryProgress(record.parts_done, record.parts)
+            return TaskProgress()
+        return None if record.is_finished else TaskProgress(record.parts_done, record.parts)
 
     def wait(
         self,
         timeout_seconds: float = WAIT_SECONDS,
         *,
-        watch: Callable[[QueryProgress], None] | None = None,
+        watch: Callable[[TaskProgress], None] | None = None,
     ) -> QueryEnd:
         """Wait until the query has ended; return its manifest.
 
@@ -111,16 +95,16 @@ class AskedQuery:
         """Return the manifest of a query that has ended; raises as `wait`."""
         end = load_end(self.services.results, self.id)
         if end is None:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"the result of query {self.id!r} is not there, or not any more",
                 hint="wait for it, or ask again",
             )
         if self.asked is not None and end.question and end.question != question(self.asked):
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"another query has the id {self.id!r}", hint="give each query an id of its own"
             )
         if end.state == "cancelled":
-            raise NotFoundError(f"query {self.id!r} was cancelled", hint="ask again")
+            raise errors.NotFoundError(f"query {self.id!r} was cancelled", hint="ask again")
         if end.state == "failed":
             raise failure_of(end)
         return end
@@ -152,9 +136,10 @@ def ask(
 ) -> AskedQuery:
     """Send a query, which may take so many seconds; infinitely many are as many as it may."""
     if not seconds > 0:
-        raise InvalidRequestError(f"a query has some seconds, which {seconds!r} is not")
+        raise errors.InvalidRequestError(f"a query has some seconds, which {seconds!r} is not")
     limits = QueryLimits() if seconds == inf else QueryLimits(seconds=ceil(seconds))
-    request = _replaced(request, limits)
+    request = structs.replace(request, limits=limits)
+    check_types(request)
     queues.send([OutboundMessage(QUEUE, request)])
     return AskedQuery(request.query_id, services, queues, polling, request)
 
@@ -162,49 +147,52 @@ def ask(
 def check_run(run: str) -> None:
     """Refuse a place to run in that there is not."""
     if run not in RUNS:
-        raise InvalidRequestError(f"a query runs {' or '.join(RUNS)}, not {run!r}")
+        raise errors.InvalidRequestError(f"a query runs {' or '.join(RUNS)}, not {run!r}")
 
 
 def message_parameters(values: dict[str, object]) -> dict[str, Any]:
     """Return the values of parameters as a message has them.
 
     Raises:
-        InvalidRequestError: one is of a type that JSON does not have.
+        InvalidRequestError: JSON does not have its type, or NaN and infinity.
     """
+    sent: dict[str, Any] = {}
     for name, value in values.items():
-        if not (value is None or isinstance(value, str | int | float | bool)):
-            raise InvalidRequestError(
-                f"parameter {name!r} is a {type(value).__name__}, which no message has",
-                hint="give it as text, and CAST it in the statement",
-            )
-    return values
+        match value:
+            case None | bool():
+                sent[name] = value
+            case str():
+                sent[name] = str(value)
+            case Integral():  # NumPy's, too
+                sent[name] = int(value)
+            case float() if isfinite(value):
+                sent[name] = float(value)
+            case _:
+                given = value if isinstance(value, float) else f"a {type(value).__name__}"
+                raise errors.InvalidRequestError(
+                    f"parameter {name!r} is {given}, which no message has",
+                    hint="give it as text, and CAST it in the statement",
+                )
+    return sent
 
 
 def listed_queries(services: Services) -> Listing[JobRecord]:
     """Return the records of queries, the newest first."""
     columns = ("job_id", "state", "subject", "who", "parts_done", "parts", "rows", "seconds")
     records = sorted(services.tracker.records(QUERIES), key=_began_ms, reverse=True)
-    return Listing(
-        records, "queries", columns, lambda record: [getattr(record, name) for name in columns]
-    )
+    return Listing(records, "queries", columns)
 
 
 def _began_ms(record: JobRecord) -> int:
     return record.started_ms or record.updated_ms
 
 
-def _replaced(request: AnswerQuery, limits: QueryLimits) -> AnswerQuery:
-    from msgspec.structs import replace
-
-    return replace(request, limits=limits)
-
-
-def failure_of(end: QueryEnd) -> DormouseError:
+def failure_of(end: QueryEnd) -> errors.DormouseError:
     """Return the error with which a query failed."""
     kind: Any = getattr(errors, end.error, None)
-    if not (isinstance(kind, type) and issubclass(kind, DormouseError)):
-        kind = InvariantError
-    error: DormouseError = kind(end.reason)
+    if not (isinstance(kind, type) and issubclass(kind, errors.DormouseError)):
+        kind = errors.InvariantError
+    error: errors.DormouseError = kind(end.reason)
     return error
 
 
@@ -228,7 +216,7 @@ def _batches(services: Services, end: QueryEnd, schema: pa.Schema) -> Iterator[p
 
     for file in end.files:
         if not file.name or "/" in file.name:
-            raise CorruptDataError(
+            raise errors.CorruptDataError(
                 f"the manifest of query {end.query!r} names {file.name!r}, which is no file of it"
             )
         path = query_prefix(end.query) + file.name

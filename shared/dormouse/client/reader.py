@@ -2,10 +2,8 @@
 
 A file may end the process that reads it: out of memory, or by a fault of a library. So these leave
 ingest jobs to a process of their own kind, which takes them from the queue as any other does. If it
-dies, another follows; the second death at one file sets that file aside (`isolate_files`).
+dies, another follows; the second death at one file sets that file aside (`ingest_or_isolate`).
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -39,7 +37,6 @@ class ReadingProcess:
     """Runs the ingest jobs of the folder `root`; with `environment`, from when it is needed."""
 
     def __init__(self, root: Path, environment: Mapping[str, str], clock: Clock) -> None:
-        """Start nothing yet."""
         self._root, self._environment, self._clock = root, environment, clock
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None

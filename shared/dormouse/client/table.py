@@ -11,29 +11,23 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import structs
 
 from dormouse.access import EVERYTHING
-from dormouse.client.versions import Tag, Version, as_of_to_json, tag_of, tags_of, versions_of
-from dormouse.client.waiting import (
-    WAIT_SECONDS,
-    WORKING_QUEUES,
-    Named,
-    Status,
-    Watch,
-    source_names,
+from dormouse.client import waiting
+from dormouse.client.versions import (
+    Tag,
+    Version,
+    as_of_to_json,
+    selection_message,
+    tag_of,
+    tags_of,
+    versions_of,
 )
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import NotFoundError
 from dormouse.features.versions import read_as_of, tagged
-from dormouse.key_codec import KeyCodec, KeyLike, Ranges
-from dormouse.messages.requests import (
-    AdminRequest,
-    AlterSchema,
-    DeleteRows,
-    RestoreVersion,
-    TagVersion,
-    UntagVersion,
-)
+from dormouse.key_codec import KeyCodec, KeyLike, KeyValue, Ranges
+from dormouse.messages import requests, stages
 from dormouse.ports import Services
 from dormouse.schema.row_tags import NO_TAGS
-from dormouse.schema.schema import CHANGE, Field, Schema
+from dormouse.schema.schema import CHANGE, Field, Schema, check_fields, check_list
 from dormouse.schema.types import FieldType
 from dormouse.showing import HtmlText, Listing, Shown, show_table
 from dormouse.state.jobs import JobRecord
@@ -49,11 +43,11 @@ if TYPE_CHECKING:
     from dormouse.client.origins import RowOrigin
     from dormouse.client.purging import Purge
     from dormouse.client.waiting import IngestBucket, Polling, Queues
-    from dormouse.features.checking import CheckReport, Progress
+    from dormouse.features.checking import CheckReport
     from dormouse.features.purge import Proof
     from dormouse.features.rebuild import RebuildReport
     from dormouse.files.frames import Frame
-    from dormouse.messages.stages import SelectionMessage
+    from dormouse.jobs import Progress
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
     from dormouse.state.jobs import Metric
@@ -112,13 +106,13 @@ class TableHandle(Shown):
         self,
         ranges: Ranges | None = None,
         *,
-        exact: KeyLike | list[KeyLike] | None = None,
+        exact: KeyLike | Iterable[KeyLike] | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         as_of: AsOf | None = None,
         run: Literal["here", "remote"] = "here",
-        timeout_seconds: float = WAIT_SECONDS,
+        timeout_seconds: float = waiting.WAIT_SECONDS,
     ) -> QueryResult:
         """Return the rows, sorted by the keys, streamed, of one version of the table.
 
@@ -148,7 +142,6 @@ class TableHandle(Shown):
         """
         if run != "here":
             from dormouse.client.queries import check_run
-            from dormouse.client.versions import selection_message
 
             check_run(run)
             selected = selection_message(
@@ -173,7 +166,7 @@ class TableHandle(Shown):
         self,
         ranges: Ranges | None = None,
         *,
-        exact: KeyLike | list[KeyLike] | None = None,
+        exact: KeyLike | Iterable[KeyLike] | None = None,
         where: str | None = None,
         as_of: AsOf | None = None,
     ) -> int:
@@ -195,7 +188,7 @@ class TableHandle(Shown):
         self,
         table: Table,
         ranges: Ranges | None = None,
-        exact: KeyLike | list[KeyLike] | None = None,
+        exact: KeyLike | Iterable[KeyLike] | None = None,
         where: str | None = None,
         as_of: AsOf | None = None,
     ) -> int:
@@ -206,13 +199,12 @@ class TableHandle(Shown):
         selection = self._select(table, state.version, now, ranges, exact, where)
         return count_rows(self.services, table, state, selection)
 
-    def _ask(self, selection: SelectionMessage, timeout_seconds: float) -> QueryResult:
+    def _ask(self, selection: stages.SelectionMessage, timeout_seconds: float) -> QueryResult:
         from dormouse.client.queries import ask
-        from dormouse.messages.stages import AnswerQuery
 
         # Parquet has all types of tables, and checksums
         query_id = self.services.ids.new()
-        message = AnswerQuery(query_id=query_id, table=self.name, selection=selection)
+        message = stages.AnswerQuery(query_id=query_id, table=self.name, selection=selection)
         query = ask(self.services, self.queues, self.polling, message, timeout_seconds)
         return query.answer(timeout_seconds).for_programs()
 
@@ -222,7 +214,7 @@ class TableHandle(Shown):
         version: int,
         now_ms: int,
         ranges: Ranges | None,
-        exact: KeyLike | list[KeyLike] | None,
+        exact: KeyLike | Iterable[KeyLike] | None,
         where: str | None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
@@ -248,7 +240,7 @@ class TableHandle(Shown):
         ranges: Ranges | None = None,
         *,
         to: str = "",
-        exact: KeyLike | list[KeyLike] | None = None,
+        exact: KeyLike | Iterable[KeyLike] | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
         as_of: AsOf | None = None,
@@ -270,14 +262,16 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted, or that version is not kept any more.
             AlreadyExistsError: there are objects below `to`.
         """
-        from dormouse.client.exporting import export_request, start_export
+        from dormouse.client.exporting import Export
+        from dormouse.features.export import destination, export_id_of
 
-        table = self.current()
-        request = export_request(
-            self, table, ranges, exact, where=where, columns=columns, as_of=as_of
+        table, request_id = self.current(), self.services.ids.new()
+        selected = selection_message(
+            table.schema, ranges, exact, where=where, columns=columns, as_of=as_of
         )
-        request = structs.replace(request, to=to, spark=spark, skip_damaged=skip_damaged)
-        return start_export(self, table, request)
+        request = requests.ExportRows(request_id, table.name, to, selected, spark, skip_damaged)
+        self._administer(request)
+        return Export(self, table, export_id_of(request_id), destination(request))
 
     def ingest(
         self,
@@ -321,61 +315,23 @@ class TableHandle(Shown):
             RefusedSourceError: the frame does not fit the table; nothing was uploaded. Or, with
                 `wait`, a file was refused; the others are ingested.
         """
+        from dormouse.client.ingesting import drop
+
         waits = self.polling.works_here if wait is None else wait
-        at_once = waits and self.polling.works_here
-        dropped = self._drop(what, name, again, idempotency_key, on_error, tags, at_once, watch)
-        if waits:
-            dropped.wait(timeout_seconds=inf)
-        return dropped
-
-    def _drop(
-        self,
-        what: Ingestible,
-        name: str | None,
-        again: bool,
-        idempotency_key: str | None,
-        on_error: str | None,
-        tags: Mapping[str, str],
-        at_once: bool,
-        watch: Callable[[Source], None] | None,
-    ) -> Ingested:
-        from dormouse.client.ingesting import (
-            check_on_error,
-            drop_files,
-            files_to_drop,
-            ingest_frame,
-            ingest_key,
-            local_copies,
-            paths_of,
+        ingested = drop(
+            self.latest(),  # its folder has the table's newest name
+            what,
+            name,
+            again=again,
+            idempotency_key=idempotency_key,
+            on_error=on_error,
+            tags=tags,
+            at_once=waits and self.polling.works_here,
+            watch=watch,
         )
-        from dormouse.files.frames import is_frame
-
-        handle = self.latest()  # its folder has the table's newest name
-        if is_frame(what):
-            check_on_error(on_error, [])
-            return ingest_frame(
-                handle,
-                what,
-                name,
-                again=again,
-                idempotency_key=idempotency_key,
-                at_once=at_once,
-                watch=watch,
-                tags=tags,
-            )
-        places = paths_of(what)
-        if idempotency_key is not None:
-            raise InvalidRequestError(
-                "files need no idempotency key: a file of one name and content is ingested once"
-            )
-        with local_copies(places, handle.services.scratch) as paths:
-            files = files_to_drop(handle.name, paths)
-            if name is not None:
-                if len(files) != 1:
-                    raise InvalidRequestError("a name can be given to a single file only")
-                files = [(ingest_key(handle.name, name), files[0][1])]
-            check_on_error(on_error, [key for key, _ in files])
-            return drop_files(handle, files, again, watch, on_error=on_error, tags=tags)
+        if waits:
+            ingested.wait(timeout_seconds=inf)
+        return ingested
 
     def writer(
         self,
@@ -423,12 +379,14 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted.
             InvalidRequestError: a change cannot be honoured; then nothing is changed.
         """
+        dropped = tuple(check_list("drop", drop))
+        fields = check_fields("add", add)
         wider = {p: t if isinstance(t, str) else t.to_json() for p, t in (types or {}).items()}
-        request = AlterSchema(
+        request = requests.AlterSchema(
             self.services.ids.new(),
             self.current().name,
-            tuple(field.to_json() for field in add),
-            tuple(drop),
+            tuple(field.to_json() for field in fields),
+            dropped,
             dict(rename or {}),
             dict(units or {}),
             wider,
@@ -436,13 +394,13 @@ class TableHandle(Shown):
         self._administer(request)
         return self.latest()
 
-    def status(self) -> Status:
+    def status(self) -> waiting.Status:
         """Return the table in numbers."""
         table = self.current()
         own, files_waiting = self._pending(table)
-        pending = own + sum(self.queues.depths(WORKING_QUEUES).values())
+        pending = own + sum(self.queues.depths(waiting.WORKING_QUEUES).values())
         _, state = read_as_of(self.services, table, None)
-        return Status(
+        return waiting.Status(
             rows=state.rows,
             size_bytes=state.size_bytes,
             shards=len(state.shards) - len(state.unreferenced),
@@ -528,7 +486,9 @@ class TableHandle(Shown):
 
         return jobs_of(self.services, self.current())
 
-    def wait(self, timeout_seconds: float = WAIT_SECONDS, *, watch: Watch | None = None) -> None:
+    def wait(
+        self, timeout_seconds: float = waiting.WAIT_SECONDS, *, watch: waiting.Watch | None = None
+    ) -> None:
         """Wait until nothing is pending, for this table or in the working queues.
 
         Raises:
@@ -544,30 +504,37 @@ class TableHandle(Shown):
         )
 
     def pending(self) -> int:
-        """Return the table's own pending work: files neither ingested nor refused, and jobs.
+        """Return the table's own pending work: files neither ingested nor refused, jobs, purges.
 
         A job that Spark has done is pending until `track_spark` knows it, and sends what follows.
         """
         return self._pending(self.current())[0]
 
-    def pending_names(self) -> Iterator[Named]:
-        """Yield how messages name the table's own pending work: its files and jobs."""
+    def pending_names(self) -> Iterator[waiting.Named]:
+        """Yield how messages name the table's own pending work: its files, jobs and purges."""
         from dormouse.client.contents import files_that_wait
 
         lookup, files = files_that_wait(self.services, self.current())
-        yield from source_names(files)
-        yield from ((job_id,) for job_id in lookup.state.jobs)
+        yield from waiting.source_names(files)
+        yield from ((job_id,) for job_id in (*lookup.state.jobs, *self._requested()))
 
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""
         from dormouse.client.contents import files_that_wait
-        from dormouse.features.kinds import list_jobs
-        from dormouse.stored.paths import spark_prefix
 
         lookup, files = files_that_wait(self.services, table)
         count = len(lookup.state.jobs) + len(files)
-        incomplete, _ = list_jobs(self.services.storage, spark_prefix(self.table.id))
-        return count or len(incomplete), len(files)
+        return count or len(self._requested()), len(files)
+
+    def _requested(self) -> list[str]:
+        """Return the ids of requests that have not ended: of Spark's jobs, and of purges, whose
+        steps wait for each other, and remove rows until the last.
+        """
+        from dormouse.features.kinds import list_jobs
+        from dormouse.stored.paths import PURGES, SPARK_JOBS
+
+        prefixes = (SPARK_JOBS.prefix(self.table.id), PURGES.prefix(self.table.id))
+        return [id_ for each in prefixes for id_ in list_jobs(self.services.storage, each)[0]]
 
     def versions(self) -> Listing[Version]:
         """Return the versions that can be read, the newest first, each with its tags.
@@ -612,8 +579,8 @@ class TableHandle(Shown):
         """
         from dormouse.client.changes import WantedChanges, changes_of
 
-        wanted = WantedChanges(columns, where, limit, deleted or before, before)
-        return changes_of(self.services, self.current(), since, wanted)
+        request = WantedChanges(columns, where, limit, deleted or before, before)
+        return changes_of(self.services, self.current(), since, request)
 
     def tag(self, version: int | dt.datetime, name: str, *, move: bool = False) -> Tag:
         """Name a version, by its number or a time; it is kept until `untag`. With `move`, the name
@@ -627,7 +594,9 @@ class TableHandle(Shown):
         """
         table = self.current()
         _, state = read_as_of(self.services, table, version)
-        self._administer(TagVersion(self.services.ids.new(), table.name, state.version, name, move))
+        self._administer(
+            requests.TagVersion(self.services.ids.new(), table.name, state.version, name, move)
+        )
         return tag_of(tagged(self.services, table, name))
 
     def untag(self, name: str) -> None:
@@ -636,7 +605,7 @@ class TableHandle(Shown):
         Raises:
             NotFoundError: the table has no such tag, or was deleted.
         """
-        self._administer(UntagVersion(self.services.ids.new(), self.current().name, name))
+        self._administer(requests.UntagVersion(self.services.ids.new(), self.current().name, name))
 
     def tags(self) -> Listing[Tag]:
         """Return the tags of the table, by version. Raises CorruptDataError if one is damaged."""
@@ -658,7 +627,7 @@ class TableHandle(Shown):
             CorruptDataError: what the version needs is damaged.
         """
         name, as_of = self.current().name, as_of_to_json(version)
-        self._administer(RestoreVersion(self.services.ids.new(), name, as_of))
+        self._administer(requests.RestoreVersion(self.services.ids.new(), name, as_of))
         return self.services.store(self.current()).current().version
 
     @property
@@ -718,7 +687,6 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted.
         """
         from dormouse.files.frames import frame_reader
-        from dormouse.messages.stages import SelectionMessage
 
         name = self.current().name
         if not isinstance(keys, Sequence):
@@ -727,8 +695,8 @@ class TableHandle(Shown):
                 self.ingest(rows.append_column(CHANGE.name, [["delete"] * len(rows)])).wait()
                 return self.services.store(self.current()).current().version
             keys = rows.to_pylist()
-        selection = SelectionMessage(keys=KeyCodec(self.schema).keys_to_json(keys), where=where)
-        self._administer(DeleteRows(self.services.ids.new(), name, selection))
+        selection = self._selected(where, keys)
+        self._administer(requests.DeleteRows(self.services.ids.new(), name, selection))
         return self.services.store(self.current()).current().version
 
     def purge(
@@ -739,19 +707,27 @@ class TableHandle(Shown):
         spark: SparkOptions | None = None,
         release_tags: bool = False,
     ) -> Purge:
-        """Remove all rows that match a condition or begin with a key, from every object.
+        """Remove all rows that match a condition or begin with a key, from every object. Rows that
+        come later are not affected.
 
-        `Purge.wait` returns when none is left in the table; `Purge.proof` shows which objects
-        still hold any. With `spark`, Spark rewrites the shards that hold such rows.
+        `Purge.wait` returns when none of them is left in the table; `Purge.proof` shows which
+        objects still hold any. With `spark`, Spark rewrites the shards that hold such rows.
 
         Raises:
             InvalidRequestError: not exactly one of both is given, or it does not fit the table; or
                 tags hold versions with such rows, and are not to be released.
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.purging import start_purge
+        from dormouse.client.purging import Purge
+        from dormouse.features.purge import build_purge_request
 
-        return start_purge(self, self.current(), where, keys, spark, release_tags)
+        table, selection = self.current(), self._selected(where, keys)
+        request = requests.PurgeRows(
+            self.services.ids.new(), table.name, selection, release_tags, spark
+        )
+        self._administer(request)
+        rows = build_purge_request(table, request)
+        return Purge(self, table, rows.id, rows)
 
     def prove_purge(
         self, where: str = "", keys: Sequence[KeyLike] = (), *, watch: Progress | None = None
@@ -764,14 +740,45 @@ class TableHandle(Shown):
             InvalidRequestError: as `purge`.
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.purging import proof_of
+        from dormouse.features.purge import build_purge_request
+        from dormouse.features.purge_rows import prove_purge
+        from dormouse.stored.decoding import check_types
 
-        return proof_of(self, self.current(), where, keys, watch)
+        table, selection = self.current(), self._selected(where, keys)
+        request = requests.PurgeRows(self.services.ids.new(), table.name, selection)
+        check_types(request)
+        return prove_purge(self.services, table, build_purge_request(table, request), watch)
 
-    def _administer(self, request: AdminRequest) -> None:
+    def forget(self, subjects: Sequence[KeyValue]) -> int:
+        """Forget the keys of subjects, values of the `subject_column`: what their rows have in
+        encrypted columns is null from then on, in all versions and copies. Return how many had a
+        key until then; now none has. Processes that have read a key use it for up to a minute.
+
+        Raises:
+            InvalidRequestError: the table has no keys of subjects, or one is no value of them.
+            NotFoundError: the table was deleted.
+        """
+        from dormouse.features.administration import administer
+        from dormouse.key_codec import part_from_python, part_to_json
+        from dormouse.tables.encryption import subject_of
+
+        table = self.current()
+        column = subject_of(table.schema)
+        values = check_list("subjects", subjects)
+        parts = tuple(part_to_json(part_from_python(each, column), column) for each in values)
+        request_id = self.services.ids.new()
+        request = requests.ForgetSubjects(request_id, table.name, parts, reply=True)
+        (answer,) = administer(self.services, request, once=True)
+        assert isinstance(answer.message, requests.Reply), "it is answered at once"
+        return answer.message.counts.keys
+
+    def _selected(self, where: str, keys: Sequence[KeyLike]) -> stages.SelectionMessage:
+        return stages.SelectionMessage(keys=KeyCodec(self.schema).keys_to_json(keys), where=where)
+
+    def _administer(self, request: requests.AdminRequest) -> None:
         from dormouse.features.administration import administer
 
-        self.queues.send(administer(self.services, request))
+        self.queues.send(administer(self.services, request, once=True))
 
     def _shown(self) -> tuple[str, HtmlText]:
         """Show the keys in one line, or all columns in a notebook; the instance is not asked."""

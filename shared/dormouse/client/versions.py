@@ -1,9 +1,7 @@
 """The versions of a table: which there are, their tags, and what changed since one of them."""
 
-from __future__ import annotations
-
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,12 +12,13 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.access import allowed_table
 from dormouse.features.versions import read_as_of
 from dormouse.features.versions import tags_of as pins_of_tags
-from dormouse.key_codec import KeyCodec, KeyLike, Ranges
+from dormouse.key_codec import KeyCodec, KeyLike, Ranges, list_keys
 from dormouse.messages.stages import SelectionMessage
 from dormouse.ports import Services
-from dormouse.schema.schema import Schema, check_name_list
+from dormouse.schema.schema import Schema, check_list
 from dormouse.showing import Listing
-from dormouse.state.versions import AsOf, checked_as_of, parse_as_of
+from dormouse.sql.conditions import check_statement
+from dormouse.state.versions import AsOf, checked_as_of, iso_time, parse_as_of
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
@@ -85,11 +84,11 @@ def tags_of(services: Services, table: Table) -> Listing[Tag]:
     columns = ("tag", "version", "time", "rows")
     rows = map(tag_of, pins_of_tags(services, table))
     return Listing(
-        rows, "tags", columns, lambda each: (each.tag, each.version, _time(each), each.rows)
+        rows, "tags", columns, lambda tag: (tag.tag, tag.version, iso_time(tag.time_ms), tag.rows)
     )
 
 
-def tag_of(pin: Pin) -> Tag:
+def tag_of(pin: "Pin") -> Tag:
     """Return the tag that a pin keeps."""
     owner = pin.owner.name
     return Tag(owner, pin.version, pin.time_ms, pin.rows, pin.pinned_ms, pin.size_bytes)
@@ -97,11 +96,7 @@ def tag_of(pin: Pin) -> Tag:
 
 def _version_row(each: Version) -> tuple[object, ...]:
     changes, jobs, names = map(", ".join, (each.changes, each.jobs, each.tags))
-    return each.version, _time(each), changes, each.rows, jobs, names
-
-
-def _time(each: Version | Tag) -> str:
-    return dt.datetime.fromtimestamp(each.time_ms / 1000, dt.UTC).isoformat(timespec="seconds")
+    return each.version, iso_time(each.time_ms), changes, each.rows, jobs, names
 
 
 # What Python says of the rows it wants, as messages have it.
@@ -110,7 +105,7 @@ def _time(each: Version | Tag) -> str:
 def selection_message(
     schema: Schema,
     ranges: Ranges | None = None,
-    exact: KeyLike | list[KeyLike] | None = None,
+    exact: KeyLike | Iterable[KeyLike] | None = None,
     *,
     where: str | None = None,
     columns: Sequence[str] | None = None,
@@ -122,12 +117,12 @@ def selection_message(
     Raises:
         InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
     """
-    check_name_list("columns", columns)
-    keys = exact if isinstance(exact, list) else [] if exact is None else [exact]
+    names = () if columns is None else check_list("columns", columns)
+    keys = list_keys(exact)
     codec = KeyCodec(schema)
     spans = codec.spans_from_python(ranges)
     is_chosen = ranges is not None or exact is not None
-    if (is_chosen and not keys and not spans) or columns == []:
+    if (is_chosen and not keys and not spans) or names == []:
         raise InvalidRequestError(
             "no rows or columns are asked for", hint="leave out what is empty to get all"
         )
@@ -135,7 +130,7 @@ def selection_message(
         keys=codec.keys_to_json(keys),
         ranges=tuple(map(codec.range_to_json, spans)),
         where=where or "",
-        columns=tuple(columns or ()),
+        columns=tuple(names),
         limit=limit,
         as_of=None if as_of is None else as_of_to_json(as_of),
     )
@@ -146,7 +141,7 @@ def selection_message(
 
 def open_table(
     services: Services, principal: str | None, name: str, as_of: str
-) -> tuple[VisibleTable, TableState]:
+) -> "tuple[VisibleTable, TableState]":
     """Open a table for a caller of this process; by default, for the process itself."""
     version = parse_as_of(as_of) if as_of else None
     if principal is not None:
@@ -155,17 +150,18 @@ def open_table(
         return VisibleTable.of(table, visible.permission), state
     entry = services.tables.named(name)
     if entry is None or entry.deleting:
-        raise table_not_found(name, services.tables.list_readable()[0])
+        raise table_not_found(name, *services.tables.list_readable())
     table, state = read_as_of(services, entry, version)
     return VisibleTable.whole(table), state
 
 
 def is_delete(text: str) -> bool:
-    """Return whether a statement begins with DELETE."""
+    """Return whether a statement begins with DELETE. Raises InvalidRequestError: it is no text."""
+    check_statement(text)
     return text.lstrip()[:7].upper().rstrip() == "DELETE"
 
 
-def version_result(version: int) -> QueryResult:
+def version_result(version: int) -> "QueryResult":
     """Return a row that has the version which a statement made."""
     import pyarrow as pa
 

@@ -3,13 +3,12 @@
 A wait ends early if what is left of its work is a dead letter: nobody would ever do it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import unquote_plus
@@ -84,6 +83,9 @@ STALLED_LOOKS = 16
 SAY_SECONDS = 60
 """After so long a wait says what it waits for; then after twice as long."""
 
+NAMED = 3
+"""How many things that are pending a text names."""
+
 Watch = Callable[[int], None]
 """Called at every poll with the amount of work left."""
 
@@ -94,6 +96,19 @@ class Progress(Protocol):
     @property
     def left(self) -> int:
         """The work left, as far as it is known; 0 if only the end is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProgress:
+    """The progress of an export or of a query: tasks done, and all tasks, once they are known."""
+
+    done: int = 0
+    tasks: int = 0
+
+    @property
+    def left(self) -> int:
+        """The number of tasks that are not done."""
+        return self.tasks - self.done
 
 
 _Progress = TypeVar("_Progress", bound=Progress)
@@ -127,13 +142,18 @@ class Awaited:
             queue, letter = entry
             raise dead_letter_error("what is waited for failed at each attempt", queue, letter)
 
-    def example(self) -> str:
-        """Return the name of one thing that is left."""
-        return next((name[0] for name in self.names()), "what has just ended")
+    def examples(self) -> str:
+        """Return the names of some of what is left, or where its messages are; empty if neither is
+        known.
+        """
+        first = [name[0] for name in islice(self.names(), NAMED + 1)]
+        if not first:
+            return ", ".join(f"messages in {queue}" for queue in self._working_queues())
+        return ", ".join([*first[:NAMED], *("…" for _ in first[NAMED:])])
 
-    def _is_worked_on(self) -> bool:
-        counts = self.queues.counts(self.sent_to).values() if self.queues is not None else ()
-        return any(count.waiting + count.in_flight + count.delayed for count in counts)
+    def _working_queues(self) -> list[str]:
+        counts = self.queues.counts(self.sent_to) if self.queues is not None else {}
+        return [queue for queue, c in counts.items() if c.waiting + c.in_flight + c.delayed]
 
     def _dead_letter(self) -> tuple[str, DeadLetter] | None:
         from dormouse.features.dead_letters import list_letters
@@ -143,7 +163,7 @@ class Awaited:
             for letter in list_letters(self.services, queue):
                 texts, names = set(texts_of(letter.body)), names or list(self.names())
                 if any(texts.issuperset(name) for name in names) and (
-                    letter.sent_ms >= self.since_ms or not self._is_worked_on()
+                    letter.sent_ms >= self.since_ms or not self._working_queues()
                 ):
                     return queue, letter
         return None
@@ -185,16 +205,18 @@ class Polling:
     """Polling by a clock, with `look_every_seconds` between polls.
 
     `works_here` says that the work is done by this process: while it sleeps, and in the background.
+    A wait without progress calls `stalls`, ever more rarely.
     """
 
     clock: Clock
     sleep: Callable[[float], None]
     look_every_seconds: float = 0.5
     works_here: bool = False
+    stalls: Callable[[], None] = lambda: None
 
     def awaited(
         self,
-        caller: Instance | TableHandle,
+        caller: "Instance | TableHandle",
         names: Callable[[], Iterable[Named]],
         sent_to: Sequence[str] = WORKING_QUEUES,
     ) -> Awaited:
@@ -229,20 +251,21 @@ class Polling:
                 return
             stalled = stalled + 1 if count == last else 0
             due, last = due if stalled else STALLED_LOOKS, count
-            is_late = self.clock.now_ms() >= deadline_ms
-            if awaited is not None and count and (is_late or stalled == due):
-                awaited.check()
+            is_late = count > 0 and self.clock.now_ms() >= deadline_ms
+            if count and (is_late or stalled == due):
+                self.stalls()
+                if awaited is not None:
+                    awaited.check()
                 due *= 2
             if is_late:
                 raise TimedOutError(
-                    f"not done after {timeout_seconds:g} seconds: {count} pending",
+                    f"not done after {timeout_seconds:g} seconds: {_pending(count, awaited)}",
                     hint="the work goes on; wait longer, or see what failed: `dormouse jobs NAME "
                     "--failed`, `dormouse dlq list`",
                 )
             waited_seconds = (self.clock.now_ms() - begun_ms) // 1000
             if waited_seconds >= say_seconds:
-                example = f", such as {awaited.example()}" if awaited is not None else ""
-                logger.warning("waiting for %d s: %d pending%s", waited_seconds, count, example)
+                logger.warning("waiting for %d s: %s", waited_seconds, _pending(count, awaited))
                 say_seconds = 2 * waited_seconds
             self.sleep(self.look_every_seconds)
 
@@ -272,7 +295,12 @@ class Polling:
         self.until_nothing(left, timeout_seconds=timeout_seconds, awaited=awaited)
 
 
-def pending_names(tables: Iterable[TableHandle]) -> Iterator[Named]:
+def _pending(count: int, awaited: Awaited | None) -> str:
+    names = awaited.examples() if awaited is not None else ""
+    return f"{count} pending ({names})" if names else f"{count} pending"
+
+
+def pending_names(tables: "Iterable[TableHandle]") -> Iterator[Named]:
     """Yield how messages name what is pending of tables, as far as it is known."""
     for table in tables:
         with suppress(CorruptDataError):  # `count_pending` returns these
@@ -280,7 +308,7 @@ def pending_names(tables: Iterable[TableHandle]) -> Iterator[Named]:
 
 
 def count_pending(
-    tables: Iterable[TableHandle], damaged: Sequence[CorruptDataError], queues: Queues
+    tables: "Iterable[TableHandle]", damaged: Sequence[CorruptDataError], queues: Queues
 ) -> tuple[int, list[CorruptDataError]]:
     """Return how much is pending, and the damage that makes it unknown for some tables.
 
@@ -306,8 +334,8 @@ class Status(Shown):
     the rows of a shard in a partition;
     `rows` is what the references say, an estimate where a partition was split not long ago.
     `files_waiting` counts the files that were dropped for the table, and are neither ingested nor
-    refused. `pending` counts these, assigned jobs, and messages in the instance's working queues,
-    those of other tables too: 0 means that all is done.
+    refused. `pending` counts these, assigned jobs, purges, and messages in the instance's working
+    queues, those of other tables too: 0 means that all is done.
     """
 
     rows: int

@@ -5,8 +5,6 @@ build. It asks for nothing from elsewhere, and its content security policy forbi
 from a server of the machine on which it is looked at, which knows the token or signs requests.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Final

@@ -5,8 +5,6 @@ here, with the principal that AWS has verified. A caller who may do nothing with
 same error as for a table that is not there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from dormouse.access import (
@@ -48,36 +46,32 @@ def find_table(services: Services, principal: str, name: str, verb: Verb) -> Vis
         ForbiddenError: the caller may not do this with it.
         CorruptDataError: the rules, or the table's entry, are damaged.
     """
-    allowed = permission(services.tables.access_rules(), principal, name)
-    table = services.tables.named(name) if allowed != NOTHING else None
-    return None if table is None or table.deleting else _checked(table, allowed, verb)
+    rights = permission(services.tables.access_rules(), principal, name)
+    table = services.tables.named(name) if rights != NOTHING else None
+    return None if table is None or table.deleting else _checked(table, rights, verb)
 
 
 def visible_tables(services: Services, principal: str) -> list[VisibleTable]:
     """Return the tables with which a caller may do anything, by name, but for damaged entries.
-
-    Raises:
-        CorruptDataError: the rules are damaged.
+    Raises CorruptDataError: the rules are damaged.
     """
     rules = services.tables.access_rules()
     tables, _ = services.tables.list_readable()
     pairs = ((table, permission(rules, principal, table.name)) for table in tables)
     return [
-        VisibleTable.of(table, allowed)
-        for table, allowed in pairs
-        if allowed != NOTHING and not table.deleting
+        VisibleTable.of(table, rights)
+        for table, rights in pairs
+        if rights != NOTHING and not table.deleting
     ]
 
 
 def damaged_entries(services: Services, principal: str) -> list[DamagedEntryError]:
     """Return the damaged entries of the registry, of which nobody knows what rules they have;
     none for a caller who may not read all tables.
-
-    Raises:
-        CorruptDataError: the rules are damaged.
+    Raises CorruptDataError: the rules are damaged.
     """
-    allowed = instance_permission(services.tables.access_rules(), principal)
-    return services.tables.list_readable()[1] if "read" in allowed.verbs else []
+    rights = instance_permission(services.tables.access_rules(), principal)
+    return services.tables.list_readable()[1] if "read" in rights.verbs else []
 
 
 def check_new_name(services: Services, principal: str, name: str) -> None:
@@ -88,8 +82,8 @@ def check_new_name(services: Services, principal: str, name: str) -> None:
         InvalidRequestError: no table can have the name.
         CorruptDataError: the rules are damaged.
     """
-    allowed = permission(services.tables.access_rules(), principal, check_name(name))
-    if "administer" not in allowed.verbs:
+    rights = permission(services.tables.access_rules(), principal, check_name(name))
+    if "administer" not in rights.verbs:
         raise ForbiddenError(f"you may not create a table {name!r}", hint=_ASK)
 
 
@@ -110,9 +104,7 @@ def check_instance(services: Services, principal: str, verb: Verb) -> None:
 def administers_instance(services: Services, principal: str) -> bool:
     """Return whether a rule lets a caller administer all tables of the instance. Without rules
     nobody is known to: IAM has only judged that the caller may ask.
-
-    Raises:
-        CorruptDataError: the rules are damaged.
+    Raises CorruptDataError: the rules are damaged.
     """
     rules = services.tables.access_rules()
     return rules is not None and "administer" in instance_permission(rules, principal).verbs
@@ -129,20 +121,17 @@ def instance_permission(rules: AccessRules, principal: str) -> Permission:
 _ASK = "who administers this instance can grant it: `dormouse access grant`"
 
 
-def _checked(table: Table, allowed: Permission, verb: Verb) -> VisibleTable:
-    if verb not in allowed.verbs:
+def _checked(table: Table, rights: Permission, verb: Verb) -> VisibleTable:
+    if verb not in rights.verbs:
         raise ForbiddenError(f"you may not {verb} table {table.name!r}", hint=_ASK)
-    return VisibleTable.of(table, allowed)
+    return VisibleTable.of(table, rights)
 
 
 # Whether a caller may have what was read for a result, by the access rules of this moment.
 
 
 def check_readable(
-    services: Services,
-    principal: str,
-    tables: Iterable[str],
-    columns: Mapping[str, Iterable[str]],
+    services: Services, principal: str, tables: Iterable[str], columns: Mapping[str, Iterable[str]]
 ) -> None:
     """Check that a caller may still see what was read of tables, whatever a result calls it;
     `columns` are those that were read, by the ids of tables.
@@ -150,21 +139,20 @@ def check_readable(
     Tables and columns count under the names that they had and those that they have: rules are about
     names, and are changed together with them.
 
-    Raises:
-        ForbiddenError: rules do not let the caller read one of the tables or columns any more.
+    Raises ForbiddenError: rules do not let the caller read one of the tables or columns any more.
     """
     rules = services.tables.access_rules()
     before = {name: permission(rules, principal, name) for name in tables}
     is_allowed = all("read" in each.verbs for each in before.values())
     if rules is not None:
-        found = {each: services.table(each) for each in columns}
-        now = {table_id: table.name for table_id, table in found.items() if table is not None}
+        newest = {each: services.table(each) for each in columns}
+        now = {table_id: table.name for table_id, table in newest.items() if table is not None}
         for table_id, names in columns.items():
             # one that is gone, or has another name, had any that is of no other table now
             had = {now[table_id]} if now.get(table_id) in before else {*before} - {*now.values()}
             hidden = frozenset[str]().union(*(before[name].hidden for name in had))
             is_allowed &= hidden.isdisjoint(names)
-            is_allowed &= _shows(rules, principal, found[table_id], names)
+            is_allowed &= _shows(rules, principal, newest[table_id], names)
     if not is_allowed:
         raise ForbiddenError("you may not read any more what this query has read")
 
@@ -173,10 +161,10 @@ def _shows(rules: AccessRules, principal: str, table: Table | None, columns: Ite
     """Return whether a caller may read these columns of a table as it is now."""
     if table is None:
         return True
-    allowed = permission(rules, principal, table.name)
-    hidden = {field.id for field in table.schema.fields if field.name in allowed.hidden}
+    rights = permission(rules, principal, table.name)
+    hidden = {field.id for field in table.schema.fields if field.name in rights.hidden}
     former = {each.name for each in table.schema.former if each.id in hidden}
-    return "read" in allowed.verbs and allowed.hidden.union(former).isdisjoint(columns)
+    return "read" in rights.verbs and rights.hidden.union(former).isdisjoint(columns)
 
 
 # grant_access, revoke_access and clear_access: change the access rules of the instance.
@@ -184,9 +172,7 @@ def _shows(rules: AccessRules, principal: str, table: Table | None, columns: Ite
 
 def grant_access(services: Services, request: GrantAccess) -> None:
     """Put a rule, in the place of one for the same principal and tables.
-
-    Raises:
-        InvalidRequestError: it is no rule, or there are too many.
+    Raises InvalidRequestError: it is no rule, or there are too many.
     """
     rule = AccessRule(request.principal, request.tables, request.verbs, request.hidden_columns)
     services.tables.change_access_rules(lambda rules: granted(rules, rule))
@@ -194,9 +180,7 @@ def grant_access(services: Services, request: GrantAccess) -> None:
 
 def revoke_access(services: Services, request: RevokeAccess) -> None:
     """Remove a rule; that there is none is no error, since it may be a repetition.
-
-    Raises:
-        InvalidRequestError: no principal can be called like this.
+    Raises InvalidRequestError: no principal can be called like this.
     """
     services.tables.change_access_rules(
         lambda rules: revoked(rules, request.principal, request.tables)

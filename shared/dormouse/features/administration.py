@@ -4,11 +4,9 @@ A redelivery finishes a request that was interrupted. A request takes effect onc
 is delivered: the tracker records it by its id, under its table. Each verb is carried out by the
 package of its feature, as its type in `requests` says.
 
-If a request causes jobs, they are saved (`stored_requests`) before their messages are sent.
+If a request causes jobs, they are saved (`save_request`) before their messages are sent.
 `follow_request` records their outcome, and replies if a reply is wanted.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,34 +14,14 @@ from typing import cast, get_args
 
 import msgspec
 
-from dormouse.errors import (
-    AlreadyExistsError,
-    CorruptDataError,
-    DormouseError,
-    InvalidRequestError,
-    NotFoundError,
-    UnavailableError,
-)
+from dormouse import errors
+from dormouse.features import requests
 from dormouse.features.batch_files import IngestWork
 from dormouse.features.export import ExportWork
 from dormouse.features.garbage import GarbageWork
 from dormouse.features.kinds import Kind
 from dormouse.features.planning import CompactionWork
 from dormouse.features.purge import PurgeWork
-from dormouse.features.requests import (
-    JobCheck,
-    JobOutcome,
-    RequestResult,
-    key_of_request,
-    reply_jobs,
-    request_in,
-    request_key,
-    request_left_path,
-    request_path,
-    request_prefix,
-    request_reply_path,
-    request_wanted_path,
-)
 from dormouse.features.splitting import SplitWork
 from dormouse.features.tables import new_table_id
 from dormouse.jobs import SweepCheck, is_chain_expired, record_request
@@ -69,7 +47,8 @@ from dormouse.messages.stages import OutboundMessage, RequestStep, load
 from dormouse.ports import NO_TABLE, Services
 from dormouse.state.jobs import JobRecord
 from dormouse.state.state import DAY_MS
-from dormouse.stored.decoding import decode_json
+from dormouse.stored.decoding import check_types, decode_json
+from dormouse.stored.paths import REQUESTS
 from dormouse.tables.table import Table, can_be_name, table_not_found
 
 # What is stored beside a table about requests with unfinished jobs.
@@ -110,7 +89,7 @@ def save_request(
     services: Services, table_id: str, key: str, request: StoredRequest
 ) -> StoredRequest:
     """Save a request and its work; return the one of the first delivery that saved it."""
-    return _REQUEST.save(services.storage, request_path(table_id, key), request)
+    return _REQUEST.save(services.storage, REQUESTS.path(table_id, key), request)
 
 
 def load_request(services: Services, table_id: str, key: str) -> StoredRequest | None:
@@ -119,22 +98,22 @@ def load_request(services: Services, table_id: str, key: str) -> StoredRequest |
     Raises:
         CorruptDataError: the stored request is damaged.
     """
-    return _REQUEST.get(services.storage, request_path(table_id, key))
+    return _REQUEST.get(services.storage, REQUESTS.path(table_id, key))
 
 
 def mark_reply_wanted(services: Services, table_id: str, key: str) -> None:
     """Mark that a delivery of a request wanted a reply; another one may not have wanted it."""
-    services.storage.put(request_wanted_path(table_id, key), b"")
+    services.storage.put(requests.request_wanted_path(table_id, key), b"")
 
 
 def is_reply_wanted(services: Services, table_id: str, key: str) -> bool:
     """Return whether any delivery of a request wanted a reply."""
-    return any(services.storage.list(request_wanted_path(table_id, key)))
+    return any(services.storage.list(requests.request_wanted_path(table_id, key)))
 
 
 def save_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
     """Save the final reply to a request; return the one that was saved first, which counts."""
-    return _REPLY.save(services.storage, request_reply_path(table_id, key), reply)
+    return _REPLY.save(services.storage, requests.request_reply_path(table_id, key), reply)
 
 
 def load_reply(services: Services, table_id: str, key: str) -> Reply | None:
@@ -143,37 +122,13 @@ def load_reply(services: Services, table_id: str, key: str) -> Reply | None:
     Raises:
         CorruptDataError: the stored reply is damaged.
     """
-    return _REPLY.get(services.storage, request_reply_path(table_id, key))
+    return _REPLY.get(services.storage, requests.request_reply_path(table_id, key))
 
 
 def delete_request(services: Services, step: RequestStep) -> None:
     """Delete a request after its final reply was sent, or recorded if nobody wanted it."""
-    paths = (request_left_path, request_wanted_path, request_path)
+    paths = (requests.request_left_path, requests.request_wanted_path, REQUESTS.path)
     services.storage.delete([path(step.table_id, step.key) for path in paths])
-
-
-def first_step(table_id: str, key: str, request: StoredRequest) -> OutboundMessage:
-    """Return the message that checks for the first time whether the jobs of a request ended."""
-    step = RequestStep(table_id, key, request.request_id, request.verb)
-    return OutboundMessage("admin", step, FIRST_CHECK_SECONDS)
-
-
-def unfinished_requests(
-    services: Services, table_id: str, now_ms: int
-) -> tuple[dict[str, int], list[str]]:
-    """Return when each request with unfinished jobs was stored, by key; and paths to delete.
-
-    After `MAX_AGE_MS`, no delivery of a request can come, so its objects can be deleted.
-    """
-    stored_ms: dict[str, int] = {}
-    expired = []
-    for item in services.storage.list(request_prefix(table_id)):
-        key, is_request = request_in(item.path)
-        if now_ms - item.modified_ms > MAX_AGE_MS:
-            expired.append(item.path)
-        elif is_request:
-            stored_ms[key] = item.modified_ms
-    return stored_ms, expired
 
 
 # One request: its table, what earlier deliveries of it did, and the replies to it.
@@ -204,28 +159,32 @@ class RequestContext:
     key: str = ""
     named: Table | None = None
     """The table that has the name now."""
+    once: bool = False
+    """Whether its id is new, and no queue has it: then there is no other delivery."""
 
     @staticmethod
-    def of(services: Services, request: AdminRequest) -> RequestContext:
+    def of(services: Services, request: AdminRequest, *, once: bool = False) -> "RequestContext":
         """Resolve the table that a request is about.
 
         A name can be reused, so at a late redelivery it may be that of another table. So the first
-        delivery binds the request to the table that has the name then, before anything is done, and
-        all later deliveries use that table.
+        delivery, unless there is but one, binds the request to the table that has the name then,
+        before anything is done, and all later deliveries use that table.
         """
         match request:
             case Redrive():
-                return RequestContext(services, request, NO_TABLE, request.queue)
+                return RequestContext(services, request, NO_TABLE, request.queue, once=once)
             case SetDefaults() | GrantAccess() | RevokeAccess() | ClearAccess():
-                return RequestContext(services, request, NO_TABLE, INSTANCE_NAME)
+                return RequestContext(services, request, NO_TABLE, INSTANCE_NAME, once=once)
             case CreateTable():
-                return RequestContext(services, request, new_table_id(request), request.name)
-        key, table = request_key(request), services.tables.named(request.name)
+                table_id = new_table_id(request.request_id)
+                return RequestContext(services, request, table_id, request.name, once=once)
+        key, table = requests.request_key(request), services.tables.named(request.name)
         table_id = NO_TABLE if table is None else table.id
-        table_id = services.tracker.bind(key, table_id, services.clock.now_ms())
-        return RequestContext(services, request, table_id, request.name, key, table)
+        if not once:
+            table_id = services.tracker.bind(key, table_id, services.clock.now_ms())
+        return RequestContext(services, request, table_id, request.name, key, table, once)
 
-    def carry_out(self) -> RequestResult:
+    def carry_out(self) -> requests.RequestResult:
         """Carry the request out, unless its table is deleted, or in deletion, as it asks for.
 
         Raises:
@@ -237,16 +196,20 @@ class RequestContext:
         else:
             table, is_deletion = self._table(), isinstance(request, DeleteTable)
             if table is None and is_deletion:
-                return RequestResult()
+                return requests.RequestResult()
             if table is None:
                 what = "was deleted after the request was first made"
-                raise NotFoundError(f"table {self.subject!r} {what}")
+                raise errors.NotFoundError(f"table {self.subject!r} {what}")
             if table.deleting and not is_deletion:
                 if request.request_id in table.applied_requests:
-                    return RequestResult()  # what it changed goes with the table
-                raise NotFoundError(f"table {self.subject!r} is being deleted")
+                    return requests.RequestResult()  # what it changed goes with the table
+                raise errors.NotFoundError(f"table {self.subject!r} is being deleted")
             result = function(services, table, request)
-        return result if isinstance(result, RequestResult) else RequestResult(result or [])
+        return (
+            result
+            if isinstance(result, requests.RequestResult)
+            else requests.RequestResult(result or [])
+        )
 
     @property
     def _is_there(self) -> bool:
@@ -259,8 +222,8 @@ class RequestContext:
         if self.table_id != NO_TABLE:
             return self.services.tables.get(self.table_id)
         if self.named is None:
-            raise table_not_found(self.subject, self.services.tables.list_readable()[0])
-        raise NotFoundError(
+            raise table_not_found(self.subject, *self.services.tables.list_readable())
+        raise errors.NotFoundError(
             f"no table was named {self.subject!r} when this request was first made",
             hint="send the request with another request_id",
         )
@@ -272,7 +235,7 @@ class RequestContext:
 
     def stored(self) -> Reply | StoredRequest | None:
         """Return what is stored of a request with jobs: its final reply, else itself, or None."""
-        if not self.request.causes_jobs or self.table_id == NO_TABLE:
+        if self.once or not self.request.causes_jobs or self.table_id == NO_TABLE:
             return None
         place = self.services, self.table_id, self.key
         return load_reply(*place) or load_request(*place)
@@ -285,12 +248,18 @@ class RequestContext:
         Raises:
             InvalidRequestError: the id belongs to another request or job of the table.
         """
+        if self.once:
+            return None
         get = self.services.tracker.get
         record = get(self.table_id, self.request.request_id)
         if self.table_id != NO_TABLE and record is not None and record.state != "refused":
             self.check_verb(record.kind)
-            if isinstance(self.request, CreateTable):
-                self._check_name(record)
+            if isinstance(self.request, CreateTable) and record.subject != self.subject:
+                raise errors.InvalidRequestError(
+                    f"request_id {self.request.request_id!r} belongs to the request that created "
+                    f"table {record.subject!r}",
+                    hint="send the request with another request_id",
+                )
         # The deletion of a table is recorded under no table, as what came too late for it is.
         if record is None and not self._is_there:
             record = get(NO_TABLE, self.request.request_id)
@@ -302,14 +271,6 @@ class RequestContext:
             return None
         return record if (record.kind, record.subject) == (self.verb, self.subject) else None
 
-    def _check_name(self, record: JobRecord) -> None:
-        if record.kind == self.verb and record.subject != self.subject:
-            raise InvalidRequestError(
-                f"request_id {self.request.request_id!r} belongs to the request that created "
-                f"table {record.subject!r}",
-                hint="send the request with another request_id",
-            )
-
     def check_verb(self, verb: str) -> None:
         """Check that a record found under the id of the request has the same verb.
 
@@ -317,7 +278,7 @@ class RequestContext:
             InvalidRequestError: the record is that of another request or job.
         """
         if verb != self.verb:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"request_id {self.request.request_id!r} belongs to a {verb} of this table",
                 hint="send the request with another request_id",
             )
@@ -330,7 +291,7 @@ class RequestContext:
         outcome = _OUTCOMES[earlier.state]
         return [to_outbound(self.reply(outcome, reason=earlier.reason, counts=counts))]
 
-    def record_result(self, result: RequestResult) -> list[OutboundMessage]:
+    def record_result(self, result: requests.RequestResult) -> list[OutboundMessage]:
         """Record the result of a request; return the reply, and the step that follows its jobs.
 
         The work is saved before its messages are returned, and so before any can be sent.
@@ -342,16 +303,16 @@ class RequestContext:
         counts = result.counts + Counts(jobs=len(result.work.job_ids))
         now_ms = self.services.clock.now_ms()
         work = cast(AnyWork, result.work)  # it has all kinds of work
-        saved = StoredRequest(
+        entry = StoredRequest(
             self.request.request_id, self.verb, self.subject, now_ms, work, counts
         )
         if self.request.reply:
             mark_reply_wanted(self.services, self.table_id, self.key)
-        saved = save_request(self.services, self.table_id, self.key, saved)
-        self.record(self.accepted_reply(saved))
-        return self.follow(saved)
+        entry = save_request(self.services, self.table_id, self.key, entry)
+        self.record(self.accepted_reply(entry))
+        return self.follow(entry)
 
-    def follow(self, stored: StoredRequest) -> list[OutboundMessage]:
+    def follow(self, entry: StoredRequest) -> list[OutboundMessage]:
         """Return the reply that the request is accepted, and the step that follows its jobs.
 
         Both only if a reply is wanted; otherwise a sweep checks later whether the jobs have ended.
@@ -359,12 +320,14 @@ class RequestContext:
         if not self.request.reply:
             return []
         mark_reply_wanted(self.services, self.table_id, self.key)
-        step = first_step(self.table_id, self.key, stored)
-        return [to_outbound(self.accepted_reply(stored)), step]
+        step = RequestStep(self.table_id, self.key, entry.request_id, entry.verb)
+        first = OutboundMessage("admin", step, FIRST_CHECK_SECONDS)
+        return [to_outbound(self.accepted_reply(entry)), first]
 
-    def accepted_reply(self, stored: StoredRequest) -> Reply:
+    def accepted_reply(self, entry: StoredRequest) -> Reply:
         """Return the reply that lists the jobs which the request caused."""
-        return self.reply("accepted", counts=stored.counts, jobs=reply_jobs(stored.work))
+        jobs = [ReplyJob(entry.work.kind, job_id) for job_id in entry.work.job_ids]
+        return self.reply("accepted", counts=entry.counts, jobs=jobs)
 
     def reply(
         self,
@@ -394,8 +357,11 @@ class RequestContext:
         record_request(self.services, table_id, reply, self.subject)
 
 
-def administer(services: Services, request: AdminRequest) -> list[OutboundMessage]:
-    """Carry out a request, or record why it is refused; return the messages that follow.
+def administer(
+    services: Services, request: AdminRequest, *, once: bool = False
+) -> list[OutboundMessage]:
+    """Carry out a request, or record why it is refused; return the messages that follow. With
+    `once`, no queue has the request: who made it, under a new id, calls this, and nobody again.
 
     Raises:
         InvalidRequestError: the request is invalid, or does not fit the table; or its id belongs to
@@ -403,14 +369,15 @@ def administer(services: Services, request: AdminRequest) -> list[OutboundMessag
         AlreadyExistsError: the object that the request would create exists.
         NotFoundError: no table has that name.
     """
-    context = RequestContext.of(services, request)
+    check_types(request)
+    context = RequestContext.of(services, request, once=once)
     if (messages := _resume(services, context)) is not None:
         return messages
     if (earlier := context.earlier_record()) is not None:
         return context.repeat_reply(earlier)
     try:
         result = context.carry_out()
-    except (InvalidRequestError, AlreadyExistsError, NotFoundError) as error:
+    except (errors.InvalidRequestError, errors.AlreadyExistsError, errors.NotFoundError) as error:
         if (messages := _resume(services, context)) is not None:
             return messages
         context.record(context.reply("refused", reason=error.explanation))
@@ -438,13 +405,13 @@ def _resume(services: Services, context: RequestContext) -> list[OutboundMessage
 
 
 def _resend(
-    services: Services, context: RequestContext, saved: StoredRequest
+    services: Services, context: RequestContext, entry: StoredRequest
 ) -> list[OutboundMessage]:
     """Return the messages of the unfinished work, since those sent before may be lost."""
     table = services.table(context.table_id)
-    context.record(context.accepted_reply(saved))
-    messages = saved.work.unfinished_messages(services, table) if table is not None else []
-    return [*messages, *context.follow(saved)]
+    context.record(context.accepted_reply(entry))
+    messages = entry.work.unfinished_messages(services, table) if table is not None else []
+    return [*messages, *context.follow(entry)]
 
 
 # follow_request: check whether the jobs of a request have ended; then record and send the outcome.
@@ -492,34 +459,34 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
     return []
 
 
-def request_by_now(services: Services, table: Table, known: JobRecord) -> JobRecord:
+def request_by_now(services: Services, table: Table, record: JobRecord) -> JobRecord:
     """Return the record of an accepted request as the next sweep will write it, if its jobs have
     ended since; any other record as it is.
 
     The rows of a purge are gone only once all objects with them are, which the sweep looks for. A
     caller who may not read requests sees what is recorded.
     """
-    if known.state != "accepted":
-        return known
-    key = key_of_request(known.job_id, known.subject)
+    if record.state != "accepted":
+        return record
+    key = requests.key_of_request(record.job_id, record.subject)
     try:
         request = load_request(services, table.id, key)
         if request is None or isinstance(request.work, PurgeWork):
-            return known
+            return record
         reply = _final_reply(services, table, key, request)
-    except CorruptDataError as error:  # it keeps no other record from being listed
-        return replace(known, reason=error.explanation)
-    except UnavailableError:
-        return known
+    except errors.CorruptDataError as error:  # it keeps no other record from being listed
+        return replace(record, reason=error.explanation)
+    except errors.UnavailableError:
+        return record
     if reply is None:
-        return known
+        return record
     counts = reply.counts
     return replace(
-        known,
+        record,
         state=reply.outcome,
         reason=reply.reason,
-        files=counts.files or known.files,
-        size_bytes=counts.size_bytes or known.size_bytes,
+        files=counts.files or record.files,
+        size_bytes=counts.size_bytes or record.size_bytes,
         rows=counts.rows or counts.removed,
     )
 
@@ -558,12 +525,12 @@ def _final_reply(
 
 def _outcomes(
     services: Services, table: Table, key: str, request: StoredRequest
-) -> list[JobOutcome] | None:
+) -> list[requests.JobOutcome] | None:
     """Return the outcomes of all jobs; None while one may change and there is time to wait."""
     now_ms = services.clock.now_ms()
     wait_ms = GIVE_UP_MS + request.work.extra_wait_ms(table)
     is_late = now_ms - request.requested_ms > wait_ms
-    check = JobCheck(services, table, key, request.requested_ms, now_ms)
+    check = requests.JobCheck(services, table, key, request.requested_ms, now_ms)
     outcomes = []
     for outcome in request.work.outcomes(check):
         if outcome.is_pending and not is_late:
@@ -628,7 +595,7 @@ def fail_request(
             return []
         reply = context.reply("failed", reason=reason, is_last_attempt=True)
         context.record(reply)
-    except DormouseError:
+    except errors.DormouseError:
         reply = reply_to(
             request.request_id,
             verb_of(request),
@@ -659,7 +626,7 @@ def fail_step(step: RequestStep, error: Exception) -> list[OutboundMessage]:
 
 def _reason(error: Exception) -> str:
     """Return why an attempt failed. The text of a foreign error is left out: it may quote rows."""
-    if isinstance(error, DormouseError):
+    if isinstance(error, errors.DormouseError):
         return error.explanation
     return f"an unexpected {type(error).__name__}; the function's log has the details"
 
@@ -708,10 +675,19 @@ def _record(services: Services, reply: Reply, name: object) -> None:
 
 
 def overdue_requests(check: SweepCheck) -> Iterator[OutboundMessage]:
-    """Yield a step for each request without a reply that is due; delete obsolete replies."""
-    now_ms = check.services.clock.now_ms()
-    stored_ms, expired = unfinished_requests(check.services, check.table.id, now_ms)
-    check.services.storage.delete(expired)
+    """Yield a step for each request without a reply that is due; delete what is older than any
+    delivery that can still come.
+    """
+    now_ms, storage = check.services.clock.now_ms(), check.services.storage
+    stored_ms: dict[str, int] = {}
+    expired = []
+    for item in storage.list(REQUESTS.prefix(check.table.id)):
+        key, is_request = requests.request_in(item.path)
+        if now_ms - item.modified_ms > MAX_AGE_MS:
+            expired.append(item.path)
+        elif is_request:
+            stored_ms[key] = item.modified_ms
+    storage.delete(expired)
     for key, time_ms in sorted(stored_ms.items()):
         if check.is_due(time_ms):
             yield OutboundMessage("admin", RequestStep(check.table.id, key, begun_ms=now_ms))

@@ -10,23 +10,15 @@ before the table got its name, was not meant for the table as it is now. It is r
 the bucket. To ingest it all the same, a user drops it again or requests it by its key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from heapq import heappop, heappush
+from itertools import islice
 
 from msgspec import UNSET
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, RefusedSourceError
-from dormouse.features.requests import (
-    TABLE_RESET,
-    JobCheck,
-    JobOutcome,
-    RequestResult,
-    StoredWork,
-)
+from dormouse.features import requests
 from dormouse.jobs import ALREADY_INGESTED, is_isolated, record
 from dormouse.messages.requests import Counts, IngestFiles
 from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
@@ -42,7 +34,8 @@ from dormouse.state.sources import (
     job_id_of,
     table_name_of,
 )
-from dormouse.state.state import TableState
+from dormouse.state.state import DAY_MS, TableState
+from dormouse.state.versions import iso_time
 from dormouse.tables.properties import Properties, SparkOptions
 from dormouse.tables.table import Table
 
@@ -164,10 +157,6 @@ class _PendingFiles:
         self.since_ms = min(self.since_ms, since_ms)
         self.sources.update((source.id, source) for source in sources if is_file(source.key))
 
-    def jobs(self, jobs: Sequence[tuple[Source, ...]]) -> Iterator[OutboundMessage]:
-        for job in jobs:
-            yield ingest_message(self.table, self.generation, job)
-
 
 def ingest_message(
     table: Table, generation: int, sources: tuple[Source, ...], spark: SparkOptions | None = None
@@ -221,14 +210,14 @@ def _messages(pending: _PendingFiles, now_ms: int, at_once: bool) -> Iterator[Ou
     table, sources = pending.table, tuple(pending.sources.values())
     max_age_seconds = table.properties.ingest_batch_max_age_seconds
     seconds = seconds_to_wait(pending.since_ms, now_ms, max_age_seconds)
-    if at_once or not seconds:
-        yield from pending.jobs(batches(sources, table.properties))
-        return
-    jobs, rest = due_batches(sources, table.properties)
-    yield from pending.jobs(jobs)
+    if seconds and not at_once:
+        jobs, rest = due_batches(sources, table.properties)
+    else:
+        jobs, rest = batches(sources, table.properties), ()
+    for job in jobs:
+        yield ingest_message(table, pending.generation, job)
     if rest:
-        since_ms = pending.since_ms
-        message = FilesWaiting(table.id, pending.generation, since_ms, rest)
+        message = FilesWaiting(table.id, pending.generation, pending.since_ms, rest)
         yield OutboundMessage("files", message, seconds)
 
 
@@ -240,13 +229,15 @@ def _with_tables(services: Services, sources: Sequence[Source]) -> Iterator[tupl
             table = _table_of(services, source, tables)
             _check_time(table, source)
         except RefusedSourceError as error:
-            record(
-                services,
-                TrackedJob(NO_TABLE if table is None else table.id, source.id, "ingest"),
-                Refused(error.explanation, subject=source.key),
-            )
+            refuse(services, NO_TABLE if table is None else table.id, source, error)
         else:
             yield table, source
+
+
+def refuse(services: Services, table_id: str, source: Source, error: RefusedSourceError) -> None:
+    """Record a file as refused by a table, or by none, with the reason and what to do."""
+    refusal = Refused(error.explanation, subject=source.key)
+    record(services, TrackedJob(table_id, source.id, "ingest"), refusal)
 
 
 def _table_of(services: Services, source: Source, tables: dict[str, Table | None]) -> Table:
@@ -276,16 +267,12 @@ def _check_time(table: Table, source: Source) -> None:
         )
     if not 0 < source.dropped_ms < table.files_since_ms - CLOCK_SKEW_MS:
         return
-    dropped, since = map(_iso_time, (source.dropped_ms, table.files_since_ms))
+    dropped, since = map(iso_time, (source.dropped_ms, table.files_since_ms))
     raise RefusedSourceError(
         f"it was dropped at {dropped}, before table {table.name!r} was reset, renamed or created "
         f"at {since}",
         hint="if it is meant for the table as it is now, drop it again, or ask to ingest its key",
     )
-
-
-def _iso_time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 # Look up which sources were ingested, however long ago, and which were refused.
@@ -355,14 +342,14 @@ def look_up_source_ids(services: Services, table: Table, ids: Sequence[str]) -> 
         try:
             return SourceLookup(state, _ingested(services, table, state, ids))
         except NotFoundError as error:
-            gone = error
+            reason = error
             if store.current().all_source_segments == state.all_source_segments:
                 break
     from dormouse.log.sources import HINT
 
     raise CorruptDataError(
-        f"sources that table {table.name!r} has ingested are lost: {gone}", hint=HINT
-    ) from gone
+        f"sources that table {table.name!r} has ingested are lost: {reason}", hint=HINT
+    ) from reason
 
 
 def _ingested(
@@ -399,6 +386,30 @@ def refusal_of(
     return None
 
 
+MISSED_FILES_MS = 30 * DAY_MS
+"""Audits consider only files dropped so recently. An audit costs a look-up for every such file, and
+the first one after a lost message finds the file.
+"""
+LOOKUP_BATCH = 1000
+"""An audit looks up the files of a table in batches of so many."""
+
+
+def missed_files(services: Services, table: Table, jobs: Iterable[object]) -> list[OutboundMessage]:
+    """Return ingest jobs for dropped files that were neither ingested nor refused.
+
+    Files of `jobs`, which Spark is doing, are left out.
+    """
+    with_spark = {s.id for job in jobs if isinstance(job, IngestJob) for s in job.sources}
+    since_ms = max(services.clock.now_ms() - MISSED_FILES_MS, table.files_since_ms)
+    sources = services.sources.list(f"{table.name}/", since_ms=since_ms)
+    others = (source for source in sources if source.id not in with_spark)
+    misses: list[Source] = []
+    while some := list(islice(others, LOOKUP_BATCH)):
+        fresh = look_up_sources(services, table, some).fresh(some)
+        misses += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
+    return batch_files(services, misses, at_once=True)
+
+
 # ingest_files: ingest objects that are already anywhere in the ingest bucket into a table.
 #
 # A sweep searches only the folders of tables for missed files. A repeated request therefore sends
@@ -411,7 +422,7 @@ MAX_NAMED_KEYS = 10
 """How many missing keys an error names; one mistake often causes many."""
 
 
-class IngestWork(StoredWork, frozen=True, tag="ingest"):
+class IngestWork(requests.StoredWork, frozen=True, tag="ingest"):
     """The ingest jobs of a request as first sent; each may be split into jobs of single files."""
 
     jobs_sent: tuple[IngestJob, ...]
@@ -428,7 +439,7 @@ class IngestWork(StoredWork, frozen=True, tag="ingest"):
             for job in self.jobs_sent
         ]
 
-    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+    def outcomes(self, check: requests.JobCheck) -> Iterator[requests.JobOutcome]:
         """Yield the progress of each job, and of each of its files that is not ingested."""
         sources = [source for job in self.jobs_sent for source in job.sources]
         lookup = look_up_sources(check.services, check.table, sources)
@@ -438,13 +449,14 @@ class IngestWork(StoredWork, frozen=True, tag="ingest"):
 
 
 def _outcomes(
-    check: JobCheck, job: IngestJob, fresh: list[Source], generation: int
-) -> Iterator[JobOutcome]:
+    check: requests.JobCheck, job: IngestJob, fresh: list[Source], generation: int
+) -> Iterator[requests.JobOutcome]:
     """Yield the progress of a job, and of each of its files that is not ingested."""
     record = check.record_since_request(job.job_id)
     if fresh and job.generation < generation:
         yield from (
-            JobOutcome("file", s.key, "refused", TABLE_RESET, counts=_REFUSED) for s in fresh
+            requests.JobOutcome("file", s.key, "refused", requests.TABLE_RESET, counts=_REFUSED)
+            for s in fresh
         )
     elif fresh and (record is None or record.state != "finished"):
         yield check.unfinished("ingest", job.job_id, record)
@@ -457,21 +469,21 @@ def _outcomes(
     if not fresh and check.may_record(record):
         yield check.unrecorded("ingest", job.job_id, record)
         return
-    yield JobOutcome(
+    yield requests.JobOutcome(
         "ingest", job.job_id, counts=Counts(finished=1, rows=_rows(check, job, record))
     )
 
 
-def _file(check: JobCheck, job: IngestJob, source: Source) -> JobOutcome:
+def _file(check: requests.JobCheck, job: IngestJob, source: Source) -> requests.JobOutcome:
     """Return the outcome or progress of a file that its job did not ingest."""
     record = check.record_since_request(source.id)
     if record is not None and record.state == "refused":
-        return JobOutcome("file", source.key, "refused", record.reason, counts=_REFUSED)
+        return requests.JobOutcome("file", source.key, "refused", record.reason, counts=_REFUSED)
     alone = job_id_of((source,), job.generation)
     return check.unfinished("ingest", alone, check.record_since_request(alone))
 
 
-def _rows(check: JobCheck, job: IngestJob, record: JobRecord | None) -> int:
+def _rows(check: requests.JobCheck, job: IngestJob, record: JobRecord | None) -> int:
     """Return how many rows a job wrote; if it was split, how many the jobs of its files wrote."""
     if record is None or record.state != "finished" or record.reason == ALREADY_INGESTED:
         return 0
@@ -481,7 +493,7 @@ def _rows(check: JobCheck, job: IngestJob, record: JobRecord | None) -> int:
     return sum(each.rows for each in alone if each is not None and each.state == "finished")
 
 
-def ingest_files(services: Services, table: Table, request: IngestFiles) -> RequestResult:
+def ingest_files(services: Services, table: Table, request: IngestFiles) -> requests.RequestResult:
     """Begin to ingest the files under all keys, except those that are ingested already.
 
     Raises:
@@ -499,10 +511,10 @@ def ingest_files(services: Services, table: Table, request: IngestFiles) -> Requ
     messages = [ingest_message(table, table.generation, sources, spark) for sources in jobs]
     counts = Counts(files=len(sources), known=len(sources) - len(fresh))
     if not messages:
-        return RequestResult(counts=counts)
+        return requests.RequestResult(counts=counts)
     bodies = (message.message for message in messages)
     work = IngestWork(tuple(job for job in bodies if isinstance(job, IngestJob)))
-    return RequestResult(messages, work, counts)
+    return requests.RequestResult(messages, work, counts)
 
 
 def _found(services: Services, keys: tuple[str, ...]) -> dict[str, Source]:

@@ -4,19 +4,11 @@ Nothing is written. What readers are given is what the record of a publication n
 so they see each publication at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from dormouse.errors import (
-    CorruptDataError,
-    DormouseError,
-    ForbiddenError,
-    NotFoundError,
-    UnavailableError,
-)
+from dormouse import errors
 from dormouse.features.access import find_table, visible_tables
 from dormouse.http.messages import (
     HttpRequest,
@@ -25,22 +17,8 @@ from dormouse.http.messages import (
     json_response,
     without_body,
 )
-from dormouse.iceberg.metadata import parse_metadata
-from dormouse.iceberg.rest import (
-    NAMESPACE,
-    CatalogError,
-    Kind,
-    Target,
-    check_namespace,
-    config,
-    entity_tag,
-    identifiers,
-    is_known,
-    load_result,
-    page,
-    parse_path,
-    shown,
-)
+from dormouse.iceberg import rest
+from dormouse.iceberg.metadata import MetadataFile
 from dormouse.iceberg.views import View, view_of, view_result, why_no_view
 from dormouse.items.records import LOST_PUBLICATION
 from dormouse.ports import Services
@@ -58,30 +36,10 @@ ATTEMPTS = 3
 """How often the metadata is looked for, if what was newest is deleted while it is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A table, and the metadata that its readers find now, at a URI."""
-
-    table: Table
-    location: str
-    metadata: Mapping[str, Any]
-
-
-def table_names(services: Services, principal: str) -> list[str]:
-    """Return the names of the published tables that a caller may read. Tables whose entry is
-    damaged are not among them.
-
-    One that was set to be published moments ago may have nothing to be loaded yet.
-    """
-    return [published_name(each) for each in _listed(services, principal)]
-
-
-def view_names(services: Services, principal: str) -> list[str]:
-    """Return the names of the views of such tables."""
-    return [each.name for each in _listed(services, principal) if view_of(each) is not None]
-
-
 def _listed(services: Services, principal: str) -> list[Table]:
+    """Return the published tables that a caller may read; those whose entry is damaged are not
+    among them. One that was set to be published moments ago may have nothing to be loaded yet.
+    """
     visible = visible_tables(services, principal)
     readable = (each.table for each in visible if each.is_whole and "read" in each.permission.verbs)
     return [table for table in readable if is_published(table.properties)]
@@ -96,7 +54,7 @@ def _readable(services: Services, principal: str, name: str) -> Table | None:
     """
     visible = find_table(services, principal, name, "read")
     if visible is not None and not visible.is_whole:
-        raise ForbiddenError(
+        raise errors.ForbiddenError(
             f"rules about table {name!r} hide columns from you, and its files hold all it ever had",
             hint="query it by a service of the instance",
         )
@@ -113,11 +71,11 @@ def find_view(services: Services, principal: str, name: str) -> tuple[Table, Vie
     """
     table = _readable(services, principal, name)
     if table is None or not is_published(table.properties):
-        raise CatalogError(404, "NoSuchViewException", f"there is no view {shown(name)}")
+        raise rest.CatalogError(404, "NoSuchViewException", f"there is no view {rest.shown(name)}")
     view = view_of(table)
     if view is None:
-        reason = why_no_view(table) or f"{shown(name)} is a table, not a view"
-        raise CatalogError(404, "NoSuchViewException", reason)
+        reason = why_no_view(table) or f"{rest.shown(name)} is a table, not a view"
+        raise rest.CatalogError(404, "NoSuchViewException", reason)
     return table, view
 
 
@@ -131,10 +89,10 @@ def find_metadata(services: Services, principal: str, name: str) -> tuple[Table,
     """
     table = _readable(services, principal, name) or _with_parts(services, principal, name)
     if table is None:
-        raise _no_such_table(f"there is no table {shown(name)}")
+        raise _no_such_table(f"there is no table {rest.shown(name)}")
     if is_published(table.properties) and name != (parts := published_name(table)):
         hint = f"its stored rows, before its filters and aggregations, are the table {parts!r}"
-        raise _no_such_table(f"{shown(name)} is not a table, but a view or none", hint)
+        raise _no_such_table(f"{rest.shown(name)} is not a table, but a view or none", hint)
     if not is_published(table.properties):
         hint = f"`dormouse table set {table.name} iceberg=on` publishes it"
         raise _no_such_table(f"table {table.name!r} is not published", hint)
@@ -152,14 +110,15 @@ def _with_parts(services: Services, principal: str, name: str) -> Table | None:
     """Return the table whose stored rows have a name."""
     own = name.removesuffix(PARTS)
     table = _readable(services, principal, own) if own != name else None
-    if table is None or not is_published(table.properties) or published_name(table) != name:
-        return None
-    return table
+    is_such = table and is_published(table.properties) and published_name(table) == name
+    return table if is_such else None
 
 
-def load_metadata(services: Services, principal: str, name: str) -> Loaded:
-    """Return a published table with its metadata. What was newest may be deleted, at the latest an
-    hour later, before it is read: then there is newer metadata.
+def load_metadata(
+    services: Services, principal: str, name: str
+) -> tuple[Table, str, Mapping[str, Any]]:
+    """Return a published table, the URI of its metadata, and that. What was newest may be deleted,
+    at the latest an hour later, before it is read: then there is newer metadata.
 
     Raises: as `find_metadata`, and
         CorruptDataError: the metadata is damaged or lost.
@@ -167,18 +126,18 @@ def load_metadata(services: Services, principal: str, name: str) -> Loaded:
     for _ in range(ATTEMPTS):
         table, path = find_metadata(services, principal, name)
         try:
-            content = services.storage.get(path)
-        except NotFoundError:
+            metadata = MetadataFile.read(path, services.storage.get).metadata
+        except errors.NotFoundError:
             continue
-        return Loaded(table, f"{root_uri(services.storage)}/{path}", parse_metadata(content))
-    raise CorruptDataError(
+        return table, f"{root_uri(services.storage)}/{path}", metadata
+    raise errors.CorruptDataError(
         f"the metadata published of table {name!r} is lost",
         hint=LOST_PUBLICATION.replace("NAME", name),
     )
 
 
-def _no_such_table(message: str, hint: str = "") -> CatalogError:
-    return CatalogError(404, "NoSuchTableException", message, hint=hint)
+def _no_such_table(message: str, hint: str = "") -> rest.CatalogError:
+    return rest.CatalogError(404, "NoSuchTableException", message, hint=hint)
 
 
 READS = ("GET", "HEAD")
@@ -190,14 +149,14 @@ def serve_catalog(services: Services, request: HttpRequest) -> HttpResponse:
     """Answer a request; what is wrong with it, or with what it names, is answered as an error."""
     try:
         response = _answer(services, request)
-    except CatalogError as error:
-        allowed = {"allow": ", ".join(READS)} if error.status == 405 else {}
-        response = error_response(error.status, error.kind, error.explanation, **allowed)
-    except ForbiddenError as error:
+    except rest.CatalogError as error:
+        headers = {"allow": ", ".join(READS)} if error.status == 405 else {}
+        response = error_response(error.status, error.kind, error.explanation, **headers)
+    except errors.ForbiddenError as error:
         response = error_response(403, "ForbiddenException", error.explanation)
-    except UnavailableError as error:
+    except errors.UnavailableError as error:
         response = error_response(503, "ServiceUnavailableException", error.explanation)
-    except DormouseError as error:  # what is published is damaged, or the instance is
+    except errors.DormouseError as error:  # what is published is damaged, or the instance is
         response = error_response(500, "InternalServerError", error.explanation)
         response = replace(response, problem=error.explanation)
     return without_body(response) if request.method == "HEAD" else response
@@ -205,57 +164,56 @@ def serve_catalog(services: Services, request: HttpRequest) -> HttpResponse:
 
 def _answer(services: Services, request: HttpRequest) -> HttpResponse:
     if request.method not in READS:
-        raise CatalogError(
+        raise rest.CatalogError(
             405,
             "UnsupportedOperationException",
-            f"this catalog can only be read; {shown(request.method)} is not supported",
+            f"this catalog can only be read; {rest.shown(request.method)} is not supported",
             hint="tables are made and changed by Dormouse: `dormouse table`, `dormouse ingest`",
         )
-    target = parse_path(request.path)
-    check_namespace(target)
+    target = rest.parse_path(request.path)
+    rest.check_namespace(target)
     return _ANSWERS[target.kind](services, request, target)
 
 
-def _config(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    return json_response(200, config(request.query.get("warehouse", "")))
+def _config(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
+    return json_response(200, rest.config(request.query.get("warehouse", "")))
 
 
-def _namespaces(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+def _namespaces(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
     """Answer with the namespaces, or with those below a `parent`: of the one there is, none."""
     parent = request.query.get("parent", "")
-    check_namespace(Target("namespaces", parent))
-    return json_response(200, {"namespaces": [] if parent else [[NAMESPACE]]})
+    rest.check_namespace(rest.Target("namespaces", parent))
+    return json_response(200, {"namespaces": [] if parent else [[rest.NAMESPACE]]})
 
 
-def _namespace(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+def _namespace(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
     if request.method == "HEAD":
         return HttpResponse(204)
-    return json_response(200, {"namespace": [NAMESPACE], "properties": {}})
+    return json_response(200, {"namespace": [rest.NAMESPACE], "properties": {}})
 
 
-def _tables(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    return json_response(
-        200, identifiers(*page(table_names(services, request.principal), request.query))
-    )
+def _tables(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
+    names = [published_name(each) for each in _listed(services, request.principal)]
+    return json_response(200, rest.page(names, request.query))
 
 
-def _table(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+def _table(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
     if request.method == "HEAD":
         find_metadata(services, request.principal, target.name)
         return HttpResponse(204)
     only_refs = request.query.get("snapshots") == "refs"
     etags = "" if _asks_for_credentials(request) else request.headers.get("if-none-match", "")
     if etags:
-        tag = entity_tag(find_metadata(services, request.principal, target.name)[1], only_refs)
-        if is_known(tag, etags):
+        tag = rest.entity_tag(find_metadata(services, request.principal, target.name)[1], only_refs)
+        if rest.is_known(tag, etags):
             return HttpResponse(304, {"etag": tag, "cache-control": "no-store"})
-    loaded = load_metadata(services, request.principal, target.name)
-    result = load_result(loaded.location, loaded.metadata, only_refs=only_refs)
-    result |= _access(services, request, loaded.table.id)
+    table, location, metadata = load_metadata(services, request.principal, target.name)
+    result = rest.load_result(location, metadata, only_refs=only_refs)
+    result |= _access(services, request, table.id)
     response = json_response(200, result, cache_control="no-store")
     if _asks_for_credentials(request):  # they end, so each load gets new ones
         return response
-    tag = entity_tag(loaded.location, only_refs)
+    tag = rest.entity_tag(location, only_refs)
     return replace(response, headers={**response.headers, "etag": tag})
 
 
@@ -273,31 +231,30 @@ def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str
     access = services.reader_access
     if access is None:
         return {"config": {}}
-    lent = access.credentials(table_id) if _asks_for_credentials(request) else {}
-    config = {**access.settings(), **lent}
-    if not lent:
-        return {"config": config}
+    loan = access.credentials(table_id) if _asks_for_credentials(request) else {}
+    settings = {**access.settings(), **loan}
+    if not loan:
+        return {"config": settings}
     root = root_uri(services.storage)
     prefixes = (data_prefix(table_id), iceberg_prefix(table_id))
-    each = [{"prefix": f"{root}/{prefix}", "config": config} for prefix in prefixes]
-    return {"config": config, "storage-credentials": each}
+    each = [{"prefix": f"{root}/{prefix}", "config": settings} for prefix in prefixes]
+    return {"config": settings, "storage-credentials": each}
 
 
-def _views(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
-    return json_response(
-        200, identifiers(*page(view_names(services, request.principal), request.query))
-    )
+def _views(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
+    names = [each.name for each in _listed(services, request.principal) if view_of(each)]
+    return json_response(200, rest.page(names, request.query))
 
 
-def _view(services: Services, request: HttpRequest, target: Target) -> HttpResponse:
+def _view(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
     table, view = find_view(services, request.principal, target.name)
     if request.method == "HEAD":
         return HttpResponse(204)
     root = root_uri(services.storage)
-    return json_response(200, view_result(table, view, root, NAMESPACE, target.prefix))
+    return json_response(200, view_result(table, view, root, rest.NAMESPACE, target.prefix))
 
 
-_ANSWERS: Mapping[Kind, Callable[[Services, HttpRequest, Target], HttpResponse]] = {
+_ANSWERS: Mapping[rest.Kind, Callable[[Services, HttpRequest, rest.Target], HttpResponse]] = {
     "config": _config,
     "namespaces": _namespaces,
     "namespace": _namespace,

@@ -5,50 +5,27 @@ be read one after the other. So whatever seems damaged is checked again with a n
 only damage that is still found is reported.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    DamagedShardError,
-    InvalidRequestError,
-    NotFoundError,
-)
+from dormouse import errors
 from dormouse.features.garbage import candidates, collectable, unpinned
-from dormouse.jobs import finalise, record
+from dormouse.jobs import Progress, finalise, map_watched, record
 from dormouse.keys import Key, encode_key, show_key
 from dormouse.log.sources import read_segment
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Services, StoredObject
 from dormouse.query.rows import count_slices
-from dormouse.shards.footer import (
-    ShardFooter,
-    check_identity,
-    read_behind_rows,
-    read_footer,
-    read_metadata,
-)
-from dormouse.shards.reading import Slice, audit_shard
+from dormouse.shards.footer import ShardFooter, read_behind_rows, read_footer
+from dormouse.shards.reading import Slice, audit_shard, verify_shard
 from dormouse.state.jobs import Failed, TrackedJob
-from dormouse.state.partitions import Reference, Shard
+from dormouse.state.partitions import Shard
 from dormouse.state.state import DisputeReason, ResolveDisputes, TableState, dispute_id
 from dormouse.state.store import Rejected, StateStore
 from dormouse.state.validation import broken_invariants
-from dormouse.stored.paths import (
-    data_prefix,
-    has_index_object,
-    index_path,
-    run_of_shard,
-    shard_id_of,
-    shard_path,
-    sources_prefix,
-    sources_segment_of,
-)
+from dormouse.stored import paths
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 
@@ -103,72 +80,50 @@ class Finding:
     detail: str
 
 
-def state_findings(state: TableState) -> list[Finding]:
-    """Return the contradictions within a state."""
-    if not len(state.partitions):
-        detail = "it has no partitions, which every table has from its creation"
-        return [Finding(Damage.STATE_LOST, "state", detail)]
-    broken = broken_invariants(state, whole=True)
-    return [Finding(Damage.STATE_BROKEN, "state", sentence) for sentence in broken]
-
-
 def missing_object(shard: Shard) -> Finding:
     """Return the finding that a referenced shard has no object."""
     rows = f"{shard.rows:,} row{'s'[: shard.rows != 1]}"
     return Finding(Damage.SHARD_MISSING, shard.id, f"the object is missing, and with it {rows}")
 
 
-def other_size(shard: Shard, size_bytes: int) -> Finding:
-    """Return the finding that a shard's object has another size than the state says."""
-    detail = f"the object has {size_bytes:,} bytes, not {shard.size_bytes:,}"
-    return Finding(Damage.SHARD_DAMAGED, shard.id, detail)
-
-
 def footer_findings(
     state: TableState, table_id: str, shard: Shard, footer: ShardFooter
 ) -> Iterator[Finding]:
     """Yield the differences between the footer of a shard and its entry in the state."""
+    for detail in _differences(state, table_id, shard, footer):
+        yield Finding(Damage.SHARD_DIFFERS, shard.id, f"the object {detail}")
+
+
+def _differences(
+    state: TableState, table_id: str, shard: Shard, footer: ShardFooter
+) -> Iterator[str]:
     if (footer.table_id, footer.shard_id) != (table_id, shard.id):
-        detail = f"the object is shard {footer.shard_id} of table {footer.table_id}"
-        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+        yield f"is shard {footer.shard_id} of table {footer.table_id}"
         return
     if footer.rows != shard.rows:
-        detail = f"the object has {footer.rows} rows, not {shard.rows}"
-        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+        yield f"has {footer.rows} rows, not {shard.rows}"
     keys, keys_in_state = (footer.min_key, footer.max_key), (shard.min_key, shard.max_key)
     if keys != keys_in_state:
-        detail = f"the object has keys from {_span(keys)}, not from {_span(keys_in_state)}"
-        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
-    yield from _partition_findings(state, shard, footer)
-
-
-def _partition_findings(state: TableState, shard: Shard, footer: ShardFooter) -> Iterator[Finding]:
+        yield f"has keys from {_span(keys)}, not from {_span(keys_in_state)}"
     written_for = footer.provenance.range
     ends = (end for end in (written_for.low, written_for.high) if end is not None)
     if not all(state.partitions.leaf_containing(end).range.low == end for end in ends):
-        detail = "the object was written for a range that does not end at partition boundaries"
-        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+        yield "was written for a range that does not end at partition boundaries"
     elif not written_for.contains_span(encode_key(footer.min_key), encode_key(footer.max_key)):
-        detail = "the object has keys outside the range for which it was written"
-        yield Finding(Damage.SHARD_DIFFERS, shard.id, detail)
+        yield "has keys outside the range for which it was written"
 
 
 def reference_findings(state: TableState) -> Iterator[Finding]:
     """Yield the references whose row count does not fit that of their shard."""
     for reference in state.all_references():
         shard = state.shards.get(reference.shard)
-        if shard is not None and _miscounts(state, reference, shard):
+        partition = state.partitions.by_id.get(reference.partition)
+        if shard is None or partition is None:
+            continue  # the invariants report it
+        is_whole = reference.exact and partition.range.contains_span(shard.low, shard.high)
+        if not (shard.rows if is_whole else 0) <= reference.rows <= shard.rows:
             detail = f"{reference.rows} of its {shard.rows} rows are counted in partition "
             yield Finding(Damage.STATE_BROKEN, shard.id, detail + reference.partition)
-
-
-def _miscounts(state: TableState, reference: Reference, shard: Shard) -> bool:
-    partition = state.partitions.by_id.get(reference.partition)
-    if partition is None:
-        return False  # the invariants report it
-    if reference.exact and partition.range.contains_span(shard.low, shard.high):
-        return reference.rows != shard.rows
-    return not 0 <= reference.rows <= shard.rows
 
 
 def overdue_findings(
@@ -206,8 +161,8 @@ def dispute_finding(
         detail = f"its bytes differ from those that were written, as found by {_listed(jobs)}"
         return Finding(Damage.BYTES_DAMAGED, shard_id, detail)
     takings = state.taken.get(shard_id, ())
-    rows, taken_rows = state.shards[shard_id].rows, sum(taking.rows or 0 for taking in takings)
-    detail = f"jobs took {taken_rows:,} of its {rows:,} rows"
+    count, rows = sum(taking.rows or 0 for taking in takings), state.shards[shard_id].rows
+    detail = f"jobs took {count:,} of its {rows:,} rows"
     if recounted is None:
         return Finding(Damage.ROWS_LOST, shard_id, f"{detail}: {_listed(jobs)}")
     wrong = [
@@ -238,26 +193,19 @@ def unknown_object_findings(
     `modified_ms` has the time of the last change of each object, by path.
     """
     before_ms = now_ms - properties.orphan_age_seconds * 1000
-    old = [path for path in unknown_paths(state, modified_ms) if modified_ms[path] <= before_ms]
-    shards = {path: shard for path in old if (shard := shard_id_of(path)) is not None}
-    orphaned = frozenset(unpinned(store, state, shards.values()))
-    for path in old:
-        age_ms = now_ms - modified_ms[path]
-        if path not in shards:
+    old = {path: paths.shard_id_of(path) for path, ms in modified_ms.items() if ms <= before_ms}
+    unknown = {  # neither of the state nor an output of an assigned job
+        path: shard
+        for path, shard in old.items()
+        if not shard or shard not in state.shards and paths.run_of_shard(shard)[0] not in state.jobs
+    }
+    orphaned = frozenset(unpinned(store, state, filter(None, unknown.values())))
+    for path, shard in unknown.items():
+        if not shard:
             yield Finding(Damage.FOREIGN_OBJECT, path, "the object is not a shard")
-        elif shards[path] in orphaned:
-            yield Finding(Damage.ORPHAN, path, f"no commit has referenced it for {_age(age_ms)}")
-
-
-def unknown_paths(state: TableState, paths: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of neither a shard of the state nor an output of an assigned job."""
-    for path in paths:
-        shard = shard_id_of(path)
-        is_known = shard is not None and (
-            shard in state.shards or run_of_shard(shard)[0] in state.jobs
-        )
-        if not is_known:
-            yield path
+        elif shard in orphaned:
+            age = _age(now_ms - modified_ms[path])
+            yield Finding(Damage.ORPHAN, path, f"no commit has referenced it for {age}")
 
 
 def _span(keys: tuple[Key, Key]) -> str:
@@ -291,22 +239,18 @@ def is_sound(services: Services, table: Table, shard: Shard) -> bool:
 
     If they are, those that a job found damaged were damaged in transit or in memory.
     """
-    path = shard_path(table.id, shard.id)
+    path = paths.shard_path(table.id, shard.id)
     try:
-        metadata = read_metadata(services.storage, path, shard.size_bytes)
-        check_identity(metadata, path, table.id, shard)
-        audit_shard(services.storage, path, shard.size_bytes)
-    except (DamagedShardError, NotFoundError):
+        verify_shard(services.storage, path, table.id, shard)
+    except (errors.DamagedShardError, errors.NotFoundError):
         return False
     return True
 
 
 def dispute_findings(services: Services, table: Table, state: TableState) -> list[Finding]:
     """Return a finding for each disputed shard, for which its rows are counted again."""
-    return [
-        dispute_finding(state, shard, _recounted(services, table, state, shard))
-        for shard in sorted(state.disputed)
-    ]
+    recounted = {shard: _recounted(services, table, state, shard) for shard in state.disputed}
+    return [dispute_finding(state, shard, recounted[shard]) for shard in sorted(recounted)]
 
 
 def _recounted(
@@ -320,7 +264,7 @@ def _recounted(
     slices = [Slice(state.shards[shard], taking.range) for taking in takings]
     try:
         counts = count_slices(services.storage, table, slices)
-    except (CorruptDataError, NotFoundError):
+    except (errors.CorruptDataError, errors.NotFoundError):
         return None
     return {taking.job: rows for taking, rows in zip(takings, counts, strict=True)}
 
@@ -338,14 +282,14 @@ def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list
     state = store.current()
     ids = sorted(set(shards))
     if unknown := [shard for shard in ids if shard not in state.disputed]:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"table {table.name!r} has no dispute over shard {unknown[0]!r}; nothing was resolved",
             hint=f"`dormouse check {table.name}` lists the disputed shards",
         )
     resolution = ResolveDisputes(tuple((shard, state.disputed[shard].since_ms) for shard in ids))
     (outcome,) = store.commit(resolution, generation=state.generation)
     if isinstance(outcome, Rejected):
-        raise ContendedError(
+        raise errors.ContendedError(
             f"nothing was resolved, because the table changed meanwhile: {outcome}",
             hint=f"check the table again with `dormouse check {table.name}`",
         )
@@ -357,9 +301,6 @@ def acknowledge(services: Services, table: Table, shards: Sequence[str]) -> list
 
 FOOTERS_AT_ONCE = 8
 _WITHOUT_STATE = (Damage.STATE_UNREADABLE, Damage.STATE_LOST)
-
-Progress = Callable[[int, int], None]
-"""Called with the number of shards checked so far, and of all shards to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,22 +346,27 @@ def _check_once(
     """Check everything once; if `suspects` are given, only those of the shards."""
     try:
         state = services.store(table).current()
-    except (CorruptDataError, NotFoundError) as error:
+    except (errors.CorruptDataError, errors.NotFoundError) as error:
         unreadable = Finding(Damage.STATE_UNREADABLE, "state", error.explanation)
         return CheckReport(findings=(unreadable,))
-    broken = state_findings(state)
-    if broken and broken[0].damage in _WITHOUT_STATE:
-        return CheckReport(state.version, findings=tuple(broken))
+    if not len(state.partitions):
+        detail = "it has no partitions, which every table has from its creation"
+        return CheckReport(state.version, findings=(Finding(Damage.STATE_LOST, "state", detail),))
+    broken = broken_invariants(state, whole=True)
     # Listed after the state was read, so every object in the state had been put by then.
-    objects = {o.path: o for o in services.storage.list(data_prefix(table.id))}
+    objects = {o.path: o for o in services.storage.list(paths.data_prefix(table.id))}
     now_ms = services.clock.now_ms()
     ages = {path: item.modified_ms for path, item in objects.items()}
     referenced = [shard for shard in state.shards.values() if shard.id not in state.unreferenced]
-    checked = [s for s in referenced if suspects is None or s.id in suspects]
+    checked = sorted(s.id for s in referenced if suspects is None or s.id in suspects)
+
+    def check_one(shard: str) -> list[Finding]:
+        return _check_shard(services, table, state, state.shards[shard], objects, all_bytes)
+
     findings = [
-        *broken,
+        *(Finding(Damage.STATE_BROKEN, "state", sentence) for sentence in broken),
         *reference_findings(state),
-        *_shard_findings(services, table, state, checked, objects, watch, all_bytes),
+        *chain.from_iterable(map_watched(check_one, checked, FOOTERS_AT_ONCE, watch)),
         *dispute_findings(services, table, state),
         *_segment_findings(services, table, state, all_bytes),
         *overdue_findings(services.store(table), state, now_ms, table.properties),
@@ -436,8 +382,8 @@ def _segment_findings(
 
     With `all_bytes`, they are read, and those that differ from the state are found as well.
     """
-    objects = services.storage.list(sources_prefix(table.id))
-    sizes = {sources_segment_of(item.path): item.size_bytes for item in objects}
+    objects = services.storage.list(paths.SOURCES.prefix(table.id))
+    sizes = {paths.SOURCES.name_of(item.path): item.size_bytes for item in objects}
     for segment in state.all_source_segments:
         size_bytes = sizes.get(segment.id)
         if size_bytes != segment.size_bytes:
@@ -450,33 +396,11 @@ def _segment_findings(
         elif all_bytes:
             try:
                 content, _, _ = read_segment(services.storage, table.id, segment.id)
-            except (NotFoundError, CorruptDataError) as error:
+            except (errors.NotFoundError, errors.CorruptDataError) as error:
                 yield Finding(Damage.SOURCES_LOST, segment.id, str(error))
                 continue
             if content != segment:
                 yield Finding(Damage.SOURCES_LOST, segment.id, "it differs from the state's entry")
-
-
-def _shard_findings(
-    services: Services,
-    table: Table,
-    state: TableState,
-    shards: Iterable[Shard],
-    objects: dict[str, StoredObject],
-    watch: Progress | None,
-    all_bytes: bool,
-) -> list[Finding]:
-    def check_one(shard: Shard) -> list[Finding]:
-        return _check_shard(services, table, state, shard, objects, all_bytes)
-
-    ordered = sorted(shards, key=lambda shard: shard.id)
-    findings: list[Finding] = []
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        for count, some in enumerate(pool.map(check_one, ordered), start=1):
-            findings += some
-            if watch is not None:
-                watch(count, len(ordered))
-    return findings
 
 
 def _check_shard(
@@ -487,22 +411,23 @@ def _check_shard(
     objects: dict[str, StoredObject],
     all_bytes: bool,
 ) -> list[Finding]:
-    path = shard_path(table.id, shard.id)
+    path = paths.shard_path(table.id, shard.id)
     item = objects.get(path)
     if item is None:
         return [missing_object(shard)]
     if item.size_bytes != shard.size_bytes:
-        return [other_size(shard, item.size_bytes)]
+        detail = f"the object has {item.size_bytes:,} bytes, not {shard.size_bytes:,}"
+        return [Finding(Damage.SHARD_DAMAGED, shard.id, detail)]
     try:
         footer = read_footer(services.storage, path, shard.size_bytes)
         if all_bytes:
             audit_shard(services.storage, path, shard.size_bytes)
-    except NotFoundError:
+    except errors.NotFoundError:
         return [missing_object(shard)]
-    except CorruptDataError as error:
+    except errors.CorruptDataError as error:
         return [Finding(Damage.SHARD_DAMAGED, shard.id, str(error))]
     findings = list(footer_findings(state, table.id, shard, footer))
-    if has_index_object(shard.id):
+    if paths.has_index_object(shard.id):
         findings += _index_findings(services, table, shard, objects, all_bytes)
     return findings
 
@@ -515,7 +440,7 @@ def _index_findings(
     all_bytes: bool,
 ) -> Iterator[Finding]:
     """Yield whether the index object of a sound shard is missing, or differs from its end."""
-    item = objects.get(index_path(table.id, shard.id))
+    item = objects.get(paths.index_path(table.id, shard.id))
     if item is None:
         yield Finding(Damage.INDEX_DAMAGED, shard.id, "it has no index object")
     elif all_bytes:

@@ -7,35 +7,26 @@ what it would write (because the rules of the table changed, or the code), the j
 another is planned for its inputs.
 
 A merge applies the table's filters and aggregations, and the deletions that were there when the job
-was assigned; a job of a purge also removes the purged rows.
+was assigned, those of purges too.
 If an input's bytes are damaged, and still are when read again, the job is released and the shard
 disputed: it is kept, an alarm fires, and no plan selects it, while the other inputs are free for
 other jobs.
 """
 
-from __future__ import annotations
-
+import json
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
 
+from dormouse import errors, jobs
 from dormouse.arrow.order import row_key, spans_in_ranges
 from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import RowCounter, Tally, arrow_schema, conform
-from dormouse.errors import (
-    AlreadyExistsError,
-    CorruptDataError,
-    DamagedShardError,
-    InvalidRequestError,
-    InvariantError,
-    JobTooLargeError,
-)
 from dormouse.features.checking import is_sound, record_disputes
 from dormouse.features.compaction_steps import (
     MAX_CELLS,
@@ -50,23 +41,7 @@ from dormouse.features.compaction_steps import (
     equal_row_ranges,
 )
 from dormouse.features.garbage import MAX_DELAY_SECONDS
-from dormouse.features.purge import load_purge
 from dormouse.features.reset import is_for
-from dormouse.features.row_matcher import RowMatcher
-from dormouse.jobs import (
-    CRASH_LIMIT,
-    CRASHED,
-    FUNCTION,
-    clear_crashes,
-    crashed_attempts,
-    finalise,
-    hand_to_spark,
-    has_crashed,
-    record,
-    record_attempt,
-    set_aside,
-    tracked,
-)
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.ports import Cache, Services
@@ -77,15 +52,9 @@ from dormouse.rows.merging import merged_rows
 from dormouse.rows.predicates import Predicate, apply_row_rules
 from dormouse.schema.row_tags import merged_texts, only_text
 from dormouse.schema.schema import TAGS, Schema
+from dormouse.shards import run_markers
 from dormouse.shards.reading import Slice, read_own_footers
-from dormouse.shards.run_markers import (
-    RunMarker,
-    check_no_run_marker,
-    discard_shards,
-    put_run_marker,
-)
 from dormouse.shards.writer import ShardContext, write_shards
-from dormouse.sql.conditions import Condition
 from dormouse.state.jobs import Assigned, Failed, Finished, Started, TrackedJob, is_heavy_compaction
 from dormouse.state.partitions import Job, NewShard, Partition, Shard
 from dormouse.state.state import (
@@ -98,20 +67,8 @@ from dormouse.state.state import (
 )
 from dormouse.state.store import Rejected
 from dormouse.state.versions import merge_lineages
+from dormouse.stored import paths
 from dormouse.stored.decoding import raise_corrupt
-from dormouse.stored.paths import (
-    PART_NUMBERS,
-    dead_letter_queue,
-    make_shard_id,
-    parse_step_path,
-    run_marker_path,
-    run_of_shard,
-    shard_id_of,
-    shard_prefix,
-    step_attempts_prefix,
-    step_path,
-    steps_prefix,
-)
 from dormouse.tables.properties import bloom_columns
 from dormouse.tables.row_rules import RowRules, origin_fields, row_rules
 from dormouse.tables.shredding import shredded_paths
@@ -131,8 +88,8 @@ class Compaction:
     """An assigned job with everything that is needed to run it.
 
     `leaves` are those of its partition, in key order: the partition itself, unless it is split.
-    Rows that `removed` matches are purged, and those that `deletions` hide are left out. `keys` are
-    the key histograms of the inputs, `read` has their indexes, so that each is read once.
+    Rows that `deletions` hide are left out. `keys` are the key histograms of the inputs, `read` has
+    their indexes, so that each is read once.
     """
 
     table: Table
@@ -142,7 +99,6 @@ class Compaction:
     context: ShardContext
     leaves: tuple[Partition, ...] = ()
     keys: tuple[KeyHistogram, ...] = ()
-    removed: RowMatcher | None = None
     deletions: tuple[Deletion, ...] = ()
     read: Cache | None = None
 
@@ -161,7 +117,7 @@ class Compaction:
 class Merged:
     """The outputs of a merge, or of a part of one, and its rows counted at each stage.
 
-    `rows_read` rows of the inputs were read; a purge and the table's rules counted `rows_removed`
+    `rows_read` rows of the inputs were read; deletions and the table's rules counted `rows_removed`
     that they left out; `rows_kept` were passed to the writer. `last_is_marked` is whether an
     output's footer says that it is the last of the run.
     """
@@ -198,10 +154,10 @@ def merge_inputs(
             wrote them in parts.
     """
     table, job, storage = compaction.table, compaction.job, access.storage
-    wanted = compaction.partition.range.intersection(span)
+    overlap = compaction.partition.range.intersection(span)
     schema, rules = _read_by(compaction)
-    slices, unread_rows = _slices(compaction, wanted, rules)
-    read = RowCounter(
+    slices, unread_rows = _slices(compaction, overlap, rules)
+    input_rows = RowCounter(
         merged_rows(
             storage,
             table.id,
@@ -212,49 +168,57 @@ def merge_inputs(
             cache=compaction.read,
         )
     )
-    removed = Tally(unread_rows)
-    applied = _ruled(compaction, _left(compaction, read, schema, removed), schema, rules, removed)
+    tally = Tally(unread_rows)
+    rest = _without_whole_keys(compaction, input_rows, schema, rules, tally)
+    applied = _ruled(compaction, rest, schema, rules, tally)
     columns = arrow_schema(compaction.context.schema)
     keys = ColumnKeys(access.keys, table.schema, table.id)
-    kept = RowCounter(keys.renewed(conform(batch, columns)) for batch in applied)
+    output_rows = RowCounter(keys.renewed(conform(batch, columns)) for batch in applied)
     rows = [0] * len(compaction.leaves)
     outputs = write_shards(
         storage,
-        _counted(kept, compaction.leaves, table.schema, rows),
+        _counted(output_rows, compaction.leaves, table.schema, rows),
         replace(compaction.context, part=part),
         [compaction.partition],
-        lambda n: make_shard_id(job.id, n),
+        lambda n: paths.make_shard_id(job.id, n),
         scratch=scratch,
         target_bytes=table.properties.shard_target_bytes,
-        at_the_end=lambda: check_no_run_marker(storage, table.id, job.id),
+        at_the_end=lambda: run_markers.check_no_run_marker(storage, table.id, job.id),
     )
     marked = part is None and bool(outputs)
     if len(compaction.leaves) > 1:
         outputs = list(_placed(outputs, compaction.leaves, rows))
-    counts = read.rows + unread_rows, kept.rows, removed.rows
+    counts = input_rows.rows + unread_rows, output_rows.rows, tally.rows
     return Merged(tuple(outputs), *counts, marked)
 
 
-def _slices(compaction: Compaction, wanted: KeyRange, rules: RowRules) -> tuple[list[Slice], int]:
+def _slices(compaction: Compaction, overlap: KeyRange, rules: RowRules) -> tuple[list[Slice], int]:
     """Return what is read of the inputs, and how many rows are not, as deletions hide them all."""
-    slices = [Slice(shard, wanted, compaction.deletions) for shard in compaction.inputs]
-    gone = [each for each in slices if each.is_whole and each.is_hidden and not rules.aggregates]
-    left = [each for each in slices if each not in gone]
-    return left, sum(each.shard.rows for each in gone)
+    slices = [Slice(shard, overlap, compaction.deletions) for shard in compaction.inputs]
+    skips = [each for each in slices if each.is_whole and each.is_hidden and not rules.aggregates]
+    rest = [each for each in slices if each not in skips]
+    return rest, sum(each.shard.rows for each in skips)
 
 
-def _left(
-    compaction: Compaction, rows: Iterator[pa.RecordBatch], schema: Schema, removed: Tally
+def _without_whole_keys(
+    compaction: Compaction,
+    rows: Iterator[pa.RecordBatch],
+    schema: Schema,
+    rules: RowRules,
+    tally: Tally,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows that neither a purge removes nor a deletion that lasts: no tombstones are
-    needed in place of these, which hide whatever else there is of their keys.
+    """Return the rows that neither a deletion that lasts hides nor a purge by keys: no tombstones
+    are needed in place of these, which hide whatever else there is of their keys.
     """
-    purged = compaction.removed
-    if purged is not None and not purged.entombs:
-        rows = purged.kept(rows, removed)
-    if lasting := tuple(each for each in compaction.deletions if each.below):
-        hidden = Predicate(deletions_for(schema, lasting).hidden, schema)
-        rows = hidden.negated().apply(rows, removed)
+    keys = {field.id for field in schema.row_keys}
+
+    def hides_keys(deletion: Deletion) -> bool:
+        is_purge = rules.keeps_latest and bool(deletion.purge_id)
+        return is_purge and all(json.loads(text)["id"] in keys for text in deletion.columns)
+
+    if whole := tuple(each for each in compaction.deletions if each.below or hides_keys(each)):
+        hidden = Predicate(deletions_for(schema, whole).hidden, schema)
+        rows = hidden.negated().apply(rows, tally)
     return rows
 
 
@@ -263,34 +227,30 @@ def _ruled(
     rows: Iterator[pa.RecordBatch],
     schema: Schema,
     rules: RowRules,
-    removed: Tally,
+    tally: Tally,
 ) -> Iterator[pa.RecordBatch]:
     """Return what the rules leave. They are evaluated at the time of the job's assignment, so that
     each run of the job writes the same rows.
     """
-    job, properties, purged = compaction.job, compaction.table.properties, compaction.removed
-    hidden = [span for each in compaction.deletions if not each.below for span in each.spans]
-    hides_in = None if purged is not None and purged.entombs else hidden
-    applied = apply_row_rules(rows, schema, rules, job.assigned_ms, removed, hides_in)
+    job, properties = compaction.job, compaction.table.properties
+    hides_in = [span for each in compaction.deletions if not each.below for span in each.spans]
+    applied = apply_row_rules(rows, schema, rules, job.assigned_ms, tally, hides_in)
     if not (rules.keeps_latest and job.takes_all):
         return applied
     age_ms = properties.tombstone_age_seconds * 1000
     before_ms = job.assigned_ms - age_ms if properties.latest_by else None
-    return without_tombstones(applied, before_ms, removed)
+    return without_tombstones(applied, before_ms, tally)
 
 
 def _read_by(compaction: Compaction) -> tuple[Schema, RowRules]:
     """Return the columns that inputs are read by, and the rules for their rows, with deletions."""
     rules = row_rules(compaction.table.schema, compaction.table.properties)
-    schema, tests = compaction.context.schema, list[Condition]()
-    if made := tuple(each for each in compaction.deletions if not each.below):
-        deletions = deletions_for(schema, made)
-        schema, tests = deletions.schema, [deletions.hidden]
-    purged = compaction.removed
-    if purged is not None and purged.predicate is not None and purged.entombs:
-        tests.append(purged.predicate.condition)
-    kept = [test.negated() for test in tests]
-    return schema, replace(rules, kept=reduce(Condition.and_also, kept)) if kept else rules
+    schema = compaction.context.schema
+    made = tuple(each for each in compaction.deletions if not each.below)
+    if not made:
+        return schema, rules
+    deletions = deletions_for(schema, made)
+    return deletions.schema, replace(rules, kept=deletions.hidden.negated())
 
 
 def _counted(
@@ -347,10 +307,7 @@ def merge_in_process(services: Services, compaction: Compaction) -> Merged:
     """Merge in this process."""
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         return merge_inputs(
-            services,
-            compaction,
-            scratch=Path(folder),
-            memory_bytes=services.memory_bytes,
+            services, compaction, scratch=Path(folder), memory_bytes=services.memory_bytes
         )
 
 
@@ -359,34 +316,33 @@ def compact(
 ) -> list[OutboundMessage]:
     """Run the job if it is still assigned; return messages of the change and of freed shards."""
     changed = OutboundMessage("table-changes", TableChanged(message.table_id))
-    found = assigned_job(services, message)
-    if found is None:
+    assignment = assigned_job(services, message)
+    if assignment is None:
         if services.table(message.table_id) is None:
             return []
-        finalise(services, message.table_id, message.job_id)
+        jobs.finalise(services, message.table_id, message.job_id)
         return [changed]  # done or released, by a run that may have crashed before its messages
-    table, state, job = found
+    table, state, job = assignment
     try:
-        removed = _purge_matcher(services, table, job)
         rules = row_rules(table.schema, table.properties)
-        written = table.schema.with_values(*origin_fields(rules, table.properties))
-        check_columns(written, state.deletions, job.sequence)
-    except InvalidRequestError as error:
+        fields = table.schema.with_values(*origin_fields(rules, table.properties))
+        check_columns(fields, state.deletions, job.sequence)
+    except errors.InvalidRequestError as error:
         _release(services, table, job, state.generation, error.explanation)
         return [changed]
-    started = Started(
+    start = Started(
         subject=job.partition,
         files=len(job.inputs),
         size_bytes=sum(state.shards[shard].size_bytes for shard in job.inputs),
     )
-    with tracked(services, _tracked_job(table, job), started):
-        done = _merge_or_release(services, table, state, job, removed, merge)
-        if done is None:
+    with jobs.tracked(services, _tracked_job(table, job), start):
+        result = _merge_or_release(services, table, state, job, merge)
+        if result is None:
             return [changed]
-        if isinstance(done, Unfinished):
-            record(services, _tracked_job(table, job), Assigned(reason=done.reason))
+        if isinstance(result, Unfinished):
+            jobs.record(services, _tracked_job(table, job), Assigned(reason=result.reason))
             return [OutboundMessage("compaction-jobs", message)]
-        (outcome,) = services.store(table).commit(done, generation=state.generation)
+        (outcome,) = services.store(table).commit(result, generation=state.generation)
         if isinstance(outcome, Rejected):
             # Another run was quicker; or each repeat of the job would be rejected, as one in steps
             # that counts rows in leaves which are gone since the tree of partitions was balanced.
@@ -394,11 +350,11 @@ def compact(
             if _release(services, table, job, state.generation, reason):
                 _delete_outputs(services, table, job)
             return [changed]
-    finished = Finished(
-        rows=sum(new.shard.rows for new in done.outputs),
-        rows_read=sum(rows for _, rows in done.rows_taken),
+    end = Finished(
+        rows=sum(new.shard.rows for new in result.outputs),
+        rows_read=sum(rows for _, rows in result.rows_taken),
     )
-    record(services, _tracked_job(table, job), finished)
+    jobs.record(services, _tracked_job(table, job), end)
     newest = services.store(table).current()
     record_disputes(services, table, newest, job.inputs)
     return [changed, *_garbage_candidates(newest, table, job)]
@@ -422,27 +378,8 @@ def assigned_job(
     return table, state, job
 
 
-def _purge_matcher(services: Services, table: Table, job: Job) -> RowMatcher | None:
-    """Return which rows the job is to remove for its purge; None if it belongs to no purge.
-
-    Raises:
-        InvalidRequestError: its purge has ended, or no longer fits the table's columns.
-    """
-    if job.purge_id is None:
-        return None
-    request = load_purge(services, table.id, job.purge_id)
-    if request is None:
-        raise InvalidRequestError("the purge that this job belongs to has ended")
-    return RowMatcher.of(request, table.schema, table.properties.keep)
-
-
 def _release(
-    services: Services,
-    table: Table,
-    job: Job,
-    generation: int,
-    reason: str,
-    *before: DisputeShards,
+    services: Services, table: Table, job: Job, generation: int, reason: str, *before: DisputeShards
 ) -> bool:
     """Release a job, so that its inputs are free for other jobs; return False if it had ended.
 
@@ -450,25 +387,23 @@ def _release(
     """
     store = services.store(table)
     *_, outcome = store.commit(*before, ReleaseJob(job.id), generation=generation)
-    record(services, _tracked_job(table, job), Failed(reason))
+    jobs.record(services, _tracked_job(table, job), Failed(reason))
     return not isinstance(outcome, Rejected)
 
 
 def _delete_outputs(services: Services, table: Table, job: Job) -> None:
     """Delete the outputs of a released job, which are never committed."""
-    listed = services.storage.list(shard_prefix(table.id, job.id))
-    shards = [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
-    services.storage.delete([run_marker_path(table.id, job.id)])
-    discard_shards(services.storage, table.id, shards, services.store(table).current())
+    objects = services.storage.list(paths.shard_prefix(table.id, job.id))
+    shards = [shard for item in objects if (shard := paths.shard_id_of(item.path)) is not None]
+    services.storage.delete([paths.RUN_MARKERS.path(table.id, job.id)])
+    run_markers.discard_shards(services.storage, table.id, shards, services.store(table).current())
 
 
-def _load_compaction(
-    services: Services, table: Table, state: TableState, job: Job, removed: RowMatcher | None
-) -> Compaction:
+def _load_compaction(services: Services, table: Table, state: TableState, job: Job) -> Compaction:
     inputs = tuple(state.shards[shard] for shard in job.inputs)
     partition = state.partitions.get(job.partition)
-    read = Cache(services.memory_bytes // SHARE_OF_INDEXES)
-    footers = read_own_footers(services.storage, table.id, inputs, table.schema, read)
+    cache = Cache(services.memory_bytes // SHARE_OF_INDEXES)
+    footers = read_own_footers(services.storage, table.id, inputs, table.schema, cache)
     rules = row_rules(table.schema, table.properties)
     schema = rules.stored_schema(table.schema)
     tags = merged_texts(shard.tags for shard in inputs) if rules.keeps_tags else ""
@@ -496,37 +431,29 @@ def _load_compaction(
         context=context,
         leaves=tuple(state.partitions.leaves_overlapping(partition.range)),
         keys=tuple(footer.keys for footer in footers),
-        removed=removed,
         deletions=tuple(d for d in state.deletions if d.number <= job.sequence),
-        read=read,
+        read=cache,
     )
 
 
 def _merge_or_release(
-    services: Services,
-    table: Table,
-    state: TableState,
-    job: Job,
-    removed: RowMatcher | None,
-    merge: Merge,
+    services: Services, table: Table, state: TableState, job: Job, merge: Merge
 ) -> ReplaceShards | Unfinished | None:
     """Return the transaction to commit; None if the job can never be done and was released."""
     try:
-        return _write_outputs(
-            services, _load_compaction(services, table, state, job, removed), merge
-        )
-    except AlreadyExistsError as error:
+        return _write_outputs(services, _load_compaction(services, table, state, job), merge)
+    except errors.AlreadyExistsError as error:
         reason, disputes = error.explanation, []
-    except DamagedShardError as error:
-        damaged = shard_id_of(error.path)
+    except errors.DamagedShardError as error:
+        damaged = paths.shard_id_of(error.path)
         if damaged not in job.inputs or is_sound(services, table, state.shards[damaged]):
             raise  # the next run of the job reads what is stored
         disputes = [DisputeShards((damaged,), DisputeReason.BYTES_DAMAGED, job.id)]
         reason = error.explanation
     if _release(services, table, job, state.generation, reason, *disputes):
         _delete_outputs(services, table, job)
-    named = (shard for dispute in disputes for shard in dispute.shards)
-    record_disputes(services, table, services.store(table).current(), named)
+    shards = (shard for dispute in disputes for shard in dispute.shards)
+    record_disputes(services, table, services.store(table).current(), shards)
     return None
 
 
@@ -534,22 +461,22 @@ def _write_outputs(
     services: Services, compaction: Compaction, merge: Merge
 ) -> ReplaceShards | Unfinished:
     """Write the outputs of a job, and a run marker if no output is marked as the last."""
-    merged = merge(services, compaction)
-    if isinstance(merged, Unfinished):
-        return merged
-    taken = count_rows_taken(services, compaction)
-    check_rows_conserved(compaction.job, merged, taken)
+    result = merge(services, compaction)
+    if isinstance(result, Unfinished):
+        return result
+    takings = count_rows_taken(services, compaction)
+    check_rows_conserved(compaction.job, result, takings)
     job = compaction.job
-    done = ReplaceShards(
-        job.id, job.partition, job.inputs, merged.outputs, taken, merged.rows_removed
+    replacement = ReplaceShards(
+        job.id, job.partition, job.inputs, result.outputs, takings, result.rows_removed
     )
-    if not merged.last_is_marked:
+    if not result.last_is_marked:
         span = compaction.partition.range
-        provenance = compaction.context.provenance(span, number=len(merged.outputs))
-        numbers = tuple(run_of_shard(new.shard.id)[1] for new in merged.outputs)
-        marker = RunMarker(job.id, provenance, numbers)
-        put_run_marker(services.storage, compaction.table.id, marker)
-    return done
+        provenance = compaction.context.provenance(span, number=len(result.outputs))
+        numbers = tuple(paths.run_of_shard(new.shard.id)[1] for new in result.outputs)
+        marker = run_markers.RunMarker(job.id, provenance, numbers)
+        run_markers.put_run_marker(services.storage, compaction.table.id, marker)
+    return replacement
 
 
 def count_rows_taken(
@@ -565,17 +492,17 @@ def count_rows_taken(
     return tuple((s.shard.id, rows) for s, rows in zip(slices, counts, strict=True))
 
 
-def check_rows_conserved(job: Job, merged: Merged, taken: tuple[tuple[str, int], ...]) -> None:
-    """Check that only the table's rules or a purge removed rows in a merge, or in a step of one.
+def check_rows_conserved(job: Job, result: Merged, takings: tuple[tuple[str, int], ...]) -> None:
+    """Check that only deletions and the table's rules removed rows in a merge, or a step of one.
 
     Raises:
         InvariantError: rows were lost or duplicated.
     """
-    removed = merged.rows_removed
-    counted = sum(rows for _, rows in taken)
-    read, kept, written = merged.rows_read, merged.rows_kept, merged.rows_written
+    removed = result.rows_removed
+    counted = sum(rows for _, rows in takings)
+    read, kept, written = result.rows_read, result.rows_kept, result.rows_written
     if (read, kept, written) != (counted, read - removed, kept):
-        raise InvariantError(
+        raise errors.InvariantError(
             f"job {job.id} read {read} of {counted} rows, removed {removed} by rules, kept {kept} "
             f"and wrote {written}; nothing was committed"
         )
@@ -611,42 +538,40 @@ WHAT_TO_DO = (
 
 def compact_within_limits(services: Services, message: CompactionJob) -> list[OutboundMessage]:
     """Run a job, or its next step; hand it to Spark if it is too large for a function."""
-    found = assigned_job(services, message)
-    if found is None:
+    assignment = assigned_job(services, message)
+    if assignment is None:
         return compact(services, message)
-    table, state, job = found
+    table, state, job = assignment
     try:
         steps = load_steps(services, table.id, job.id)
-    except CorruptDataError as error:
-        return compact(services, message, _UnreadableSteps(error.explanation).merge)
-    is_crashed = steps.whole is None and has_crashed(services, table.id, job.id)
+    except errors.CorruptDataError as error:
+        return compact(services, message, _release_and_delete(error.explanation))
+    is_crashed = steps.whole is None and jobs.has_crashed(services, table.id, job.id)
     is_heavy = steps.whole is not None or is_heavy_compaction(state, job, table.properties)
     if not is_crashed and not is_heavy:
         return compact(services, message)
     if services.has_spark:
-        return hand_to_spark(services, message, CRASHED if is_crashed else TOO_HEAVY)
+        return jobs.hand_to_spark(services, message, jobs.CRASHED if is_crashed else TOO_HEAVY)
     try:
         return compact(services, message, _StepMerge(steps, is_crashed).merge)
-    except JobTooLargeError as error:
-        set_aside(services, table.id, job.id, FUNCTION)
+    except errors.JobTooLargeError as error:
+        jobs.set_aside(services, table.id, job.id, jobs.FUNCTION)
         return [
-            OutboundMessage(dead_letter_queue("compaction-jobs"), message, reason=error.explanation)
+            OutboundMessage(
+                paths.dead_letter_queue("compaction-jobs"), message, reason=error.explanation
+            )
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _UnreadableSteps:
-    """The merge of a job whose stored steps are damaged, for this `reason`."""
+def _release_and_delete(reason: str) -> Merge:
+    """Return the merge of a job whose stored steps are damaged: `compact` releases it, and deletes
+    its outputs.
+    """
 
-    reason: str
+    def merge(_services: Services, _compaction: Compaction) -> Merged | Unfinished:
+        raise errors.AlreadyExistsError(reason)
 
-    def merge(self, _services: Services, _compaction: Compaction) -> Merged | Unfinished:
-        """Make `compact` release the job and delete its outputs.
-
-        Raises:
-            AlreadyExistsError: always.
-        """
-        raise AlreadyExistsError(self.reason)
+    return merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -667,7 +592,7 @@ class _StepMerge:
         if self.steps.whole is None:
             return self._begin(services, compaction, cells)
         if self.steps.digest != cells_digest(cells) or self.steps.whole.end != len(cells):
-            raise AlreadyExistsError(
+            raise errors.AlreadyExistsError(
                 f"job {compaction.job.id} was divided into other steps, by another version"
             )
         _discard_superseded(services, compaction, self.steps)
@@ -688,7 +613,9 @@ class _StepMerge:
             _save_outcome(services, compaction, whole, StepSplit(into), cells)
             return Unfinished(f"it is done in {len(into)} steps")
         if self.is_crashed:
-            raise JobTooLargeError(f"{CRASHED}, and all its rows have one key", hint=WHAT_TO_DO)
+            raise errors.JobTooLargeError(
+                f"{jobs.CRASHED}, and all its rows have one key", hint=WHAT_TO_DO
+            )
         return merge_in_process(services, compaction)
 
 
@@ -700,12 +627,12 @@ def load_steps(services: Services, table_id: str, job_id: str) -> Steps:
     """
     outcomes: dict[Step, StepOutcome] = {}
     digest = ""
-    for stored in services.storage.list(steps_prefix(table_id, job_id)):
-        with raise_corrupt(f"{stored.path} is not where a step is noted"):
-            step = Step(*parse_step_path(stored.path))
-        found = OUTCOME.get(services.storage, stored.path)
-        if found is not None:  # else the job has ended, and an audit deletes the outcomes
-            outcomes[step], digest = found.outcome, found.cells
+    for item in services.storage.list(paths.steps_prefix(table_id, job_id)):
+        with raise_corrupt(f"{item.path} is not where a step is noted"):
+            step = Step(*paths.parse_step_path(item.path))
+        outcome = OUTCOME.get(services.storage, item.path)
+        if outcome is not None:  # else the job has ended, and an audit deletes the outcomes
+            outcomes[step], digest = outcome.outcome, outcome.cells
     return Steps(outcomes, digest)
 
 
@@ -718,17 +645,19 @@ def _run_step(
         JobTooLargeError: it must be split, and is a single cell.
     """
     table, job = compaction.table, compaction.job
-    runs = step_attempts_prefix(table.id, job.id, step.first, step.end)
-    if len(crashed_attempts(services, runs)) >= CRASH_LIMIT:
+    runs = paths.step_attempts_prefix(table.id, job.id, step.first, step.end)
+    if len(jobs.crashed_attempts(services.storage, runs)) >= jobs.CRASH_LIMIT:
         if step.cells == 1:
-            clear_crashes(services, runs)
-            raise JobTooLargeError(f"{CRASHED}, in a step that cannot be split", hint=WHAT_TO_DO)
+            jobs.clear_crashes(services.storage, runs)
+            raise errors.JobTooLargeError(
+                f"{jobs.CRASHED}, in a step that cannot be split", hint=WHAT_TO_DO
+            )
         outcome: StepOutcome = StepSplit(step.split(2))
         _save_outcome(services, compaction, step, outcome, cells)
         return outcome
-    with record_attempt(services, runs):
-        merged = _merge_step(services, compaction, step, step.range_in(cells))
-        outcome = StepDone(merged.outputs, merged.rows_read, merged.rows_kept, merged.rows_removed)
+    with jobs.record_attempt(services.storage, services.ids, runs):
+        result = _merge_step(services, compaction, step, step.range_in(cells))
+        outcome = StepDone(result.outputs, result.rows_read, result.rows_kept, result.rows_removed)
         _save_outcome(services, compaction, step, outcome, cells)
     return outcome
 
@@ -740,7 +669,7 @@ def _merge_step(services: Services, compaction: Compaction, step: Step, span: Ke
         InvariantError: rows were lost or duplicated.
     """
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        merged = merge_inputs(
+        result = merge_inputs(
             services,
             compaction,
             scratch=Path(folder),
@@ -748,8 +677,8 @@ def _merge_step(services: Services, compaction: Compaction, step: Step, span: Ke
             span=span,
             part=step.part,
         )
-    check_rows_conserved(compaction.job, merged, count_rows_taken(services, compaction, span))
-    return merged
+    check_rows_conserved(compaction.job, result, count_rows_taken(services, compaction, span))
+    return result
 
 
 def _save_outcome(
@@ -760,7 +689,7 @@ def _save_outcome(
     cells: Sequence[KeyRange],
 ) -> None:
     """Save the outcome of a step; an outcome that is already stored stays."""
-    path = step_path(compaction.table.id, compaction.job.id, step.first, step.end)
+    path = paths.step_path(compaction.table.id, compaction.job.id, step.first, step.end)
     OUTCOME.put(services.storage, path, StoredOutcome(cells_digest(cells), outcome))
 
 
@@ -772,7 +701,7 @@ def _combine_steps(services: Services, compaction: Compaction, steps: Steps) -> 
     """
     outputs = tuple(new for done in steps.done for new in done.outputs)
     if set(_list_outputs(services, compaction)) != {new.shard.id for new in outputs}:
-        raise AlreadyExistsError(
+        raise errors.AlreadyExistsError(
             f"the shards of job {compaction.job.id} are not those that its steps wrote"
         )
     return Merged(
@@ -787,14 +716,18 @@ def _combine_steps(services: Services, compaction: Compaction, steps: Steps) -> 
 def _discard_superseded(services: Services, compaction: Compaction, steps: Steps) -> None:
     """Delete shards written by runs of the whole job, or of steps that were split."""
     table, parts = compaction.table, {step.part for step in steps.current}
-    stored = _list_outputs(services, compaction)
-    superseded = [shard for shard in stored if run_of_shard(shard)[1] // PART_NUMBERS not in parts]
+    outputs = _list_outputs(services, compaction)
+    superseded = [
+        shard
+        for shard in outputs
+        if paths.run_of_shard(shard)[1] // paths.PART_NUMBERS not in parts
+    ]
     if superseded:
         state = services.store(table).current()
-        discard_shards(services.storage, table.id, superseded, state)
+        run_markers.discard_shards(services.storage, table.id, superseded, state)
 
 
 def _list_outputs(services: Services, compaction: Compaction) -> list[str]:
     """Return the stored shards that are named after a job."""
-    listed = services.storage.list(shard_prefix(compaction.table.id, compaction.job.id))
-    return [shard for found in listed if (shard := shard_id_of(found.path)) is not None]
+    objects = services.storage.list(paths.shard_prefix(compaction.table.id, compaction.job.id))
+    return [shard for item in objects if (shard := paths.shard_id_of(item.path)) is not None]

@@ -13,8 +13,6 @@ outcomes, and the steps that are left to run are 4-6 and 6-8:
     4-8: split into 4-6, 6-8
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -50,7 +48,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         """
         return self.first * (MAX_CELLS + 1) + self.end
 
-    def split(self, parts: int) -> tuple[Step, ...]:
+    def split(self, parts: int) -> "tuple[Step, ...]":
         """Return up to `parts` steps of about as many cells each.
 
         Requires several cells. 5 cells in 2 parts: 0-2 and 2-5.
@@ -120,8 +118,8 @@ class Steps:
     @property
     def done(self) -> list[StepDone]:
         """Return the outcomes of the steps that are done, in key order."""
-        found = (self.outcomes.get(step) for step in self.current)
-        return [outcome for outcome in found if isinstance(outcome, StepDone)]
+        outcomes = (self.outcomes.get(step) for step in self.current)
+        return [outcome for outcome in outcomes if isinstance(outcome, StepDone)]
 
     def _below(self, step: Step) -> Iterator[Step]:
         outcome = self.outcomes.get(step)
@@ -181,13 +179,13 @@ def equal_row_ranges(span: KeyRange, histogram: KeyHistogram, parts: int) -> lis
     cuts: list[Key] = []
     at = 0
     for i in range(1, parts):
-        wanted = inside.rows * i // parts
-        while at < len(inside.samples) and inside.samples[at][1] < wanted:
+        target = inside.rows * i // parts
+        while at < len(inside.samples) and inside.samples[at][1] < target:
             at += 1
         near = inside.samples[max(0, at - 1) : at + 1]
         fresh = [s for s in near if s[1] > 0 and s[0] > max((span.min, *cuts[-1:]))]
         if fresh:
-            cuts.append(min(fresh, key=lambda sample: abs(sample[1] - wanted))[0])
+            cuts.append(min(fresh, key=lambda sample: abs(sample[1] - target))[0])
     return [
         KeyRange(low, high) for low, high in zip([span.min, *cuts], [*cuts, span.max], strict=True)
     ]
@@ -217,8 +215,8 @@ def max_task_rows(
     `parallelism` tasks. `size_bytes` is the size of all rows in memory; the limit is kept between
     `MIN_TASK_BYTES` and `MAX_TASK_BYTES`.
     """
-    held = sum(1 for leaf in leaves if histogram.rows_in(leaf.range))
-    share_bytes = size_bytes // max(held, parallelism, 1)
+    count = sum(1 for leaf in leaves if histogram.rows_in(leaf.range))
+    share_bytes = size_bytes // max(count, parallelism, 1)
     limit_bytes = min(max(share_bytes, MIN_TASK_BYTES), MAX_TASK_BYTES)
     return max(1, histogram.rows * limit_bytes // max(size_bytes, 1))
 
@@ -232,9 +230,8 @@ def leaf_tasks(
     belongs to a task. A leaf with more than one and a half times the limit is divided. With a
     limit of 10, leaves of 4, 5, 0, 30 and 2 rows give the tasks 4+5+0 | 10 | 10 | 10 | 2.
     """
-    return list(
-        _join_small_tasks(_cut_leaves(leaves, histogram, max(1, limit_rows)), max(1, limit_rows))
-    )
+    limit_rows = max(1, limit_rows)
+    return list(_join_small_tasks(_cut_leaves(leaves, histogram, limit_rows), limit_rows))
 
 
 def _cut_leaves(
@@ -249,16 +246,15 @@ def _cut_leaves(
 
 def _join_small_tasks(tasks: Iterable[tuple[KeyTask, int]], limit_rows: int) -> Iterator[KeyTask]:
     """Yield tasks, with neighbours joined that stay within the limit, but not parts of one leaf."""
-    held: KeyTask | None = None
-    held_rows = 0
+    last: KeyTask | None = None
+    last_rows = 0
     for task, rows in tasks:
-        if held is None:
-            held, held_rows = task, rows
-        elif held_rows + rows <= limit_rows and held.leaves[-1] != task.leaves[0]:
-            span = KeyRange(held.span.min, task.span.max)
-            held, held_rows = KeyTask(span, held.leaves + task.leaves), held_rows + rows
-        else:
-            yield held
-            held, held_rows = task, rows
-    if held is not None:
-        yield held
+        if last and last_rows + rows <= limit_rows and last.leaves[-1] != task.leaves[0]:
+            span = KeyRange(last.span.min, task.span.max)
+            last, last_rows = KeyTask(span, last.leaves + task.leaves), last_rows + rows
+            continue
+        if last:
+            yield last
+        last, last_rows = task, rows
+    if last:
+        yield last

@@ -15,12 +15,9 @@ A collection may delete shards of the source while they are copied. Then the new
 source is planned again; what was copied before is not copied again.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
@@ -28,45 +25,25 @@ from pathlib import Path
 
 from msgspec import structs
 
-from dormouse.errors import (
-    AlreadyExistsError,
-    ContendedError,
-    CorruptDataError,
-    DamagedShardError,
-    InvalidRequestError,
-    InvariantError,
-    NotFoundError,
-)
+from dormouse import errors
 from dormouse.features.delete_rows import keep_notes
 from dormouse.features.rebuild import commit_plan, planned_state
 from dormouse.features.rebuild_plan import PlacedShard, RebuildPlan
 from dormouse.features.reset import put_restored
 from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.tables import check_published_names
+from dormouse.jobs import Progress, map_watched
 from dormouse.keys import KeyRange, prefix_successor
 from dormouse.log.sources import encode_sources, read_segment
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services, Storage
+from dormouse.schema.schema import Schema
+from dormouse.shards import writer
 from dormouse.shards.run_markers import RunMarker, put_run_marker, read_run_markers
-from dormouse.shards.writer import (
-    LocalObject,
-    put_index_object,
-    readdress_shard,
-    verify_local_shard,
-)
 from dormouse.state.fold import apply
 from dormouse.state.partitions import PartitionTree, Reference, Shard
 from dormouse.state.state import Entry, ReleaseJob, SourceSegment, TableState
-from dormouse.stored.paths import (
-    TABLE_ID_DIGITS,
-    copying_path,
-    copying_prefix,
-    data_prefix,
-    paths_of_shard,
-    run_of_shard,
-    shard_path,
-    sources_path,
-)
+from dormouse.stored import paths
 from dormouse.tables.encryption import rewrapped
 from dormouse.tables.properties import KNOWN
 from dormouse.tables.table import Origin, Table, check_name
@@ -75,9 +52,6 @@ from dormouse.tables.table import Origin, Table, check_name
 #
 # Each is put once, whole, after every byte of it was verified. So an object that is there already
 # was copied before.
-
-Progress = Callable[[int, int], None]
-"""Called with the number of shards that are copied, and of all shards."""
 
 THREADS = 4
 READ_BYTES = 8 * 1024 * 1024
@@ -93,6 +67,11 @@ class Copying:
     target: Services
     table_id: str
 
+    def rewrapped(self, schema: Schema) -> Schema:
+        """Return a schema with its data keys encrypted for the copy. Raises as `rewrapped`."""
+        of, to = (self.source.keys, self.table.id), (self.target.keys, self.table_id)
+        return rewrapped(schema, of, to)
+
     def copy_shards(self, shards: Sequence[Shard], watch: Progress | None) -> int:
         """Copy the shards that are not there yet; return how many these were.
 
@@ -102,17 +81,12 @@ class Copying:
         """
         there = self._sizes()
         rest = [one for one in shards if not self._has(there, one)]
-        there_before = len(shards) - len(rest)
-        pool = ThreadPoolExecutor(THREADS)
-        try:
-            for count, _ in enumerate(pool.map(self._copy_shard, rest), start=there_before + 1):
-                if watch is not None:
-                    watch(count, len(shards))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        map_watched(self._copy_shard, rest, THREADS, watch, done=len(shards) - len(rest))
         there = self._sizes()
         if not all(self._has(there, one) for one in shards):
-            raise InvariantError(f"shards are missing below {data_prefix(self.table_id)}")
+            raise errors.InvariantError(
+                f"shards are missing below {paths.data_prefix(self.table_id)}"
+            )
         return len(rest)
 
     def copy_segments(self, segments: Iterable[SourceSegment]) -> tuple[SourceSegment, ...]:
@@ -127,48 +101,50 @@ class Copying:
             _, cover, ids = read_segment(self.source.storage, self.table.id, segment.id)
             there = replace(cover, table_id=self.table_id)
             copy, body = encode_sources(segment.id, there, [ids])
-            self.target.storage.put(sources_path(self.table_id, segment.id), body)
+            self.target.storage.put(paths.SOURCES.path(self.table_id, segment.id), body)
             copied.append(copy)
         return tuple(copied)
 
     def copy_run_markers(self, plan: RebuildPlan) -> None:
         """Copy the markers of the runs that are part of the planned state."""
-        live = {placed.shard.id: placed.live for placed in plan.shards}
-        runs = {run_of_shard(shard)[0] for shard in live}
+        live = {item.shard.id: item.live for item in plan.shards}
+        runs = {paths.run_of_shard(shard)[0] for shard in live}
         for marker in read_run_markers(self.source.storage, self.table.id):
             if marker.run in runs or _is_complete(marker, plan, live):
                 put_run_marker(self.target.storage, self.table_id, marker)
 
     def others(self, shards: Iterable[Shard]) -> list[str]:
         """Return the paths of shards that earlier calls copied, and that are none of these."""
-        named = {path for each in shards for path in paths_of_shard(self.table_id, each.id)}
-        return sorted(self._sizes().keys() - named)
+        names = {path for each in shards for path in paths.paths_of_shard(self.table_id, each.id)}
+        return sorted(self._sizes().keys() - names)
 
     def _copy_shard(self, shard: Shard) -> None:
-        path = shard_path(self.table.id, shard.id)
+        path = paths.shard_path(self.table.id, shard.id)
         with tempfile.TemporaryDirectory(dir=self.target.scratch) as folder:
             local = Path(folder) / "shard"
             for attempt in range(1, _ATTEMPTS + 1):
                 _download(self.source.storage, path, shard.size_bytes, local)
                 try:
-                    metadata = verify_local_shard(local, path, self.table.id, shard)
+                    metadata = writer.verify_local_shard(local, path, self.table.id, shard)
                     break
-                except DamagedShardError:  # it may have been damaged on its way
+                except errors.DamagedShardError:  # it may have been damaged on its way
                     if attempt == _ATTEMPTS:
                         raise
-            readdress_shard(local, metadata, self.table.id, self.table_id)
+            writer.readdress_shard(local, metadata, self.table.id, self.table_id)
             self.target.storage.upload(self._path(shard), local)
-            put_index_object(self.target.storage, self.table_id, shard, LocalObject(local))
+            writer.put_index_object(
+                self.target.storage, self.table_id, shard, writer.LocalObject(local)
+            )
 
     def _has(self, there: Mapping[str, int], shard: Shard) -> bool:
-        paths = paths_of_shard(self.table_id, shard.id)
-        return there.keys() >= {*paths} and there[self._path(shard)] == shard.size_bytes
+        names = paths.paths_of_shard(self.table_id, shard.id)
+        return there.keys() >= {*names} and there[self._path(shard)] == shard.size_bytes
 
     def _path(self, shard: Shard) -> str:
-        return shard_path(self.table_id, shard.id)
+        return paths.shard_path(self.table_id, shard.id)
 
     def _sizes(self) -> dict[str, int]:
-        objects = self.target.storage.list(data_prefix(self.table_id))
+        objects = self.target.storage.list(paths.data_prefix(self.table_id))
         return {item.path: item.size_bytes for item in objects}
 
 
@@ -194,11 +170,10 @@ def plan_copy(state: TableState) -> RebuildPlan:
 
     Jobs are not copied: their inputs are free. Nor are shards that nothing references.
 
-    Raises:
-        InvalidRequestError: shards are disputed, so it is not known which rows the table has.
+    Raises InvalidRequestError: shards are disputed, so it is not known which rows the table has.
     """
     if state.disputed:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"{len(state.disputed)} shards are disputed, so the table's rows are not certain",
             hint="`dormouse check NAME` names them and says what to do; nothing was copied",
         )
@@ -227,16 +202,13 @@ def _placed(tree: PartitionTree, shard: Shard, references: Mapping[str, Referenc
         for leaf in tree.leaves_overlapping(span)
         if leaf.range.overlaps_span(shard.low, shard.high)
     ]
+    rows = sum(reference.rows for reference in references.values())
     # A leaf of which the writer counted no rows has no reference, and had none before.
-    if all(one.exact for one in references.values()) and _rows(references) == shard.rows:
+    if rows == shard.rows and all(one.exact for one in references.values()):
         counted = tuple((leaf, references[leaf].rows) for leaf in leaves if leaf in references)
         return PlacedShard(shard, tuple(leaf for leaf, _ in counted), (), counted)
     merged = tuple(leaf for leaf in leaves if leaf not in references)
     return PlacedShard(shard, tuple(leaf for leaf in leaves if leaf in references), merged)
-
-
-def _rows(references: Mapping[str, Reference]) -> int:
-    return sum(reference.rows for reference in references.values())
 
 
 ATTEMPTS = 20
@@ -276,33 +248,33 @@ def copy_table(
         NotFoundError: the table was deleted.
         CorruptDataError: a shard or a segment of the source is damaged or lost.
         ContendedError: another process copies it too, or shards were collected all the time.
-        ForbiddenError: a key of encrypted columns may not be used.
+        ForbiddenError, InvalidRequestError: a key of encrypted columns cannot be used, or copied.
     """
     table_id = _copy_id(table, target, check_name(name))
-    if (found := target.tables.get(table_id)) is not None:
-        return _finished(source, table, target, found), _messages(table_id)
+    if (entry := target.tables.get(table_id)) is not None:
+        return _finished(source, table, target, entry), _messages(table_id)
     _check_free(target, name)
     check_published_names(target, replace(table, id=table_id, name=name))
     check_storage_class(target, table.properties)
+    copying = Copying(source, table, target, table_id)
+    copying.rewrapped(table.schema)  # what cannot be is refused before anything is copied
     log = target.ids.new()
-    target.storage.put(copying_path(table_id, log), b"")
+    target.storage.put(paths.COPYING.path(table_id, log), b"")
     if target.tables.get(table_id) is not None:
         raise _overtaken(name)
-    copying = Copying(source, table, target, table_id)
     state, plan, copied = _copy_objects(copying, watch)
-    others = copying.others(placed.shard for placed in plan.shards)
+    others = copying.others(item.shard for item in plan.shards)
     newest = _registered(source, table)
     if newest.generation != state.generation:
-        raise ContendedError(
+        raise errors.ContendedError(
             f"table {table.name!r} was reset while it was copied", hint="copy it again"
         )
     names = (*newest.origins, Origin("", newest.name))
-    origins = dict.fromkeys(Origin(name.bucket or bucket, name.table_name) for name in names)
     copy = replace(
         newest,
         id=table_id,
         name=name,
-        schema=rewrapped(newest.schema, (source.keys, table.id), (target.keys, table_id)),
+        schema=copying.rewrapped(newest.schema),
         created_ms=target.clock.now_ms(),
         log=log,
         logs=_logs(target, table_id),
@@ -311,7 +283,7 @@ def copy_table(
         purged_version=0,
         renamed_ms=0,
         applied_requests=(_request(table, state.version),),
-        origins=tuple(origins),
+        origins=tuple(dict.fromkeys(Origin(n.bucket or bucket, n.table_name) for n in names)),
     ).with_settings(_settings(newest, target.tables.defaults()), target.tables.defaults())
     copy = replace(copy, restored=_record_restored(target, newest, copy, plan))
     expected = _register(target, copy, plan)
@@ -329,11 +301,11 @@ def _copy_id(table: Table, target: Services, name: str) -> str:
     """
     for number in count():
         text = "\0".join(("copy", table.id, name, str(number)))
-        table_id = blake2b(text.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
-        found = target.tables.get(table_id)
-        if found is not None and found.name == name and not found.deleting:
+        table_id = blake2b(text.encode(), digest_size=paths.TABLE_ID_DIGITS // 2).hexdigest()
+        entry = target.tables.get(table_id)
+        if entry is not None and entry.name == name and not entry.deleting:
             return table_id
-        if found is None and target.tables.tombstone(table_id) is None:
+        if entry is None and target.tables.tombstone(table_id) is None:
             return table_id
     raise AssertionError("there is always another number")
 
@@ -341,27 +313,25 @@ def _copy_id(table: Table, target: Services, name: str) -> str:
 def _check_free(target: Services, name: str) -> None:
     if (other := target.tables.named(name)) is not None:
         state = "is being deleted" if other.deleting else "is there already"
-        raise AlreadyExistsError(
+        raise errors.AlreadyExistsError(
             f"a table {name!r} {state} in the target", hint="give the copy another name"
         )
 
 
-def _finished(source: Services, table: Table, target: Services, found: Table) -> CopyReport:
+def _finished(source: Services, table: Table, target: Services, entry: Table) -> CopyReport:
     """Return the report of a copy that an earlier call registered, if the source is as it was.
-
-    Raises:
-        AlreadyExistsError: the source has changed since.
+    Raises AlreadyExistsError: the source has changed since.
     """
     state = source.store(_registered(source, table)).current()
-    if _request(table, state.version) not in found.applied_requests:
-        raise AlreadyExistsError(
-            f"table {found.name!r} is a complete copy of an earlier version of this table",
+    if _request(table, state.version) not in entry.applied_requests:
+        raise errors.AlreadyExistsError(
+            f"table {entry.name!r} is a complete copy of an earlier version of this table",
             hint="to copy the newest version, give the copy another name, or delete that one first",
         )
-    _destroy_other_logs(target, found)
-    there = target.store(found).current()
+    _destroy_other_logs(target, entry)
+    there = target.store(entry).current()
     shards = len(there.shards) - len(there.unreferenced)
-    return CopyReport(found, state.version, there.rows, shards, 0, was_complete=True)
+    return CopyReport(entry, state.version, there.rows, shards, 0, was_complete=True)
 
 
 def _record_restored(target: Services, newest: Table, copy: Table, plan: RebuildPlan) -> str:
@@ -376,9 +346,7 @@ def _record_restored(target: Services, newest: Table, copy: Table, plan: Rebuild
 
 def _copy_objects(copying: Copying, watch: Progress | None) -> tuple[TableState, RebuildPlan, int]:
     """Copy all objects of the newest state; return it, its plan, and how many shards were copied.
-
-    Raises:
-        CorruptDataError: an object of the newest state is damaged or lost.
+    Raises CorruptDataError: an object of the newest state is damaged or lost.
     """
     copied = 0
     for _ in range(ATTEMPTS):
@@ -388,17 +356,17 @@ def _copy_objects(copying: Copying, watch: Progress | None) -> tuple[TableState,
         try:
             copying.copy_run_markers(plan)
             segments = copying.copy_segments(plan.segments)
-            copied += copying.copy_shards([placed.shard for placed in plan.shards], watch)
-        except NotFoundError as error:
+            copied += copying.copy_shards([item.shard for item in plan.shards], watch)
+        except errors.NotFoundError as error:
             if store.current().version == state.version:
-                raise CorruptDataError(
+                raise errors.CorruptDataError(
                     f"the state of table {copying.table.name!r} names an object that is lost: "
                     f"{error.explanation}",
                     hint="`dormouse check` says what the table lacks; the copy is not complete",
                 ) from error
             continue
         return state, replace(plan, segments=segments), copied
-    raise ContendedError(
+    raise errors.ContendedError(
         f"shards of table {copying.table.name!r} were deleted while they were copied, "
         f"{ATTEMPTS} times",
         hint="raise its gc_delay_seconds, or take it offline, and copy it again: it continues",
@@ -416,7 +384,7 @@ def _register(target: Services, copy: Table, plan: RebuildPlan) -> TableState:
     try:
         expected = commit_plan(store, copy.name, plan, target.clock.now_ms())
         target.tables.create(copy)
-    except (AlreadyExistsError, NotFoundError) as error:
+    except (errors.AlreadyExistsError, errors.NotFoundError) as error:
         store.destroy()
         if target.tables.get(copy.id) is None:
             raise
@@ -429,30 +397,30 @@ def _destroy_other_logs(target: Services, copy: Table) -> None:
     for log in _logs(target, copy.id):
         if log != copy.log:
             target.store(replace(copy, log=log)).destroy()
-        target.storage.delete([copying_path(copy.id, log)])
+        target.storage.delete([paths.COPYING.path(copy.id, log)])
 
 
 def _logs(target: Services, table_id: str) -> tuple[str, ...]:
-    prefix = copying_prefix(table_id)
-    return tuple(stored.path.removeprefix(prefix) for stored in target.storage.list(prefix))
+    prefix = paths.COPYING.prefix(table_id)
+    return tuple(item.path.removeprefix(prefix) for item in target.storage.list(prefix))
 
 
 def _settings(table: Table, defaults: Mapping[str, int | str]) -> dict[str, int | str]:
     """Return the properties that the copy needs of its own, to have all those of the table."""
     alike = table.with_settings(table.settings, defaults).properties
     differing = {
-        known: getattr(table.properties, known)
-        for known in KNOWN.keys() - OF_THE_INSTANCE
-        if getattr(table.properties, known) != getattr(alike, known)
+        name: getattr(table.properties, name)
+        for name in KNOWN.keys() - OF_THE_INSTANCE
+        if getattr(table.properties, name) != getattr(alike, name)
     }
     return table.settings | differing
 
 
 def _registered(source: Services, table: Table) -> Table:
-    found = source.table(table.id)
-    if found is None:
-        raise NotFoundError(f"table {table.name!r} was deleted while it was copied")
-    return found
+    entry = source.table(table.id)
+    if entry is None:
+        raise errors.NotFoundError(f"table {table.name!r} was deleted while it was copied")
+    return entry
 
 
 def _request(table: Table, version: int) -> str:
@@ -464,7 +432,7 @@ def _messages(table_id: str) -> list[OutboundMessage]:
     return [OutboundMessage("table-changes", TableChanged(table_id))]
 
 
-def _overtaken(name: str) -> ContendedError:
-    return ContendedError(
+def _overtaken(name: str) -> errors.ContendedError:
+    return errors.ContendedError(
         f"another process has copied table {name!r} meanwhile", hint="its copy is complete"
     )

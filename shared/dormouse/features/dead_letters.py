@@ -5,8 +5,6 @@ tracker records that the message was sent, so that another redrive only deletes 
 between means that a few messages are sent twice, which every stage tolerates.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -43,9 +41,7 @@ class Redriven:
 
 def resolve_queue(name: str) -> str:
     """Return the queue with a name, which may be that of its dead-letter queue.
-
-    Raises:
-        NotFoundError: there is no such queue.
+    Raises NotFoundError: there is no such queue.
     """
     queue = name.removesuffix(dead_letter_queue(""))
     if queue not in QUEUES:
@@ -74,7 +70,7 @@ def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
         UnavailableError: the queues do not answer; dead letters that were not deleted remain.
     """
     letters = _receive(services, queue, ids)
-    result, rest = Redriven(), list(letters)
+    result = Redriven()
     try:
         for start in range(0, len(letters), BATCH_LETTERS):
             some = letters[start : start + BATCH_LETTERS]
@@ -84,8 +80,9 @@ def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
                 result.undeleted + outcome.undeleted,
                 result.unsent + outcome.unsent,
             )
-            rest = [letter for letter in rest if letter.id not in outcome.sent]
     finally:
+        deleted = {*result.sent}
+        rest = [letter for letter in letters if letter.id not in deleted]
         services.dead_letters.release(queue, rest)
     return result
 
@@ -160,11 +157,11 @@ def _reason(services: Services, letter: DeadLetter) -> str:
         return letter.reason
     job = _job_of(services, letter.body)
     if job is None:
-        return "it failed at each delivery; the function's log says why"
+        return "it failed, or its process died, at each delivery; see the log of what ran it"
     if job.reason:
         return job.reason
     if job.state == "running":
-        return "its runs crashed: out of time or memory; see the function's log"
+        return "its runs crashed: killed, or out of time or memory; see the log of what ran it"
     return f"it failed at each delivery, but its job is {job.state}"
 
 

@@ -10,8 +10,6 @@ reads. A crash between the two leaves the note to the redelivery, and to the nex
 table. An audit deletes the notes of forgotten deletions, which hide nothing that is there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -46,7 +44,7 @@ from dormouse.sql.key_bounds import wanted_tags
 from dormouse.state.rules import MAX_DELETIONS, Rule, needed_deletions
 from dormouse.state.state import Deletion, ForgetDeletions, HideRows, TableState
 from dormouse.state.store import Rejected, accepted
-from dormouse.stored.paths import deletion_path, deletions_prefix
+from dormouse.stored.paths import DELETIONS
 from dormouse.tables.row_rules import asked_fields, check_groups, row_rules
 from dormouse.tables.table import Table
 
@@ -61,7 +59,6 @@ def delete_rows(services: Services, table: Table, request: DeleteRows) -> list[O
     Raises:
         InvalidRequestError: it selects no rows, or rows that this table cannot delete separately;
             or too many deletions are not applied yet.
-        NotFoundError: no table has that name, or it is being deleted.
     """
     table, state = read_version(services, table)
     now_ms = services.clock.now_ms()
@@ -74,14 +71,13 @@ def delete_rows(services: Services, table: Table, request: DeleteRows) -> list[O
 
 def hide_rows(
     services: Services, table: Table, state: TableState, deletions: Sequence[Deletion]
-) -> None:
-    """Commit deletions to a table, unless they are there, and note them.
-
-    Raises:
-        InvalidRequestError: with them, too many are not applied yet.
+) -> tuple[Deletion, ...]:
+    """Commit deletions to a table, unless they are there, and note them. Return them as they are
+    numbered, without those that hide nothing any more.
+    Raises InvalidRequestError: with them, too many are not applied yet.
     """
-    there = {each.id for each in state.deletions}
-    if len(there.union(each.id for each in deletions)) > MAX_DELETIONS:
+    ids = {each.id for each in deletions}
+    if len(ids.union(each.id for each in state.deletions)) > MAX_DELETIONS:
         raise _too_many(table)
     store = services.store(table)
     for outcome in store.commit(*map(HideRows, deletions), generation=state.generation):
@@ -91,7 +87,9 @@ def hide_rows(
                 raise _too_many(table)
             if rules != {Rule.DELETION_EXISTS}:
                 accepted(outcome)  # raises
-    keep_notes(services, table, store.current())
+    current = store.current()
+    keep_notes(services, table, current)
+    return tuple(each for each in current.deletions if each.id in ids)
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,58 +108,52 @@ NOTE = Kind(
 
 def keep_notes(services: Services, table: Table, state: TableState) -> None:
     """Put the notes of the deletions of a state that have none. A purge has its own request."""
-    there = {each.path for each in services.storage.list(deletions_prefix(table.id))}
+    there = {each.path for each in services.storage.list(DELETIONS.prefix(table.id))}
     for each in state.deletions:
-        if not each.purge_id and (path := deletion_path(table.id, each.id)) not in there:
+        if not each.purge_id and (path := DELETIONS.path(table.id, each.id)) not in there:
             NOTE.put(services.storage, path, Note(state.generation, each))
 
 
 def load_notes(services: Services, table_id: str) -> list[Note]:
-    """Return the notes of a table's deletions.
-
-    Raises:
-        CorruptDataError: one is damaged.
-    """
-    stored = services.storage.list(deletions_prefix(table_id))
-    found = (NOTE.get(services.storage, each.path) for each in stored)
-    return [note for note in found if note is not None]
+    """Return the notes of a table's deletions. Raises CorruptDataError: one is damaged."""
+    objects = services.storage.list(DELETIONS.prefix(table_id))
+    notes = (NOTE.get(services.storage, each.path) for each in objects)
+    return [note for note in notes if note is not None]
 
 
 def forget_deletions(services: Services, table: Table, state: TableState) -> None:
     """Forget the deletions that hide no row of any shard any more; note those that do."""
-    needed = set(needed_deletions(state, state.deletions))
-    done = [each for each in state.deletions if each.number not in needed]
-    if done:
-        change = ForgetDeletions(tuple(each.number for each in done))
+    numbers = set(needed_deletions(state, state.deletions))
+    obsolete = [each for each in state.deletions if each.number not in numbers]
+    if obsolete:
+        change = ForgetDeletions(tuple(each.number for each in obsolete))
         services.store(table).commit(change, generation=state.generation)
-    left = tuple(each for each in state.deletions if each.number in needed)
-    keep_notes(services, table, replace(state, deletions=left))
+    rest = tuple(each for each in state.deletions if each.number in numbers)
+    keep_notes(services, table, replace(state, deletions=rest))
 
 
 def _too_many(table: Table) -> InvalidRequestError:
     return InvalidRequestError(
         f"{MAX_DELETIONS:,} deletions of table {table.name!r} hide rows of shards already",
-        hint=f"`dormouse table compact {table.name} --all` leaves these rows out of the "
+        hint=f"`dormouse compact {table.name} --all` leaves these rows out of the "
         "shards; or select more rows by each deletion",
     )
 
 
 def build_deletions(
-    table: Table, purge_id: str, asked: SelectionMessage, now_ms: int
+    table: Table, purge_id: str, message: SelectionMessage, now_ms: int
 ) -> Iterator[Deletion]:
     """Yield deletions that hide all rows that a purge selects, several if these are many keys.
-
-    Raises:
-        InvalidRequestError: as `build_deletion`.
+    Raises InvalidRequestError: as `build_deletion`.
     """
     names = [len(field.name) + len(' AND "" = ,') for field in table.schema.keys]
-    parts, room = [asked] if asked.where.strip() else [], 0
-    for key in asked.keys:
+    parts, room = [message] if message.where.strip() else [], 0
+    for key in message.keys:
         size = sum(names[: len(key)]) + len(msgspec.json.encode(key))
         if size > room or len(parts[-1].keys) == MAX_LIST:
-            parts.append(structs.replace(asked, keys=()))
+            parts.append(structs.replace(message, keys=()))
             room = MAX_CONDITION_CHARACTERS // 2
-        parts[-1] = structs.replace(asked, keys=(*parts[-1].keys, key))
+        parts[-1] = structs.replace(message, keys=(*parts[-1].keys, key))
         room -= size
     for number, part in enumerate(parts):
         deletion = build_deletion(table, f"{purge_id}-{number}", part, now_ms)
@@ -172,27 +164,25 @@ def build_deletions(
 def build_deletion(
     table: Table,
     id: str,
-    asked: SelectionMessage,
+    message: SelectionMessage,
     now_ms: int,
     permission: Permission = EVERYTHING,
 ) -> Deletion | None:
     """Return the deletion of all selected rows; None if no row can match. `now()` is `now_ms`.
-
-    Raises:
-        InvalidRequestError: as `delete_rows`, or it names what `permission` hides.
+    Raises InvalidRequestError: as `delete_rows`, or it names what `permission` hides.
     """
     schema = table.schema
-    check_only_rows(asked, "delete")
-    if len(asked.keys) > MAX_LIST:
+    check_only_rows(message, "delete")
+    if len(message.keys) > MAX_LIST:
         raise InvalidRequestError(
-            f"a deletion names at most {MAX_LIST:,} keys, not {len(asked.keys):,}",
+            f"a deletion names at most {MAX_LIST:,} keys, not {len(message.keys):,}",
             hint="delete them by several deletions, or by a condition",
         )
-    selection = decode_selection(asked, schema, permission=permission, version=0, time_ms=now_ms)
+    selection = decode_selection(message, schema, permission=permission, version=0, time_ms=now_ms)
     condition = selection.condition
     if condition is None:
         codec = KeyCodec(schema)
-        keys = [codec.from_json(key, f"key {n}") for n, key in enumerate(asked.keys, start=1)]
+        keys = [codec.from_json(key, f"key {n}") for n, key in enumerate(message.keys, start=1)]
         condition = any_of(list(_of_keys(keys, schema)))
     if table.properties.keep == "all":  # what hides the latest row of a key hides the key
         check_groups(table.name, schema, table.properties, condition.columns, "deletion")
@@ -200,7 +190,14 @@ def build_deletion(
     if SHARD.name in condition.columns:
         raise InvalidRequestError("a deletion cannot select rows by _shard: compactions change it")
     columns = named_fields(condition, schema)
-    sizes = (len(condition.sql), "in its normal form"), (sum(map(len, columns)), "of types")
+    try:
+        text = condition.sql
+    except OverflowError as error:
+        raise InvalidRequestError(
+            "no deletion can name a time beyond the years 1 to 9999",
+            hint="delete by a condition, such as day < DATE '0001-01-01'",
+        ) from error
+    sizes = (len(text), "in its normal form"), (sum(map(len, columns)), "of types")
     for size, what in sizes:
         if size > MAX_CONDITION_CHARACTERS:
             raise InvalidRequestError(
@@ -216,7 +213,7 @@ def build_deletion(
     tags, takes_tagged = wanted_tags(condition.expression)
     return Deletion(
         id,
-        condition.sql,
+        text,
         columns,
         tuple((span.low, span.high) for span in _few(spans)),
         tags=tags,
@@ -258,14 +255,12 @@ _STATEMENT = re.compile(
 def parse_delete(text: str) -> tuple[str, str]:
     """Return the table and the condition of a DELETE in SQL. Without WHERE, the condition is true
     of all rows.
-
-    Raises:
-        InvalidRequestError: it has more parts than these.
+    Raises InvalidRequestError: it has more parts than these.
     """
-    found = _STATEMENT.fullmatch(text)
-    if found is None:
+    match = _STATEMENT.fullmatch(text)
+    if match is None:
         raise InvalidRequestError(
             "this is no DELETE that is known here", hint="write DELETE FROM table WHERE condition"
         )
-    quoted, plain, where = found.groups()
+    quoted, plain, where = match.groups()
     return quoted.replace('""', '"') if quoted else plain, where or "true"

@@ -2,14 +2,13 @@
 
 Order: mark the registry entry as in deletion, which cannot be undone; put the tombstone, which
 later proves that the table was deleted; have the entry in Glue deleted, if there is one; delete the
-states, the objects, the entry. After a crash the redelivery or `sweep` deletes the rest. The audit
-deletes objects that other processes put meanwhile (`leftovers`).
+states, the objects, the keys of subjects, the entry. After a crash the redelivery or `sweep`
+deletes the rest. The audit deletes objects that other processes put meanwhile (`leftovers`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features.versions import refuse_tagged
@@ -17,6 +16,7 @@ from dormouse.messages.requests import DeleteTable
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
 from dormouse.state.jobs import Metric
+from dormouse.state.state import DAY_MS
 from dormouse.stored.paths import SPARK_CODE, data_prefix, table_prefix
 from dormouse.tables.table import Table, Tombstone
 
@@ -29,7 +29,6 @@ def delete_table(services: Services, table: Table, request: DeleteTable) -> list
     Return the message that deletes its entry in Glue, if it has one.
 
     Raises:
-        NotFoundError: no table has that name.
         InvalidRequestError: the table has tags, and they are not to be released.
     """
     if not request.release_tags and not table.deleting:
@@ -59,6 +58,8 @@ def delete_whole_table(services: Services, table: Table) -> list[OutboundMessage
         services.store(state).destroy()
     services.publications.delete(table.id)
     delete_table_objects(services, table.id)
+    if table.schema.subject:
+        services.keys.subjects.delete(table.id)
     services.tables.delete(table)
     return []
 
@@ -74,18 +75,14 @@ def _has_mirror(services: Services, table: Table) -> bool:
 def delete_table_objects(services: Services, table_id: str) -> None:
     """Delete all objects of an id that has a tombstone, and what was sent of unfinished shards."""
     services.storage.abort_uploads(services.storage.list_uploads(data_prefix(table_id)))
-    batch: list[str] = []
-    for stored in services.storage.list(table_prefix(table_id)):
-        batch.append(stored.path)
-        if len(batch) == DELETE_BATCH:
-            services.storage.delete(batch)
-            batch = []
-    services.storage.delete(batch)
+    paths = (item.path for item in services.storage.list(table_prefix(table_id)))
+    while batch := list(islice(paths, DELETE_BATCH)):
+        services.storage.delete(batch)
 
 
 # Which tombstones an audit checks, and from what age it reports objects of unknown ids.
 
-RECHECK_MS = 60 * 24 * 60 * 60 * 1000
+RECHECK_MS = 60 * DAY_MS
 """How long after a deletion an audit looks for late DynamoDB items; objects are found at any time.
 
 Only a process that opened the table before can write them: a function has 15 minutes, a Spark run
@@ -94,7 +91,7 @@ table.
 """
 MAX_RECHECKED = 1000
 """The most tombstones that one audit checks; each day it begins at others."""
-UNREGISTERED_AGE_MS = 24 * 60 * 60 * 1000
+UNREGISTERED_AGE_MS = DAY_MS
 """From what age an object is reported: a table's state is created before its registry entry."""
 
 
@@ -102,8 +99,7 @@ def tombstones_to_recheck(tombstones: list[Tombstone], now_ms: int) -> list[Tomb
     """Return the tombstones that an audit checks: all, or `MAX_RECHECKED`, others each day."""
     if len(tombstones) <= MAX_RECHECKED:
         return tombstones
-    day = now_ms // (24 * 60 * 60 * 1000)
-    start = day * MAX_RECHECKED % len(tombstones)
+    start = now_ms // DAY_MS * MAX_RECHECKED % len(tombstones)
     return [*tombstones[start:], *tombstones[:start]][:MAX_RECHECKED]
 
 
@@ -135,13 +131,11 @@ class Unregistered:
 
 def collect_leftovers(services: Services) -> list[str]:
     """Delete what was written late for deleted tables; return the unregistered ids.
-
-    Raises:
-        CorruptDataError: a tombstone is damaged; the leftovers of other tables were deleted.
+    Raises CorruptDataError: a tombstone is damaged; the leftovers of other tables were deleted.
     """
     unaccounted = []
-    found, damaged = _unregistered(services)
-    for table_id, tombstone in found:
+    leftovers, damaged = _unregistered(services)
+    for table_id, tombstone in leftovers:
         if tombstone is not None:
             delete_table_objects(services, table_id)
         elif _is_unaccounted(services, table_id):
@@ -150,7 +144,8 @@ def collect_leftovers(services: Services) -> list[str]:
     tombstones, unread = services.tables.tombstones(now_ms - RECHECK_MS)
     for tombstone in tombstones_to_recheck(tombstones, now_ms):
         _delete_items(services, tombstone)
-    services.metrics.emit(NO_TABLE, {Metric.UNREGISTERED: len(unaccounted)})
+    if services.metrics:
+        services.metrics.emit(NO_TABLE, {Metric.UNREGISTERED: len(unaccounted)})
     for error in (*damaged, *unread):
         raise error
     return unaccounted
@@ -158,19 +153,15 @@ def collect_leftovers(services: Services) -> list[str]:
 
 def list_unregistered(services: Services) -> Iterator[Unregistered]:
     """Yield the objects under ids that have neither a registry entry nor a tombstone.
-
-    Raises:
-        CorruptDataError: a tombstone is damaged; raised after all others were yielded.
+    Raises CorruptDataError: a tombstone is damaged; raised after all others were yielded.
     """
-    found, damaged = _unregistered(services)
-    for table_id, tombstone in found:
+    ids, damaged = _unregistered(services)
+    for table_id, tombstone in ids:
         if tombstone is None and _is_unaccounted(services, table_id):
-            listed = list(services.storage.list(table_prefix(table_id)))
-            size_bytes, newest_ms = (
-                sum(o.size_bytes for o in listed),
-                max((o.modified_ms for o in listed), default=0),
-            )
-            yield Unregistered(table_id, len(listed), size_bytes, newest_ms)
+            objects = list(services.storage.list(table_prefix(table_id)))
+            size_bytes = sum(o.size_bytes for o in objects)
+            newest_ms = max((o.modified_ms for o in objects), default=0)
+            yield Unregistered(table_id, len(objects), size_bytes, newest_ms)
     for error in damaged:
         raise error
 
@@ -183,7 +174,7 @@ def _unregistered(
     The second value has the errors of damaged tombstones.
     """
     registered = {table.id for table in services.tables.list_readable()[0]}
-    found, damaged = [], []
+    ids, damaged = [], []
     for table_id in services.storage.folders():
         if table_id == SPARK_CODE or table_id in registered:
             continue
@@ -193,8 +184,8 @@ def _unregistered(
             damaged.append(error)
             continue
         if not _is_registered(services, table_id):
-            found.append((table_id, tombstone))
-    return found, damaged
+            ids.append((table_id, tombstone))
+    return ids, damaged
 
 
 def _is_registered(services: Services, table_id: str) -> bool:
@@ -208,17 +199,19 @@ def _is_registered(services: Services, table_id: str) -> bool:
 def _is_unaccounted(services: Services, table_id: str) -> bool:
     """Return whether any object is too old to belong to a table that is just being created."""
     oldest_ms = services.clock.now_ms() - UNREGISTERED_AGE_MS
-    listed = services.storage.list(table_prefix(table_id))
-    return any(stored.modified_ms <= oldest_ms for stored in listed)
+    objects = services.storage.list(table_prefix(table_id))
+    return any(item.modified_ms <= oldest_ms for item in objects)
 
 
 def _delete_items(services: Services, tombstone: Tombstone) -> None:
-    """Delete the items of a deleted table that no bucket listing shows: of its states, and the
-    record of what is published, which a publisher may have begun meanwhile.
+    """Delete the items of a deleted table that no bucket listing shows: of its states, the record
+    of what is published, and keys of subjects, which others may have made meanwhile.
     """
     if _is_registered(services, tombstone.table_id):  # in deletion, or restored from a backup
         return
     services.publications.delete(tombstone.table_id)
+    if tombstone.has_subjects:
+        services.keys.subjects.delete(tombstone.table_id)
     for table in tombstone.states():
         if tombstone.was_registered:
             services.store(table).delete_late()

@@ -5,8 +5,6 @@ the shards that hold the rows (`features.versions`). The export is deleted first
 objects of its tasks do too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,39 +17,22 @@ from msgspec.structs import replace as replace_fields
 
 from dormouse.access import EVERYTHING
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
-from dormouse.features.kinds import Kind, ManifestKind, delete_below, list_jobs
+from dormouse.features import requests
+from dormouse.features.kinds import Kind, ManifestKind, ResultFile, delete_below, list_jobs
 from dormouse.features.long_jobs import Parts, ReadTable
-from dormouse.features.requests import (
-    UNKNOWN_OUTCOME,
-    JobCheck,
-    JobOutcome,
-    RequestResult,
-    StoredWork,
-)
-from dormouse.features.versions import pin_export, read_as_of
+from dormouse.features.versions import LONGEST_MS, pin_version, read_as_of
 from dormouse.jobs import SweepCheck, record
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import Counts, ExportRows
 from dormouse.messages.stages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Services, Storage
-from dormouse.query.selection import (
-    bytes_to_read,
-    decode_selection,
-    plan_tasks,
-    selected_ranges,
-)
+from dormouse.query.selection import bytes_to_read, decode_selection, plan_tasks, selected_ranges
 from dormouse.state.jobs import Assigned, TrackedJob
 from dormouse.state.state import TableState
+from dormouse.state.versions import OwnerKind, PinOwner
 from dormouse.storage import check_path
-from dormouse.stored.paths import (
-    MANIFEST,
-    export_done_path,
-    export_parts_prefix,
-    export_path,
-    export_prefix,
-    export_task_path,
-)
+from dormouse.stored import paths
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 
@@ -82,16 +63,6 @@ class ExportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         return TrackedJob(self.read.id, self.id, "export")
 
 
-class ExportedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of an export; `name` is relative to the export's prefix and to the manifest. Names
-    sort in key order.
-    """
-
-    name: str
-    rows: int
-    size_bytes: int
-
-
 class SkippedShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A shard of which an export left out all rows, because it is lost or damaged: the path of its
     object in the data root, how many rows it had, and their least and greatest row key as JSON.
@@ -108,7 +79,7 @@ class SkippedShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TaskFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The files that a finished task wrote, and the shards that it left out."""
 
-    files: tuple[ExportedFile, ...]
+    files: tuple[ResultFile, ...]
     skipped: tuple[SkippedShard, ...] = ()
 
 
@@ -120,26 +91,22 @@ EXPORT = Kind(
     "sweep deletes its other objects",
 )
 FILES = Kind(
-    "the files of a task of an export",
-    TaskFiles,
-    "the export has failed: request it again",
+    "the files of a task of an export", TaskFiles, "the export has failed: request it again"
 )
 
 
 def load_export(services: Services, table_id: str, export_id: str) -> ExportRequest | None:
     """Return a running export; None if it has ended.
-
-    Raises:
-        CorruptDataError: the stored export is damaged.
+    Raises CorruptDataError: the stored export is damaged.
     """
-    return EXPORT.get(services.storage, export_path(table_id, export_id))
+    return EXPORT.get(services.storage, paths.EXPORTS.path(table_id, export_id))
 
 
 def parts_of(storage: Storage, export: ExportRequest) -> Parts[TaskFiles]:
     """Return the tasks of an export."""
     table_id, export_id = export.read.id, export.id
-    path = partial(export_task_path, table_id, export_id, export.cut)
-    return Parts(storage, TASK, path, FILES, partial(export_done_path, table_id, export_id))
+    path = partial(paths.export_task_path, table_id, export_id, export.cut)
+    return Parts(storage, TASK, path, FILES, partial(paths.export_done_path, table_id, export_id))
 
 
 def export_messages(services: Services, export: ExportRequest) -> list[OutboundMessage]:
@@ -161,14 +128,13 @@ def task_messages(services: Services, export: ExportRequest) -> list[OutboundMes
 
 def unfinished_tasks(storage: Storage, export: ExportRequest) -> list[int]:
     """Return the tasks that are not finished."""
-    ended = {*parts_of(storage, export).ended(export.tasks)}
-    return [task for task in range(export.tasks) if task not in ended]
+    return sorted({*range(export.tasks)}.difference(parts_of(storage, export).ended(export.tasks)))
 
 
 def delete_export(services: Services, export: ExportRequest) -> None:
     """Delete the stored state of an export; after a crash the sweep deletes the rest."""
-    services.storage.delete([export_path(export.read.id, export.id)])
-    delete_below(services.storage, export_parts_prefix(export.read.id, export.id))
+    services.storage.delete([paths.EXPORTS.path(export.read.id, export.id)])
+    delete_below(services.storage, paths.EXPORTS.parts(export.read.id, export.id))
 
 
 # The manifest of an export: its selection, the version it read, and every file with its rows.
@@ -178,6 +144,7 @@ JsonKey = tuple[object, ...]
 
 class ExportManifest(msgspec.Struct, frozen=True):
     """The content of an export's prefix. It is written last: if it exists, the export is complete.
+    The names of its files sort in key order.
 
     `schema` is the table's, `columns` are those of the files. `ranges` are pairs of keys, each a
     list of parts: the first inclusive, the second exclusive, null for an open end. `skipped`
@@ -194,7 +161,7 @@ class ExportManifest(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     ranges: tuple[tuple[JsonKey, JsonKey | None], ...]
     where: str
-    files: tuple[ExportedFile, ...]
+    files: tuple[ResultFile, ...]
     rows: int
     size_bytes: int
     skipped: tuple[SkippedShard, ...] | UnsetType = UNSET
@@ -218,10 +185,7 @@ def build_manifest(export: ExportRequest, tasks: Sequence[TaskFiles]) -> ExportM
         schema.to_json(),
         selection.columns,
         tuple(
-            (
-                codec.to_json(span.min),
-                None if span.max is None else codec.to_json(span.max),
-            )
+            (codec.to_json(span.min), None if span.max is None else codec.to_json(span.max))
             for span in selection.ranges
         ),
         selection.where,
@@ -234,14 +198,12 @@ def build_manifest(export: ExportRequest, tasks: Sequence[TaskFiles]) -> ExportM
 
 def save_manifest(services: Services, export: ExportRequest, manifest: ExportManifest) -> None:
     """Put the manifest beside its files; if this export has put it before, do nothing.
-
-    Raises:
-        AlreadyExistsError: the manifest of another export is there.
+    Raises AlreadyExistsError: the manifest of another export is there.
     """
     if MANIFESTS.put(services.results, manifest_path(export.to), manifest):
         return
-    found = load_manifest(services.results, export.to)
-    if found is None or found.export != export.id:
+    earlier = load_manifest(services.results, export.to)
+    if earlier is None or earlier.export != export.id:
         raise AlreadyExistsError(
             f"the manifest of another export lies below {export.to!r} already",
             hint="export to a prefix of its own",
@@ -250,16 +212,14 @@ def save_manifest(services: Services, export: ExportRequest, manifest: ExportMan
 
 def load_manifest(results: Storage, to: str) -> ExportManifest | None:
     """Return the manifest below a prefix; None if no export is complete there.
-
-    Raises:
-        CorruptDataError: the object is damaged or is no manifest.
+    Raises CorruptDataError: the object is damaged or is no manifest.
     """
     return MANIFESTS.get(results, manifest_path(to))
 
 
 def manifest_path(to: str) -> str:
     """Return the path of the manifest below a prefix."""
-    return f"{to}/{MANIFEST}"
+    return f"{to}/{paths.MANIFEST}"
 
 
 # export_rows: plan the export of one version of a table as tasks, and start them.
@@ -269,7 +229,7 @@ def manifest_path(to: str) -> str:
 # saved decides which task files are used.
 
 
-class ExportWork(StoredWork, frozen=True, tag="export"):
+class ExportWork(requests.StoredWork, frozen=True, tag="export"):
     """The export of a request, and the prefix of its manifest."""
 
     export_id: str
@@ -285,25 +245,24 @@ class ExportWork(StoredWork, frozen=True, tag="export"):
         export = load_export(services, table.id, self.export_id)
         return export_messages(services, export) if export is not None else []
 
-    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+    def outcomes(self, check: requests.JobCheck) -> Iterator[requests.JobOutcome]:
         """Yield the outcome of the export: finished if its manifest exists."""
         if load_export(check.services, check.table.id, self.export_id) is not None:
             yield check.unfinished(self.kind, self.export_id, check.record(self.export_id))
             return
         manifest = load_manifest(check.services.results, self.to)
         if manifest is None or manifest.export != self.export_id:
-            known = check.record(self.export_id)
-            reason = (
-                known.reason if known is not None and known.state == "failed" else UNKNOWN_OUTCOME
-            )
-            yield JobOutcome(self.kind, self.export_id, "failed", reason)
+            record = check.record(self.export_id)
+            has_failed = record is not None and record.state == "failed"
+            reason = record.reason if record and has_failed else requests.UNKNOWN_OUTCOME
+            yield requests.JobOutcome(self.kind, self.export_id, "failed", reason)
             return
         files, size_bytes = len(manifest.files), manifest.size_bytes
         counts = Counts(finished=1, files=files, rows=manifest.rows, size_bytes=size_bytes)
-        yield JobOutcome(self.kind, self.export_id, counts=counts)
+        yield requests.JobOutcome(self.kind, self.export_id, counts=counts)
 
 
-def request_export(services: Services, table: Table, request: ExportRows) -> RequestResult:
+def request_export(services: Services, table: Table, request: ExportRows) -> requests.RequestResult:
     """Save the export and its tasks, and return the messages that run them.
 
     A redelivery sends the messages again. If the request or the table's properties ask for Spark,
@@ -322,11 +281,11 @@ def request_export(services: Services, table: Table, request: ExportRows) -> Req
         table, state = read_as_of(services, table, request.selection.as_of)
         export = _wanted(services, table, state.version, request)
         if not _is_free(services, export):
-            return RequestResult(work=ExportWork(export.id, export.to))
+            return requests.RequestResult(work=ExportWork(export.id, export.to))
         export = _begin(services, table, state, export, request)
     record(services, export.tracked_job, Assigned(subject=export.to))
     messages = export_messages(services, export)
-    return RequestResult(messages, ExportWork(export.id, export.to))
+    return requests.RequestResult(messages, ExportWork(export.id, export.to))
 
 
 def export_id_of(request_id: str) -> str:
@@ -336,16 +295,18 @@ def export_id_of(request_id: str) -> str:
 
 def destination(request: ExportRows) -> str:
     """Return the prefix of a request's files; by default the table's name and the export's id.
-
-    Raises:
-        InvalidRequestError: `to` is not a valid prefix.
+    Raises InvalidRequestError: `to` is not a valid prefix.
     """
-    to = request.to.rstrip("/") or f"{request.name}/{export_id_of(request.request_id)}"
+    return prefix_of(request.to, f"{request.name}/{export_id_of(request.request_id)}")
+
+
+def prefix_of(to: str, default: str) -> str:
+    """Return a prefix of the results bucket. Raises InvalidRequestError: `to` is none."""
     try:
-        return check_path(to)
+        return check_path(to.rstrip("/") or default)
     except InvalidRequestError as error:
         raise InvalidRequestError(
-            f"{request.to!r} is no prefix of the results bucket: {error}",
+            f"{to!r} is no prefix of the results bucket: {error}",
             hint="give the prefix alone, as flights/2026-01; the bucket is the instance's",
         ) from error
 
@@ -372,17 +333,20 @@ def _wanted(services: Services, table: Table, version: int, request: ExportRows)
 
 def _is_free(services: Services, export: ExportRequest) -> bool:
     """Return True if the prefix is empty, False if this export is already complete there.
-
-    Raises:
-        AlreadyExistsError: there are other objects below the prefix.
+    Raises AlreadyExistsError: there are other objects below the prefix.
     """
     if next(services.results.list(f"{export.to}/"), None) is None:
         return True
     manifest = load_manifest(services.results, export.to)
     if manifest is not None and manifest.export == export.id:
         return False
-    raise AlreadyExistsError(
-        f"there are files below {export.to!r} in the results bucket already",
+    raise prefix_taken(export.to)
+
+
+def prefix_taken(prefix: str) -> AlreadyExistsError:
+    """Return the error for a prefix below which there are objects."""
+    return AlreadyExistsError(
+        f"there are files below {prefix!r} in the results bucket already",
         hint="export to a prefix of its own",
     )
 
@@ -390,14 +354,15 @@ def _is_free(services: Services, export: ExportRequest) -> bool:
 def _begin(
     services: Services, table: Table, state: TableState, export: ExportRequest, request: ExportRows
 ) -> ExportRequest:
-    state = pin_export(services, table, state, export.id)
+    owner = PinOwner(OwnerKind.EXPORT, export.id)
+    state = pin_version(services, table, state, owner, LONGEST_MS)[1]
     source = ReadTable.of(table, replace(export.read.selection, version=state.version))
     ranges = selected_ranges(source.table, source.selection)
     export = replace_fields(export, read=source, cut=services.ids.new())
     export = _for_spark(export, table, request.spark or None, state, ranges)
     tasks = parts_of(services.storage, export).save(plan_tasks(state, ranges))
     export = replace_fields(export, tasks=tasks)
-    path = export_path(table.id, export.id)
+    path = paths.EXPORTS.path(table.id, export.id)
     if EXPORT.put(services.storage, path, export):
         return export
     return load_export(services, table.id, export.id) or replace_fields(export, tasks=0)
@@ -427,10 +392,10 @@ def overdue_exports(check: SweepCheck) -> Iterator[OutboundMessage]:
     """Yield messages of exports that are due; delete the objects that finished exports left."""
     services, table = check.services, check.table
     oldest_ms = services.clock.now_ms() - table.properties.job_retry_seconds * 1000
-    begun_ms, leftovers = list_jobs(services.storage, export_prefix(table.id), oldest_ms)
+    begun_ms, leftovers = list_jobs(services.storage, paths.EXPORTS.prefix(table.id), oldest_ms)
     services.storage.delete(leftovers)
     for export_id in sorted(begun_ms.keys() - check.with_spark):
-        if check.is_due(begun_ms[export_id]):
+        if check.is_due(begun_ms[export_id]) or check.is_lost(export_id):
             with check.going_on():
                 export = load_export(services, table.id, export_id)
                 yield from export_messages(services, export) if export is not None else ()

@@ -7,31 +7,21 @@ time-out), the whole export is handed to Spark; without Spark the export fails, 
 what to do.
 """
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 import pyarrow as pa
 
+from dormouse import errors, jobs
 from dormouse.arrow.order import OrderCheck, row_key, row_span
 from dormouse.arrow.types import arrow_schema
-from dormouse.errors import (
-    AlreadyExistsError,
-    CorruptDataError,
-    DormouseError,
-    JobTooLargeError,
-    NotFoundError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
 from dormouse.features.export import (
-    ExportedFile,
     ExportManifest,
     ExportRequest,
     SkippedShard,
@@ -43,25 +33,17 @@ from dormouse.features.export import (
     save_manifest,
     unfinished_tasks,
 )
+from dormouse.features.kinds import ResultFile
 from dormouse.files import results
-from dormouse.jobs import (
-    CRASH_LIMIT,
-    CRASHED,
-    crashed_attempts,
-    hand_to_spark,
-    record,
-    record_attempt,
-)
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, decode_key, encode_key
 from dormouse.messages.stages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Objects, Services, Storage, Upload
-from dormouse.query.result import QueryResult
 from dormouse.query.rows import QueryResources, query_slices
 from dormouse.query.selection import slices_from
 from dormouse.schema.schema import ASKED, Schema
-from dormouse.shards.footer import check_identity, read_metadata
-from dormouse.shards.reading import Slice, audit_shard
+from dormouse.shards.footer import read_metadata
+from dormouse.shards.reading import Slice, verify_shard
 from dormouse.state.jobs import Failed, Finished, Started
 from dormouse.state.state import Piece
 from dormouse.stored.decoding import decode_json, raise_corrupt
@@ -132,91 +114,60 @@ def write_file(
     the next begins at c. So the next file begins at a key, and no row is written twice.
     `written` is called with how many bytes of the file are there and will not change.
 
-    Raises:
-        UnsortedRowsError: the rows are not sorted.
+    Raises UnsortedRowsError: the rows are not sorted.
     """
+    rows = (batch for batch in batches if batch.num_rows)
+    if (first := next(rows, None)) is None:
+        return WrittenFile(0, None)
     whole = arrow_schema(schema.with_values(*(f for f in ASKED if f.name in columns)))
-    written_schema = pa.schema([whole.field(name) for name in columns])
-    file = _File(local, written_schema, _leading_keys(schema, columns))
-    check = OrderCheck(schema)
-    last: Key = ()
-    try:
-        for batch in batches:
-            check.see(batch)
-            while batch.num_rows:
-                count = min(file.room, batch.num_rows)
-                if file.rows and (file.size_bytes >= file_bytes or is_late()):
-                    count = row_span(batch, last, schema)[1]
-                    if count < batch.num_rows:
-                        file.write(batch.slice(0, count))
-                        return file.close(place, row_key(batch, count, schema))
-                file.write(batch.slice(0, count))
-                written(file.size_bytes)
-                last = row_key(batch, count - 1, schema)
-                batch = batch.slice(count)
-        return file.close(place, None)
-    finally:
-        file.end()
+    shown = pa.schema([whole.field(name) for name in columns])
+    # rows are sorted by the keys up to the first that is not selected
+    leading = takewhile(lambda field: field.name in columns, schema.keys)
+    with pa.OSFile(str(local), "wb") as sink:
+        sorted_by = [columns.index(field.name) for field in leading]
+        file = results.ParquetRows(sink, shown, sorted_by=sorted_by)
 
+        def is_full() -> bool:
+            return bool(file.rows) and (sink.tell() >= file_bytes or is_late())
 
-class _File:
-    """The file being written, sorted by the columns at the positions `sorted_by`; it is created
-    with its first row.
-    """
+        def write(batch: pa.RecordBatch) -> None:
+            file.write(batch.select(columns).cast(shown))
+            written(sink.tell())
 
-    def __init__(self, local: Path, schema: pa.Schema, sorted_by: Sequence[int]) -> None:
-        self._local, self._schema, self._sorted = local, schema, sorted_by
-        self._writer: results.ParquetRows | None = None
-        self._sink: pa.NativeFile | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows were written."""
-        return self._writer.rows if self._writer is not None else 0
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the row groups written so far."""
-        return self._sink.tell() if self._sink is not None else 0
-
-    @property
-    def room(self) -> int:
-        """How many more rows the pending row group takes; at least one."""
-        return self._writer.room if self._writer is not None else results.ROW_GROUP_ROWS
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        if not batch.num_rows:
-            return
-        if self._writer is None:
-            self._sink = pa.OSFile(str(self._local), "wb")
-            self._writer = results.ParquetRows(self._sink, self._schema, sorted_by=self._sorted)
-        self._writer.write(batch.select(self._schema.names).cast(self._schema))
-
-    def close(self, place: FileId, rest: Key | None) -> WrittenFile:
-        """Write the last row group and the metadata, if the file has rows."""
-        if self._writer is not None:
+        try:
+            rest = _write_rows(chain([first], rows), schema, file, write, is_full)
             key = None if rest is None else encode_key(rest).hex()
             form = _Stored(place.export, place.task, place.number, key)
-            self._writer.close({METADATA_KEY: msgspec.json.encode(form).decode()})
-        return WrittenFile(self.rows, rest)
-
-    def end(self) -> None:
-        """Close the file, whether it is complete or not."""
-        if self._writer is not None:
-            self._writer.end()
-        if self._sink is not None:
-            self._sink.close()
+            file.close({METADATA_KEY: msgspec.json.encode(form).decode()})
+            return WrittenFile(file.rows, rest)
+        finally:
+            file.end()
 
 
-def _leading_keys(schema: Schema, columns: Sequence[str]) -> list[int]:
-    """Return the positions of the keys that sort the columns: up to the first key not selected."""
-    places = []
-    for field in schema.keys:
-        if field.name not in columns:
-            break
-        places.append(columns.index(field.name))
-    return places
+def _write_rows(
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    file: results.ParquetRows,
+    write: Callable[[pa.RecordBatch], None],
+    is_full: Callable[[], bool],
+) -> Key | None:
+    """Write rows, from `is_full` on only those with the last row key; return the next row key."""
+    check = OrderCheck(schema)
+    last: Key = ()
+    for batch in batches:
+        check.see(batch)
+        while batch.num_rows:
+            if is_full():
+                same = row_span(batch, last, schema)[1]
+                write(batch.slice(0, same))
+                if same < batch.num_rows:
+                    return row_key(batch, same, schema)
+                break
+            count = min(file.room, batch.num_rows)
+            write(batch.slice(0, count))
+            last = row_key(batch, count - 1, schema)
+            batch = batch.slice(count)
+    return None
 
 
 def read_existing(objects: Objects, path: str, size_bytes: int, place: FileId) -> WrittenFile:
@@ -238,8 +189,8 @@ def read_existing(objects: Objects, path: str, size_bytes: int, place: FileId) -
     return WrittenFile(metadata.num_rows, rest)
 
 
-def _foreign(path: str) -> AlreadyExistsError:
-    return AlreadyExistsError(
+def _foreign(path: str) -> errors.AlreadyExistsError:
+    return errors.AlreadyExistsError(
         f"{path} exists already, and is not a file of this export",
         hint="export to a prefix of its own",
     )
@@ -271,8 +222,7 @@ def write_task(
 
     Return False if `is_late` before the task is finished; at least one file is written in any case.
 
-    Raises:
-        NotFoundError: a shard that the task needs was collected, or the export has ended.
+    Raises NotFoundError: a shard that the task needs was collected, or the export has ended.
     """
     parts = parts_of(worker.storage, export)
     pieces = parts.pieces(task)
@@ -298,24 +248,20 @@ def intact_pieces(
     for shard in {shard.id: shard for piece in pieces for shard in piece.shards}.values():
         path = shard_path(export.read.id, shard.id)
         try:
-            metadata = read_metadata(storage, path, shard.size_bytes)
-            check_identity(metadata, path, export.read.id, shard)
-            audit_shard(storage, path, shard.size_bytes)
-        except NotFoundError:
+            verify_shard(storage, path, export.read.id, shard)
+        except errors.NotFoundError:
             reason = "there is no such object"
-        except CorruptDataError as error:
+        except errors.CorruptDataError as error:
             reason = str(error)
         else:
             continue
         ends = codec.to_json(shard.min_key), codec.to_json(shard.max_key)
         skipped[shard.id] = SkippedShard(path, shard.rows, *ends, reason)
-    return tuple(_without(piece, skipped) for piece in pieces), tuple(skipped.values())
 
+    def without(piece: Piece) -> Piece:
+        return replace(piece, shards=tuple(s for s in piece.shards if s.id not in skipped))
 
-def _without(piece: Piece, skipped: Collection[str]) -> Piece:
-    numbers = [number for number, shard in enumerate(piece.shards) if shard.id not in skipped]
-    rows = tuple(piece.rows[number] for number in numbers) if piece.rows else ()
-    return replace(piece, shards=tuple(piece.shards[number] for number in numbers), rows=rows)
+    return tuple(map(without, pieces)), tuple(skipped.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +274,7 @@ class _TaskRun:
     is_late: Callable[[], bool]
     file_bytes: int
 
-    def write(self, pieces: Sequence[Piece]) -> list[ExportedFile] | None:
+    def write(self, pieces: Sequence[Piece]) -> list[ResultFile] | None:
         """Write the missing files and return all; None if `is_late` before the task is finished."""
         files, rest = self._existing_files()
         has_written = False
@@ -339,23 +285,23 @@ class _TaskRun:
             has_written = True
         return files
 
-    def _existing_files(self) -> tuple[list[ExportedFile], Key | None]:
+    def _existing_files(self) -> tuple[list[ResultFile], Key | None]:
         """Return the files that earlier runs put, and the key at which the next file begins."""
-        files: list[ExportedFile] = []
+        files: list[ResultFile] = []
         rest: Key | None = ()
         for item in self.worker.results.list(self._path(exported_prefix(self.task))):
-            place = self._place(len(files))
-            name = exported_file(place.task, place.number)
+            place = FileId(self.export.id, self.task, len(files))
+            name = exported_file(self.task, place.number)
             if item.path == self._path(name):
                 file = read_existing(self.worker.results, item.path, item.size_bytes, place)
-                files.append(ExportedFile(name, file.rows, item.size_bytes))
+                files.append(ResultFile(name, file.rows, item.size_bytes))
                 rest = file.rest
         return files, rest
 
-    def _write_next(self, files: list[ExportedFile], parts: list[list[Slice]]) -> Key | None:
+    def _write_next(self, files: list[ResultFile], parts: list[list[Slice]]) -> Key | None:
         """Write the next file, if rows are left; return the key at which its successor begins."""
-        place = self._place(len(files))
-        name = exported_file(place.task, place.number)
+        place = FileId(self.export.id, self.task, len(files))
+        name = exported_file(self.task, place.number)
         with tempfile.TemporaryDirectory(dir=self.worker.scratch) as folder:
             local = Path(folder) / name
             upload = self.worker.results.start_upload(self._path(name), local)
@@ -366,29 +312,28 @@ class _TaskRun:
                 file, size_bytes = self._publish(local, upload, place, file)
             finally:
                 upload.abort()
-        files.append(ExportedFile(name, file.rows, size_bytes))
+        files.append(ResultFile(name, file.rows, size_bytes))
         return file.rest
 
     def _write_local(
         self, local: Path, place: FileId, parts: list[list[Slice]], upload: Upload
     ) -> WrittenFile:
-        with closing(self._query(parts)) as rows:
+        source = self.export.read
+        columns = columns_to_read(source.schema, source.selection.columns)
+        selection = replace(source.selection, columns=tuple(columns))
+        with closing(
+            query_slices(self.worker, source.table, parts, selection, as_stored=True)
+        ) as rows:
             return write_file(
                 rows,
                 local,
                 place,
-                self.export.read.schema,
-                self.export.read.selection.columns,
+                source.schema,
+                source.selection.columns,
                 file_bytes=self.file_bytes,
                 is_late=self.is_late,
                 written=upload.advance,
             )
-
-    def _query(self, parts: list[list[Slice]]) -> QueryResult:
-        read = self.export.read
-        columns = columns_to_read(read.schema, read.selection.columns)
-        selection = replace(read.selection, columns=tuple(columns))
-        return query_slices(self.worker, read.table, parts, selection, as_stored=True)
 
     def _publish(
         self, local: Path, upload: Upload, place: FileId, file: WrittenFile
@@ -396,13 +341,9 @@ class _TaskRun:
         """Put a file; return its content and size, or those of the file that another run put."""
         if upload.complete():
             return file, local.stat().st_size
-        path = self._path(exported_file(place.task, place.number))
-        results = self.worker.results
-        (item,) = [each for each in results.list(path) if each.path == path]
-        return read_existing(results, path, item.size_bytes, place), item.size_bytes
-
-    def _place(self, number: int) -> FileId:
-        return FileId(self.export.id, self.task, number)
+        path, there = self._path(exported_file(self.task, place.number)), self.worker.results
+        (item,) = [each for each in there.list(path) if each.path == path]
+        return read_existing(there, path, item.size_bytes, place), item.size_bytes
 
     def _path(self, name: str) -> str:
         return f"{self.export.to}/{name}"
@@ -427,9 +368,7 @@ def export_rows(
     file_bytes: int = FILE_BYTES,
 ) -> list[OutboundMessage]:
     """Run a task of an export, unless the export has ended.
-
-    Raises:
-        UnavailableError: a service does not answer; the task can be retried.
+    Raises UnavailableError: a service does not answer; the task can be retried.
     """
     export = _running(services, message.table_id, message.export_id)
     if export is None:
@@ -442,15 +381,18 @@ def export_rows(
     manifest = None
     runs = export_attempts_prefix(export.read.id, export.id, message.task)
     is_done = parts_of(services.storage, export).has_ended(message.task)
-    has_failed = not is_done and len(crashed_attempts(services, runs)) >= CRASH_LIMIT
+    crashes = [] if is_done else jobs.crashed_attempts(services.storage, runs)
+    has_failed = len(crashes) >= jobs.CRASH_LIMIT
     if has_failed and services.has_spark:
-        return hand_to_spark(services, ExportJob(export.read.id, export.id), CRASHED)
+        return jobs.hand_to_spark(services, ExportJob(export.read.id, export.id), jobs.CRASHED)
     with _fail_on_permanent_error(services, export):
         if has_failed:
-            raise JobTooLargeError(f"{CRASHED}, in task {message.task}", hint=WHAT_TO_DO)
+            raise errors.JobTooLargeError(
+                f"{jobs.CRASHED}, in task {message.task}", hint=WHAT_TO_DO
+            )
         if not is_done:
             _record_running(services, export)
-            with record_attempt(services, runs):
+            with jobs.record_attempt(services.storage, services.ids, runs):
                 is_whole = write_task(
                     services, export, message.task, is_late=is_late, file_bytes=file_bytes
                 )
@@ -463,9 +405,7 @@ def export_rows(
 
 def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
     """Run all unfinished tasks of an export, unless the export has ended.
-
-    Raises:
-        UnavailableError: a service does not answer; the rest can be retried.
+    Raises UnavailableError: a service does not answer; the rest can be retried.
     """
     export = _running(services, job.table_id, job.job_id)
     if export is None:
@@ -488,12 +428,12 @@ def _fail_on_permanent_error(services: Services, export: ExportRequest) -> Itera
     """Record why the block fails; an error that a retry cannot cure ends the export."""
     try:
         yield
-    except (UnavailableError, OutcomeUnknownError) as error:
-        record(services, export.tracked_job, Failed(error.explanation))
+    except (errors.UnavailableError, errors.OutcomeUnknownError) as error:
+        jobs.record(services, export.tracked_job, Failed(error.explanation))
         raise
-    except DormouseError as error:
+    except errors.DormouseError as error:
         if load_export(services, export.read.id, export.id) is not None:  # still running
-            record(services, export.tracked_job, Failed(_reason(error)))
+            jobs.record(services, export.tracked_job, Failed(_reason(error)))
             delete_export(services, export)
 
 
@@ -514,17 +454,17 @@ def _finish(services: Services, export: ExportRequest, manifest: ExportManifest 
     The manifest is written, so an error here must not record the export as failed.
     """
     if manifest is not None:
-        record(services, export.tracked_job, Finished(rows=manifest.rows))
+        jobs.record(services, export.tracked_job, Finished(rows=manifest.rows))
         delete_export(services, export)
 
 
 def _record_running(services: Services, export: ExportRequest) -> None:
     newest = services.tracker.get(export.read.id, export.id)
     if newest is None or newest.state not in ("running", "finished"):
-        record(services, export.tracked_job, Started())
+        jobs.record(services, export.tracked_job, Started())
 
 
-def _reason(error: DormouseError) -> str:
-    if isinstance(error, NotFoundError):
+def _reason(error: errors.DormouseError) -> str:
+    if isinstance(error, errors.NotFoundError):
         return f"{error}; request the export again, and if it fails again, check the table"
     return error.explanation

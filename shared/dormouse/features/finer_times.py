@@ -8,8 +8,6 @@ ingest begins again (`features.ingest`), which reads the registry after it has s
 committed by then is looked through. The change of the schema takes the mark away.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,7 +55,7 @@ def checked_times(services: Services, table: Table, alteration: Alteration) -> I
         yield 0
         return
     until_ms = services.clock.now_ms() + HELD_MS
-    services.tables.change(table.id, lambda kept: replace(kept, finer_until_ms=until_ms))
+    services.tables.change(table.id, lambda current: replace(current, finer_until_ms=until_ms))
     try:
         _refuse_begun(services, table)
         _check(services, table, finer)
@@ -83,17 +81,19 @@ def _refuse_begun(services: Services, table: Table) -> None:
 
 def _check(services: Services, table: Table, finer: Sequence[Field]) -> None:
     table, state = read_version(services, table)
-    named = {json.loads(text)["id"] for each in state.deletions for text in each.columns}
-    if pending := [field.name for field in finer if field.id in named]:
+    ids = {json.loads(text)["id"] for each in state.deletions for text in each.columns}
+    if pending := [field.name for field in finer if field.id in ids]:
         raise InvalidRequestError(
             f"column {pending[0]!r} cannot get nanoseconds while deletions by it hide rows",
-            hint=f"`dormouse table compact {table.name} --all` leaves these rows out",
+            hint=f"`dormouse compact {table.name} --all` leaves these rows out",
         )
     shards = iter(state.shards.values())
     while some := list(islice(shards, SHARDS_AT_ONCE)):
-        found = read_indexes(services.storage, table.id, some, table.schema, Cache(0), footers=True)
+        indexes = read_indexes(
+            services.storage, table.id, some, table.schema, Cache(0), footers=True
+        )
         for field in finer:
-            if not all(_fits(index, field) for index in found):
+            if not all(_fits(index, field) for index in indexes):
                 raise InvalidRequestError(
                     f"column {field.name!r} cannot get nanoseconds: it has times that are not in "
                     "the years 1677 to 2262, or statistics do not tell, as of nested ones",

@@ -8,19 +8,11 @@ Order of writes: object, then state. A crash in between leaves a shard that the 
 the redelivery deletes its object again, which is idempotent. The other order could leak objects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 from dormouse.features.batch_files import look_up_sources
-from dormouse.features.requests import (
-    TABLE_RESET,
-    JobCheck,
-    JobOutcome,
-    RequestResult,
-    StoredWork,
-)
+from dormouse.features.requests import TABLE_RESET, JobCheck, JobOutcome, RequestResult, StoredWork
 from dormouse.jobs import finalise, record, tracked
 from dormouse.messages.requests import CollectGarbage, Counts
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
@@ -79,8 +71,7 @@ def unpinned(store: StateStore, state: TableState, shards: Iterable[str]) -> lis
     pin. So the newest state is read once more after the pins: a shard that was referenced since it
     was chosen is kept, even if it is not referenced any more.
 
-    Raises:
-        CorruptDataError: a pin is damaged, or the snapshot of one is.
+    Raises CorruptDataError: a pin is damaged, or the snapshot of one is.
     """
     rest = list(shards)
     if rest:
@@ -106,8 +97,7 @@ def unpublished(
     Call it after `shards` were chosen and before they are deleted: what is published later has none
     of them (`features.publish_iceberg`).
 
-    Raises:
-        CorruptDataError: the record of what is published is damaged.
+    Raises CorruptDataError: the record of what is published is damaged.
     """
     record = services.publications.get(table.id) if shards else None
     if record is None:
@@ -192,16 +182,16 @@ def collect_garbage(services: Services, message: GarbageCandidates) -> list[Outb
     due, waiting = collectable(state, message.shards, now_ms, delay_seconds)
     due = unpinned(store, state, due)
     free = unpublished(services, table, state, due)
-    held = [shard for shard in due if shard not in set(free)]
+    rest = sorted({*due}.difference(free))
     if not free:
         finalise(services, table.id, job_id)
     elif not _delete(services, table, state, job_id, free):
         return [OutboundMessage("gc-candidates", message)]
-    if not waiting and not held:
+    if not waiting and not rest:
         return []
     seconds = [waiting_seconds(state, shard, now_ms, delay_seconds) for shard in waiting]
-    seconds_left = MAX_DELAY_SECONDS if held else max(seconds)
-    again = GarbageCandidates(table.id, state.generation, (*waiting, *held))
+    seconds_left = MAX_DELAY_SECONDS if rest else max(seconds)
+    again = GarbageCandidates(table.id, state.generation, (*waiting, *rest))
     return [OutboundMessage("gc-candidates", again, min(seconds_left, MAX_DELAY_SECONDS))]
 
 
@@ -209,7 +199,7 @@ def remove_ingested(services: Services, table: Table, files: Sequence[Source]) -
     """Delete those of some files that a table with encrypted columns has ingested: they hold in
     plain what it does not.
     """
-    fresh = look_up_sources(services, table, files).fresh(files)
+    fresh = {*look_up_sources(services, table, files).fresh(files)}
     for source in files:
         if table.schema.encrypted and source not in fresh:
             services.sources.remove(source)
@@ -228,12 +218,12 @@ def _delete(
     Return False to retry, if another delivery removed some of them meanwhile.
     """
     job = TrackedJob(table.id, job_id, "garbage")
-    started = Started(
+    start = Started(
         subject=f"{len(due)} shards",
         files=len(due),
         size_bytes=sum(state.shards[shard].size_bytes for shard in due),
     )
-    with tracked(services, job, started):
+    with tracked(services, job, start):
         services.storage.delete([p for shard in due for p in paths_of_shard(table.id, shard)])
         deletion = DeleteShards(tuple(due))
         (outcome,) = services.store(table).commit(deletion, generation=state.generation)
@@ -276,11 +266,7 @@ class GarbageWork(StoredWork, frozen=True, tag="garbage"):
 
 
 def request_collection(services: Services, table: Table, request: CollectGarbage) -> RequestResult:
-    """Request the deletion of the shards whose delay is over, of a table online or offline.
-
-    Raises:
-        NotFoundError: no table of that name exists, or it is being deleted.
-    """
+    """Request the deletion of the shards whose delay is over, of a table online or offline."""
     store = services.store(table)
     state = store.current()
     due, _ = collectable(

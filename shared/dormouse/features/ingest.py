@@ -5,21 +5,21 @@ Order of writes: shards, commit, messages. A crash before the commit leaves orph
 ingested. The sources are part of the commit, so no row is added twice.
 """
 
-from __future__ import annotations
-
 import errno
+import stat
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from msgspec import structs
 
-from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError
-from dormouse.features.batch_files import look_up_sources
+from dormouse import jobs
+from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError, UnavailableError
+from dormouse.features.batch_files import look_up_sources, refuse
 from dormouse.features.garbage import remove_ingested
 from dormouse.files.change_data import Emptied
 from dormouse.files.loader import (
@@ -34,27 +34,8 @@ from dormouse.files.loader import (
     ruled_rows,
 )
 from dormouse.files.rejects import RejectedRows
-from dormouse.jobs import (
-    ALREADY_INGESTED,
-    CRASH_LIMIT,
-    CRASHED,
-    FILE_REFUSED,
-    ISOLATED,
-    hand_to_spark,
-    has_crashed,
-    is_isolated,
-    new_run,
-    record,
-    tracked,
-    tracked_job,
-)
 from dormouse.keys import Key
-from dormouse.messages.stages import (
-    GarbageCandidates,
-    IngestJob,
-    OutboundMessage,
-    TableChanged,
-)
+from dormouse.messages.stages import GarbageCandidates, IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
 from dormouse.rows.deletions import deletion_of_all, id_of_job
 from dormouse.schema.evolution import may_lose_range
@@ -119,9 +100,12 @@ ATTEMPTS = 5
 
 REPEAT_PREFIX = "repeated-"
 """The prefix of a record's id if the job was delivered once more after it had finished."""
+_DELETED = "its table was deleted after the file was dropped"
+_OF_A_TABLE = "drop it again for the table that is to have it"
 RETRYABLE_RULES = {
     Rule.SOURCE_INGESTED,
     Rule.SOURCES_SEALED,
+    Rule.DELETION_EXISTS,
     Rule.STALE_GENERATION,
     Rule.PARTITION_MISSING,
 }
@@ -185,7 +169,7 @@ def write_in_process(
         if len(sources) > 1:
             raise OutOfSpaceError(SCRATCH_FULL, hint="ingest fewer files at once") from error
     too_large = RefusedSourceError(SCRATCH_FULL, hint="drop the rows in smaller files")
-    refuse(services, table, sources[0], too_large)
+    refuse(services, table.id, sources[0], too_large)
     return Written()
 
 
@@ -197,7 +181,7 @@ def _write_in_scratch(
     begins: Begins | None,
     local: LocalRows | None,
 ) -> Written:
-    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
+    with _scratch(services, local) as folder:
         loader = loader_of(
             table,
             services.storage,
@@ -218,6 +202,16 @@ def _write_in_scratch(
     return Written(accepted, loader.rows, tuple(shards), rejected=rejected, emptied=loader.emptied)
 
 
+def _scratch(services: Services, local: LocalRows | None) -> AbstractContextManager[str | Path]:
+    """Make a folder for what is spilled and written, unless the rows are few, and in memory: the
+    files of their shards are removed by what writes them. Where others write, they would see them.
+    """
+    is_shared = services.scratch.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if local is None or isinstance(local, Path) or is_shared:
+        return tempfile.TemporaryDirectory(dir=services.scratch)
+    return nullcontext(services.scratch)
+
+
 def ingest(
     services: Services, job: IngestJob, write: Write = write_in_process
 ) -> list[OutboundMessage]:
@@ -229,22 +223,23 @@ def ingest(
     """
     table = services.table(job.table_id)
     if table is None:
-        _refuse_all(services, job)
+        for source in job.sources:
+            refuse(services, NO_TABLE, source, RefusedSourceError(_DELETED, hint=_OF_A_TABLE))
         return []
     changed = [OutboundMessage("table-changes", TableChanged(table.id))]
     if is_ingested(services, table, job):
         _record_known(services, table, job)
         # an earlier run may have crashed between its commit and these messages
         return [*changed, *plain_files(services, table, job)]
-    ingesting = tracked_job(job)
-    started = Started(
+    ingesting = jobs.tracked_job(job)
+    start = Started(
         subject=subject_of(job),
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     )
-    with tracked(services, ingesting, started):
-        written = _ingest(services, table, job, write)
-    _record_end(services, table, job, written)
+    with jobs.tracked(services, ingesting, start):
+        result = _ingest(services, table, job, write)
+    _record_end(services, table, job, result)
     # planning finishes a reset if the state is behind the registry
     return [*changed, *plain_files(services, table, job)]
 
@@ -260,10 +255,11 @@ def ingest_at_once(
 
     Raises as `ingest`.
     """
-    written = _ingest(services, table, job, partial(write_in_process, local=local))
-    if written is not None:
-        _record_end(services, table, job, written)
-    return written
+    result = _ingest(services, table, job, partial(write_in_process, local=local))
+    if result is not None:
+        with suppress(UnavailableError):  # such as of a full disk: the rows have landed
+            _record_end(services, table, job, result)
+    return result
 
 
 def plain_files(services: Services, table: Table, job: IngestJob) -> list[OutboundMessage]:
@@ -281,46 +277,46 @@ def plain_files(services: Services, table: Table, job: IngestJob) -> list[Outbou
 
 def _record_end(services: Services, table: Table, job: IngestJob, written: Written | None) -> None:
     """Record what a job has written, or that the table was reset since."""
-    ingesting = tracked_job(job)
+    ingesting = jobs.tracked_job(job)
     if written is None:
         reason = "the table was reset since the files were dropped"
         is_one = len(job.sources) == 1  # then the record of the file says all
-        record(services, ingesting, Finished(FILE_REFUSED) if is_one else Refused(reason))
-        gone = RefusedSourceError(reason, hint="drop them again for the table as it is now")
+        jobs.record(services, ingesting, Finished(jobs.FILE_REFUSED) if is_one else Refused(reason))
+        error = RefusedSourceError(reason, hint="drop them again for the table as it is now")
         for source in look_up_sources(services, table, job.sources).fresh(job.sources):
-            refuse(services, table, source, gone)  # who waits for a file looks for its own record
+            refuse(services, table.id, source, error)  # who waits for a file looks for its record
         return
     if written.known and not written.accepted:
         _record_known(services, table, job)  # an earlier run, or another meanwhile, ingested them
         return
-    said = (_reason(written, job), _left_out(services, written), _dropped(written, table))
-    read = written.rows_read + written.rows_rejected
-    reason = "; ".join(filter(None, said))
-    finished = Finished(
+    remarks = (_reason(written, job), _left_out(services, written), _dropped(written, table))
+    rows_read = written.rows_read + written.rows_rejected
+    reason = "; ".join(filter(None, remarks))
+    end = Finished(
         reason,
         subject_of(job),
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
         rows=written.rows,
-        rows_read=read,
+        rows_read=rows_read,
     )
-    record(services, ingesting, finished)
+    jobs.record(services, ingesting, end)
 
 
 def _ingest(services: Services, table: Table, job: IngestJob, write: Write) -> Written | None:
     """Write and commit the sources not ingested yet; None if the table was reset since."""
     for _ in range(ATTEMPTS):
-        known = look_up_sources(services, table, job.sources)
-        state = known.state
+        lookup = look_up_sources(services, table, job.sources)
+        state = lookup.state
         if job.generation < max(state.generation, table.generation):
             return None
         if job.generation > state.generation:
             raise ContendedError(f"table {table.name!r} is about to be reset")
-        fresh = known.fresh(job.sources)
+        fresh = lookup.fresh(job.sources)
         table = with_times(services, table)
         written = write(services, table, state, fresh) if fresh else Written()
         if _commit(services, table, state, written):
-            return replace(written, known=len(known.ids))
+            return replace(written, known=len(lookup.ids))
     raise ContendedError(
         f"other jobs ingested sources of ingest job {job.job_id} during all {ATTEMPTS} attempts"
     )
@@ -348,8 +344,8 @@ def with_times(services: Services, table: Table) -> Table:
 
 def is_ingested(services: Services, table: Table, job: IngestJob) -> bool:
     """Return whether all sources of a job were ingested before."""
-    known = look_up_sources(services, table, job.sources)
-    return job.generation == known.state.generation and not known.fresh(job.sources)
+    lookup = look_up_sources(services, table, job.sources)
+    return job.generation == lookup.state.generation and not lookup.fresh(job.sources)
 
 
 def _record_known(services: Services, table: Table, job: IngestJob) -> None:
@@ -361,19 +357,21 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
     earlier = services.tracker.get(table.id, job.job_id)
     if earlier is not None and earlier.rows and not earlier.is_finished:
         was = Finished(earlier.reason, rows=earlier.rows, rows_read=earlier.rows_read)
-        services.tracker.record(tracked_job(job), was, services.clock.now_ms())
+        services.tracker.record(jobs.tracked_job(job), was, services.clock.now_ms())
         return
     is_recorded = (
-        earlier is not None and earlier.state == "finished" and earlier.reason != ALREADY_INGESTED
+        earlier is not None
+        and earlier.state == "finished"
+        and earlier.reason != jobs.ALREADY_INGESTED
     )
     repeat_id = f"{REPEAT_PREFIX}{job.job_id}" if is_recorded else job.job_id
-    known = Finished(
-        ALREADY_INGESTED,
+    end = Finished(
+        jobs.ALREADY_INGESTED,
         subject=subject_of(job),
         files=len(job.sources),
         size_bytes=sum(source.size_bytes for source in job.sources),
     )
-    record(services, TrackedJob(table.id, repeat_id, "ingest"), known)
+    jobs.record(services, TrackedJob(table.id, repeat_id, "ingest"), end)
 
 
 def subject_of(job: IngestJob) -> str:
@@ -386,7 +384,7 @@ def subject_of(job: IngestJob) -> str:
 def _reason(written: Written, job: IngestJob) -> str:
     """Return what is remarkable about a job that ended; empty if nothing is."""
     if not written.known:
-        return FILE_REFUSED if len(job.sources) == 1 and not written.accepted else ""
+        return jobs.FILE_REFUSED if len(job.sources) == 1 and not written.accepted else ""
     return f"{written.known} of {len(job.sources)} files were already ingested"
 
 
@@ -394,11 +392,14 @@ def _left_out(services: Services, written: Written) -> str:
     """Return how many rows were rejected, and where they are; empty if none were."""
     if not written.rejected:
         return ""
-    left, kept = written.rows_rejected, written.rows_read
+    rejected, ingested = written.rows_rejected, written.rows_read
     where = ", ".join(f"{services.storage.uri}/{each.path}" for each in written.rejected[:NAMED])
     more = len(written.rejected) - NAMED
     where += f" and {more} more files there" if more > 0 else ""
-    return f"{left + kept:,} rows read, {kept:,} ingested, {left:,} rejected: see {where}"
+    return (
+        f"{rejected + ingested:,} rows read, {ingested:,} ingested, {rejected:,} rejected: see "
+        f"{where}"
+    )
 
 
 def _dropped(written: Written, table: Table) -> str:
@@ -416,19 +417,6 @@ def _dropped(written: Written, table: Table) -> str:
     whys += ["were combined with others of their keys"] if rules.aggregation else []
     count = f"{written.rows_read:,} row{'s'[: written.rows_read != 1]} read, {written.rows:,} kept"
     return f"{count}: those left out {' or '.join(whys)}"
-
-
-def _refuse_all(services: Services, job: IngestJob) -> None:
-    """Record the files of a deleted table as refused."""
-    for source in job.sources:
-        reason = "its table was deleted after the file was dropped"
-        record(
-            services,
-            TrackedJob(NO_TABLE, source.id, "ingest"),
-            Refused(
-                f"{reason}; drop it again for the table that is to have it", subject=source.key
-            ),
-        )
 
 
 def _commit(services: Services, table: Table, state: TableState, written: Written) -> bool:
@@ -460,8 +448,8 @@ def _commit_with_lookups(
     the violations that the fold reports for sources not sealed yet.
     """
     job, sources = job_id_of(written.accepted), tuple(s.remembered_id for s in written.accepted)
-    deletion = None
-    if written.emptied is not None:
+    deletion, known_deletions = None, {each.id for each in state.deletions}
+    if written.emptied is not None and id_of_job(job, state.generation) not in known_deletions:
         is_known = bool(written.shards or table.properties.latest_by)
         unheld = () if is_known else sources
         deletion = _deletion(table, state, written.emptied, job, unheld)
@@ -469,14 +457,15 @@ def _commit_with_lookups(
     while True:
         addition = AddShards(job, sources, written.shards, looked_up_to, deletion)
         (outcome,) = services.store(table).commit(addition, generation=state.generation)
-        if lookups == ATTEMPTS or not isinstance(outcome, Rejected) or not _was_sealed(outcome):
+        rules = {v.rule for v in outcome.violations} if isinstance(outcome, Rejected) else ()
+        if lookups == ATTEMPTS or rules != {Rule.SOURCES_SEALED}:
             return outcome
-        known, lookups = look_up_sources(services, table, written.accepted), lookups + 1
+        lookup, lookups = look_up_sources(services, table, written.accepted), lookups + 1
         if with_times(services, table).schema != table.schema:
             return outcome  # it is written again, with these
-        if known.ids:
-            return Rejected(tuple(Violation(Rule.SOURCE_INGESTED, s) for s in sorted(known.ids)))
-        looked_up_to = known.state.sealed_to
+        if lookup.ids:
+            return Rejected(tuple(Violation(Rule.SOURCE_INGESTED, s) for s in sorted(lookup.ids)))
+        looked_up_to = lookup.state.sealed_to
 
 
 def _deletion(
@@ -487,22 +476,8 @@ def _deletion(
     come again.
     """
     by = table.properties.latest_by
-    made = deletion_of_all(id_of_job(job, state.generation), table.schema, by, emptied.position)
-    return structs.replace(made, sources=sources)
-
-
-def _was_sealed(outcome: Rejected) -> bool:
-    """Return whether a commit was rejected only because sources were sealed since the look-up."""
-    return {violation.rule for violation in outcome.violations} == {Rule.SOURCES_SEALED}
-
-
-def refuse(services: Services, table: Table, source: Source, error: RefusedSourceError) -> None:
-    """Record a file as refused, with the reason and what to do."""
-    record(
-        services,
-        TrackedJob(table.id, source.id, "ingest"),
-        Refused(error.explanation, subject=source.key),
-    )
+    deletion = deletion_of_all(id_of_job(job, state.generation), table.schema, by, emptied.position)
+    return structs.replace(deletion, sources=sources)
 
 
 def _accepted(services: Services, table: Table, loaded: Loaded) -> Iterator[Source]:
@@ -512,7 +487,7 @@ def _accepted(services: Services, table: Table, loaded: Loaded) -> Iterator[Sour
             if refusal is None:
                 yield source
             else:
-                refuse(services, table, source, refusal)
+                refuse(services, table.id, source, refusal)
 
 
 def _write(
@@ -523,7 +498,7 @@ def _write(
     sources: Sequence[Source],
     folder: Path,
 ) -> list[NewShard]:
-    attempt = new_run(services, table)
+    attempt = jobs.new_run(services, table)
     schema, tags = ingested_schema(table, sources)
     context = ShardContext(
         table_id=table.id,
@@ -545,7 +520,13 @@ def _write(
     return write_shards(
         services.storage.with_commits(),
         ruled_rows(
-            loader.sorted_rows(), table, context.written_ms, loader.columns, schema, loader.emptied
+            loader.sorted_rows(),
+            table,
+            context.written_ms,
+            loader.columns,
+            schema,
+            loader.emptied,
+            lambda n: services.tracker.reserve_row_ids(table.id, n, context.written_ms),
         ),
         context,
         leaves,
@@ -567,16 +548,16 @@ def _write(
 # else has it read again, also if it is dropped again. If the second crashed elsewhere, the runs of
 # each file alone decide. Files that do not fit into the scratch space together are split at once.
 
-ISOLATED_AFTER_CRASHES = f"{CRASHED}: {ISOLATED}"
+ISOLATED_AFTER_CRASHES = f"{jobs.CRASHED}: {jobs.ISOLATED}"
 ENDS_ITS_READER = (
-    f"{CRASH_LIMIT} attempts ended with their process while they worked on it: out of memory or "
-    "time, or by a fault of a library that reads it"
+    f"{jobs.CRASH_LIMIT} attempts ended with their process while they worked on it: out of memory "
+    "or time, or by a fault of a library that reads it"
 )
 WHAT_TO_DO = (
     "drop its rows in smaller files, or deploy with a larger RowsMemory or with Spark=yes, and "
     "then: dormouse dlq redrive ingest-jobs"
 )
-ISOLATED_FOR_SPACE = f"the files do not fit into the scratch space together: {ISOLATED}"
+ISOLATED_FOR_SPACE = f"the files do not fit into the scratch space together: {jobs.ISOLATED}"
 
 
 def ingest_or_isolate(services: Services, job: IngestJob) -> list[OutboundMessage]:
@@ -586,47 +567,47 @@ def ingest_or_isolate(services: Services, job: IngestJob) -> list[OutboundMessag
         ContendedError: other jobs kept ingesting the same sources, or another attempt at this one
             may still live; the message should be retried.
     """
-    known = services.tracker.get(job.table_id, job.job_id)
-    _check_alone(services, job, known)
+    record = services.tracker.get(job.table_id, job.job_id)
+    _check_alone(services, job, record)
     if len(job.sources) == 1:
         return _ingest_single(services, job)
-    if reason := _isolation_reason(known):
-        return _isolate(services, job, reason, _suspect(job, known))
+    if reason := _isolation_reason(record):
+        return _isolate(services, job, reason, _suspect(job, record))
     try:
-        return ingest(services, job, _marking(services, job, known))
+        return ingest(services, job, _marking(services, job, record))
     except OutOfSpaceError:
         return _isolate(services, job, ISOLATED_FOR_SPACE)
 
 
-def _check_alone(services: Services, job: IngestJob, known: JobRecord | None) -> None:
+def _check_alone(services: Services, job: IngestJob, record: JobRecord | None) -> None:
     """Check that no other attempt at a job lives: one that does has not crashed.
 
     Raises:
         ContendedError: one may.
     """
-    if known is None or known.state != "running":
+    if record is None or record.state != "running":
         return
-    if services.clock.now_ms() - known.started_ms < services.attempt_ms:
+    if services.clock.now_ms() - record.started_ms < services.attempt_ms:
         raise ContendedError(f"another attempt at ingest job {job.job_id} may still be running")
 
 
-def _marking(services: Services, job: IngestJob, known: JobRecord | None) -> Write:
+def _marking(services: Services, job: IngestJob, record: JobRecord | None) -> Write:
     """Return what writes a job; after a crash, it records which file it is about to read."""
-    if known is None or not known.crashed_attempts:
+    if record is None or not record.crashed_attempts:
         return write_in_process
 
     def begins(source: Source | None) -> None:
         subject = subject_of(job) if source is None else source.key
-        record(services, tracked_job(job), Progressed(subject=subject))
+        jobs.record(services, jobs.tracked_job(job), Progressed(subject=subject))
 
     return partial(write_in_process, begins=begins)
 
 
-def _suspect(job: IngestJob, known: JobRecord | None) -> Source | None:
+def _suspect(job: IngestJob, record: JobRecord | None) -> Source | None:
     """Return the file that the last attempt began to read; None if it had not begun, or had read
     all of them: see `_marking`.
     """
-    subject = "" if known is None else known.subject
+    subject = "" if record is None else record.subject
     return next((source for source in job.sources if source.key == subject), None)
 
 
@@ -634,12 +615,12 @@ def _ingest_single(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Ingest the only file of a job; give it up if its runs crashed."""
     table = services.table(job.table_id)
     refusal = _set_aside(services, job)
-    if table is None or not (refusal or has_crashed(services, job.table_id, job.job_id)):
+    if table is None or not (refusal or jobs.has_crashed(services, job.table_id, job.job_id)):
         return ingest(services, job)
     if is_ingested(services, table, job):  # its last run died after the commit
         return ingest(services, job)
     if refusal:
-        refuse(services, table, job.sources[0], RefusedSourceError(refusal))  # who waits looks
+        refuse(services, table.id, job.sources[0], RefusedSourceError(refusal))  # who waits looks
         return []
     return _give_up(services, job)
 
@@ -648,21 +629,23 @@ def _set_aside(services: Services, job: IngestJob) -> str:
     """Return why the only file of a job was set aside; empty if it was not, or if a person wants it
     read after all. There may be other messages about it: it may have been dropped after each death.
     """
-    known = services.tracker.get(job.table_id, job.sources[0].id)
-    if job.after_all or known is None or known.state != "refused":
+    record = services.tracker.get(job.table_id, job.sources[0].id)
+    if job.after_all or record is None or record.state != "refused":
         return ""
-    return known.reason if known.reason.startswith(ENDS_ITS_READER) else ""
+    return record.reason if record.reason.startswith(ENDS_ITS_READER) else ""
 
 
 def _give_up(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Hand the only file of a job to Spark, or refuse it."""
     if services.has_spark:
-        return hand_to_spark(services, job, CRASHED)
+        return jobs.hand_to_spark(services, job, jobs.CRASHED)
     (source,) = job.sources
     error = RefusedSourceError(ENDS_ITS_READER, hint=WHAT_TO_DO)
     if (table := services.table(job.table_id)) is not None:
-        refuse(services, table, source, error)
-    record(services, tracked_job(job), Failed(error.explanation, subject=source.key, files=1))
+        refuse(services, table.id, source, error)
+    jobs.record(
+        services, jobs.tracked_job(job), Failed(error.explanation, subject=source.key, files=1)
+    )
     letter = structs.replace(job, after_all=True)
     return [OutboundMessage(dead_letter_queue("ingest-jobs"), letter, reason=error.explanation)]
 
@@ -671,7 +654,7 @@ def _isolate(
     services: Services, job: IngestJob, reason: str, suspect: Source | None = None
 ) -> list[OutboundMessage]:
     """Return a job for each file of a job; give the one up that is suspected."""
-    record(services, tracked_job(job), Finished(reason=reason))
+    jobs.record(services, jobs.tracked_job(job), Finished(reason=reason))
     messages: list[OutboundMessage] = []
     for source in job.sources:
         one = (source,)
@@ -683,14 +666,14 @@ def _isolate(
     return messages
 
 
-def _isolation_reason(known: JobRecord | None) -> str:
+def _isolation_reason(record: JobRecord | None) -> str:
     """Return why a job is to be split into one job per file; empty if it is not.
 
     A job that was split before is split again: an earlier run may have crashed between its record
     and its messages.
     """
-    if known is None:
+    if record is None:
         return ""
-    if is_isolated(known):
-        return known.reason
-    return ISOLATED_AFTER_CRASHES if known.crashed_attempts >= CRASH_LIMIT else ""
+    if jobs.is_isolated(record):
+        return record.reason
+    return ISOLATED_AFTER_CRASHES if record.crashed_attempts >= jobs.CRASH_LIMIT else ""

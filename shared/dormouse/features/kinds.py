@@ -1,7 +1,5 @@
 """Kinds of objects that are put once and verified when they are read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -9,15 +7,7 @@ import msgspec
 
 from dormouse.errors import NotFoundError
 from dormouse.ports import Storage
-from dormouse.stored import checksums
-from dormouse.stored.decoding import (
-    check_format,
-    decode_json,
-    decode_stored,
-    encode_stored,
-    raise_corrupt,
-    with_checksum,
-)
+from dormouse.stored import checksums, decoding
 
 FORMAT = 1
 _Form = TypeVar("_Form", bound=msgspec.Struct)
@@ -35,16 +25,14 @@ class Kind(Generic[_Form]):
 
     def encode(self, body: _Form, path: str) -> bytes:
         """Return the stored form of an object, for `path`."""
-        return encode_stored(self.name, FORMAT, path, body)
+        return decoding.encode_stored(self.name, FORMAT, path, body)
 
-    def decode(self, stored: bytes, path: str) -> _Form:
+    def decode(self, content: bytes, path: str) -> _Form:
         """Parse the result of `encode`.
-
-        Raises:
-            CorruptDataError: the object at `path` is damaged, or is of another kind.
+        Raises CorruptDataError: the object at `path` is damaged, or is of another kind.
         """
-        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
-            return decode_stored(self.name, FORMAT, path, stored, self.form)
+        with decoding.raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            return decoding.decode_stored(self.name, FORMAT, path, content, self.form)
 
     def put(self, storage: Storage, path: str, body: _Form) -> bool:
         """Put the object; return False if there is one already, which stays."""
@@ -53,17 +41,13 @@ class Kind(Generic[_Form]):
     def save(self, storage: Storage, path: str, body: _Form) -> _Form:
         """Put the object; return the one that was put first. If that is gone by now, return this
         one: the job has ended.
-
-        Raises:
-            CorruptDataError: the one that was put first is damaged.
+        Raises CorruptDataError: the one that was put first is damaged.
         """
         return body if self.put(storage, path, body) else self.get(storage, path) or body
 
     def get(self, storage: Storage, path: str) -> _Form | None:
         """Return the object at a path; None if there is none.
-
-        Raises:
-            CorruptDataError: the object is damaged.
+        Raises CorruptDataError: the object is damaged.
         """
         try:
             return self.decode(storage.get(path), path)
@@ -84,40 +68,45 @@ class ManifestKind(Kind[_Form]):
         """Return the stored form of a manifest, which is the same for each path."""
         fields = msgspec.json.encode(body)
         end = msgspec.json.encode({"v": FORMAT, "checksum": checksums.BLANK})
-        return with_checksum(msgspec.json.format(fields[:-1] + b"," + end[1:], indent=2))
+        return decoding.with_checksum(msgspec.json.format(fields[:-1] + b"," + end[1:], indent=2))
 
-    def decode(self, stored: bytes, path: str) -> _Form:
+    def decode(self, content: bytes, path: str) -> _Form:
         """Parse the result of `encode`.
-
-        Raises:
-            CorruptDataError: the object at `path` is damaged, or is no manifest.
+        Raises CorruptDataError: the object at `path` is damaged, or is no manifest.
         """
-        with raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
-            checksums.verify(stored)
-            check_format(decode_json(stored, _Sealed).v, FORMAT)
-            return decode_json(stored, self.form)
+        with decoding.raise_corrupt(f"{path} is not {self.name}", hint=self.hint):
+            checksums.verify(content)
+            decoding.check_format(decoding.decode_json(content, _Sealed).v, FORMAT)
+            return decoding.decode_json(content, self.form)
+
+
+class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of rows that a manifest lists; `name` is relative to the manifest."""
+
+    name: str
+    rows: int
+    size_bytes: int
 
 
 def list_jobs(
     storage: Storage, prefix: str, before_ms: float = float("inf")
 ) -> tuple[dict[str, int], list[str]]:
     """Return when the jobs that are stored below a prefix were requested, by their ids, and the
-    paths of leftovers: parts of jobs that have ended, or never began. Both only from up to a time.
+    paths of leftovers: parts, from up to a time, of jobs that have ended, or never began.
 
     The request of a job is ``<prefix><id>.json``, its parts are below ``<prefix><id>/``.
     """
     requests: dict[str, int] = {}
     parts: list[tuple[str, str]] = []
-    for stored in storage.list(prefix):
-        job_id, slash, _ = stored.path.removeprefix(prefix).partition("/")
+    for item in storage.list(prefix):
+        job_id, slash, _ = item.path.removeprefix(prefix).partition("/")
         if not slash:
-            requests[job_id.removesuffix(".json")] = stored.modified_ms
-        elif stored.modified_ms <= before_ms:
-            parts.append((job_id, stored.path))
-    leftovers = [path for job_id, path in parts if job_id not in requests]
-    return {job: ms for job, ms in requests.items() if ms <= before_ms}, leftovers
+            requests[job_id.removesuffix(".json")] = item.modified_ms
+        elif item.modified_ms <= before_ms:
+            parts.append((job_id, item.path))
+    return requests, [path for job_id, path in parts if job_id not in requests]
 
 
 def delete_below(storage: Storage, prefix: str) -> None:
     """Delete all objects of the parts of a job."""
-    storage.delete([stored.path for stored in storage.list(prefix)])
+    storage.delete([item.path for item in storage.list(prefix)])

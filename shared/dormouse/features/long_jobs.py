@@ -7,8 +7,6 @@ read what it put. What the parts read is put before the request, which makes it 
 leaves parts without a request: leftovers, which the sweep deletes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,6 +33,7 @@ from dormouse.tables.properties import properties_of
 from dormouse.tables.table import Table
 
 OBJECTS_AT_ONCE = 8
+_RULES = ("filters", "aggregations", "keep", "latest_by", "row_origin")
 _Form = TypeVar("_Form", bound=msgspec.Struct)
 
 
@@ -78,18 +77,15 @@ class ReadTable(SelectedRows, frozen=True, forbid_unknown_fields=True):
     row_origin: str = "off"
 
     @staticmethod
-    def of(table: Table, selection: Selection) -> ReadTable:
+    def of(table: Table, scope: Selection) -> "ReadTable":
         """Return what is to be read of a table as it is now."""
-        of = table.properties
-        rules = of.filters, of.aggregations, of.keep, of.latest_by, of.row_origin
-        rows = store_selection(selection, table.schema)
-        return ReadTable(rows, table.id, table.name, *rules)
+        rules = {name: getattr(table.properties, name) for name in _RULES}
+        return ReadTable(store_selection(scope, table.schema), table.id, table.name, **rules)
 
     @property
     def table(self) -> Table:
         """The table when the job began, with the properties that reading its rows needs."""
-        names = ("filters", "aggregations", "keep", "latest_by", "row_origin")
-        rules = {name: getattr(self, name) for name in names}
+        rules = {name: getattr(self, name) for name in _RULES}
         return Table(self.id, self.name, self.schema, properties_of({}, rules))
 
 
@@ -148,7 +144,7 @@ class Parts(Generic[_Form]):
     def ended(self, count: int) -> list[int]:
         """Return those of so many parts that have ended, in order."""
         prefix = self.end_path(0).rpartition("/")[0]
-        paths = {stored.path for stored in self.storage.list(f"{prefix}/")}
+        paths = {item.path for item in self.storage.list(f"{prefix}/")}
         return [part for part in range(count) if self.end_path(part) in paths]
 
     def load_ends(self, parts: Iterable[int]) -> list[_Form]:

@@ -1,7 +1,5 @@
 """measure: publish the metrics of a table, on a schedule. Only reads the table."""
 
-from __future__ import annotations
-
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Services
 from dormouse.state.jobs import Metric
@@ -75,7 +73,7 @@ def measure(services: Services, table: Table) -> list[OutboundMessage]:
         is_done = not (state.jobs or state.disputed) and not lag_ms(services, table, state)
         if now_ms - state.time_ms > QUIET_MS and is_done:
             services.quiet.note("measure", table, state, now_ms)
-        else:
+        elif services.metrics:
             services.metrics.emit(table.name, current_metrics(services, table))
     return []
 

@@ -1,42 +1,33 @@
 """plan_table: plan the splits and compactions that are due after a table changed.
 
 A split is only requested by a message, and `split_partition` checks again that it is due. A
-compaction is assigned in the state first (`assign_jobs`). Messages are yielded between commits, so
+compaction is assigned in the state first (`assign`). Messages are yielded between commits, so
 a large planning that crashes has sent what it assigned, and the next planning continues from there.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import accumulate, chain, islice
 
 from msgspec import UNSET
 
-from dormouse.features.requests import (
-    TABLE_RESET,
-    JobCheck,
-    JobOutcome,
-    RequestResult,
-    StoredWork,
-    request_key,
-)
+from dormouse.features import requests
 from dormouse.features.reset import finish_reset
 from dormouse.features.seal_sources import seal_sources
 from dormouse.features.spark import save_spark_request
 from dormouse.features.tables import publications
 from dormouse.iceberg.liveness import live_shards, quick_shards
 from dormouse.jobs import FUNCTION, SPARK, SWEEP_SECONDS, JobNotes, SweepCheck, job_notes, new_run
-from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.keys import Key, KeyHistogram, KeyRange, encode_key
 from dormouse.messages.requests import CompactTable, Counts
 from dormouse.messages.stages import CompactionJob, OutboundMessage, PartitionSplits, TableChanged
 from dormouse.ports import Services
 from dormouse.state.jobs import compaction_queue
 from dormouse.state.partitions import Reference
-from dormouse.state.state import AssignJob, Deletion, TableState
+from dormouse.state.state import AssignJob, TableState
 from dormouse.state.store import Committed
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import id_prefix, run_of_shard
@@ -53,6 +44,10 @@ from dormouse.tables.table import Table, is_published
 
 MAX_INPUTS = 1000
 """The most shards of one job, which lists them all in the state and in its outputs."""
+SMALL_BYTES = 1024 * 1024
+"""Runs that are together this small are merged by one job, however many: a job of its own takes as
+long as a hundred shards of a few rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +73,33 @@ def plan_compactions(
 
     With `among`, only these partitions are looked at.
     """
-    running = Counter(job.partition for job in state.jobs.values())
+    job_counts = Counter(job.partition for job in state.jobs.values())
+    size, ratio = properties.compaction_files, properties.compaction_size_ratio
     batched = properties.compaction_strategy == "batch"
-    fewest = properties.compaction_files if batched else 2
-    # Most partitions of a large table have too few free references: skip them without a look.
-    looked_at = state.references if among is None else among
-    candidates = sorted(p for p in looked_at if state.free_in(p) >= fewest)
     plans = []
-    for partition in candidates:
-        if not state.partitions.get(partition).is_leaf:
-            continue
+    for partition in _leaves(state, size if batched else 2, among):
         runs = sorted_runs(state.references_in(partition), state.disputed)
-        if batched:
-            groups = list(_batches(runs, properties.compaction_files))
-        else:
-            groups = list(
-                _size_ratio(runs, properties.compaction_files, properties.compaction_size_ratio)
+        groups = iter(_batches(runs, size))
+        if not batched:
+            sizes = (sum(state.shards[each].size_bytes for each in run.shards) for run in runs)
+            small = bisect_right(list(accumulate(sizes)), SMALL_BYTES)
+            small = small if small > size else 0
+            groups = chain(
+                _size_ratio(runs[:small], small, ratio), _size_ratio(runs[small:], size, ratio)
             )
-        room = max(0, properties.compaction_jobs_per_partition - running[partition])
-        plans += [CompactionPlan(partition, _shards(group)) for group in groups[:room]]
+        room = max(0, properties.compaction_jobs_per_partition - job_counts[partition])
+        plans += [CompactionPlan(partition, _shards(group)) for group in islice(groups, room)]
     return plans
+
+
+def _leaves(state: TableState, fewest: int, among: Iterable[str] | None = None) -> Iterator[str]:
+    """Yield the leaves, of some partitions or all, with at least so many free references, in order.
+    Most partitions of a large table have too few: they are skipped without a look.
+    """
+    looked_at = state.references if among is None else among
+    for partition in sorted(p for p in looked_at if state.free_in(p) >= fewest):
+        if state.partitions.get(partition).is_leaf:
+            yield partition
 
 
 def plan_full_compactions(state: TableState) -> list[CompactionPlan]:
@@ -105,13 +107,11 @@ def plan_full_compactions(state: TableState) -> list[CompactionPlan]:
 
     A plan has at most `MAX_INPUTS` shards, so a leaf with more is not fully compacted by one.
     """
-    plans = []
-    for partition in sorted(p for p, held in state.references.items() if held.free > 1):
-        if state.partitions.get(partition).is_leaf:
-            runs = sorted_runs(state.references_in(partition), state.disputed)
-            groups = _bounded(runs)
-            plans += [CompactionPlan(partition, _shards(group)) for group in groups]
-    return plans
+    return [
+        CompactionPlan(partition, _shards(group))
+        for partition in _leaves(state, 2)
+        for group in _bounded(sorted_runs(state.references_in(partition), state.disputed))
+    ]
 
 
 def within_limit(plans: Sequence[CompactionPlan], running: int, limit: int) -> list[CompactionPlan]:
@@ -129,24 +129,21 @@ def sorted_runs(references: Iterable[Reference], disputed: Container[str] = ()) 
         by_run.setdefault(run_of_shard(reference.shard)[0], []).append(reference)
     runs = [
         SortedRun(
-            sum(r.rows for r in found),
-            tuple(sorted((r.shard for r in found), key=run_of_shard)),
+            sum(r.rows for r in refs), tuple(sorted((r.shard for r in refs), key=run_of_shard))
         )
-        for found in by_run.values()
-        if all(r.job is None and r.shard not in disputed for r in found)
+        for refs in by_run.values()
+        if all(r.job is None and r.shard not in disputed for r in refs)
     ]
     return sorted(runs, key=lambda run: (run.rows, run.shards))
 
 
-def _batches(ordered: Sequence[SortedRun], size: int) -> Iterator[Sequence[SortedRun]]:
+def _batches(runs: Sequence[SortedRun], size: int) -> Iterator[Sequence[SortedRun]]:
     """Yield groups of `size` runs, smallest first; fewer remaining runs wait for more."""
-    for start in range(0, len(ordered) - size + 1, size):
-        yield from _bounded(ordered[start : start + size])
+    for start in range(0, len(runs) - size + 1, size):
+        yield from _bounded(runs[start : start + size])
 
 
-def _size_ratio(
-    ordered: Sequence[SortedRun], size: int, ratio: int
-) -> Iterator[Sequence[SortedRun]]:
+def _size_ratio(runs: Sequence[SortedRun], size: int, ratio: int) -> Iterator[Sequence[SortedRun]]:
     """Yield groups in which `ratio` times the largest run is at most the sum of the others.
 
     So a large run is rewritten only together with enough rows. With a ratio of 3, of runs of
@@ -155,16 +152,16 @@ def _size_ratio(
     The largest runs are dropped until the test holds. More than `size` runs are then grouped in
     windows of `size` from the smallest on; a window that fails the same test moves up by one run.
     """
-    while len(ordered) > 1 and not _balanced(ordered, ratio):
-        ordered = ordered[:-1]
-    if len(ordered) < 2:
+    while len(runs) > 1 and not _balanced(runs, ratio):
+        runs = runs[:-1]
+    if len(runs) < 2:
         return
-    if len(ordered) <= size:
-        yield from _bounded(ordered)
+    if len(runs) <= size:
+        yield from _bounded(runs)
         return
     start = 0
-    while start < len(ordered):
-        window = ordered[start : start + size]
+    while start < len(runs):
+        window = runs[start : start + size]
         if _balanced(window, ratio):
             yield from _bounded(window)
             start += len(window)
@@ -172,8 +169,8 @@ def _size_ratio(
             start += 1
 
 
-def _balanced(ordered: Sequence[SortedRun], ratio: int) -> bool:
-    return len(ordered) > 1 and ratio * ordered[-1].rows <= sum(run.rows for run in ordered[:-1])
+def _balanced(runs: Sequence[SortedRun], ratio: int) -> bool:
+    return len(runs) > 1 and ratio * runs[-1].rows <= sum(run.rows for run in runs[:-1])
 
 
 def _bounded(group: Sequence[SortedRun]) -> Iterator[Sequence[SortedRun]]:
@@ -207,8 +204,12 @@ def plan_everything(state: TableState, properties: Properties) -> list[Compactio
     """
     plans = plan_full_compactions(state)
     if state.deletions:
-        hidden = may_be_hidden(state, state.deletions, state.references)
-        plans += plan_rewrites(state, properties, hidden, plans)
+        due = {
+            shard
+            for shard in _shards_in(state)
+            if any(each.may_hide(state.shards[shard]) for each in state.deletions)
+        }
+        plans += plan_rewrites(state, properties, due, plans)
     groups = live_shards(state).values()
     if properties.encrypted_columns and properties.data_key > 1:  # others may be of an older one
         every = {live.shard.id for group in groups for live in group}
@@ -225,17 +226,15 @@ def plan_age_off(
     age_ms: int,
     now_ms: int,
     planned: Sequence[CompactionPlan],
-    among: Iterable[str] | None = None,
+    among: Collection[str] | None = None,
 ) -> list[CompactionPlan]:
     """Propose to rewrite the shards that are at least an age old.
 
     With `among`, only these partitions are looked at.
     """
     newest = id_prefix(now_ms - max(age_ms, LEAST_INTERVAL_MS))
-    looked_at = [*(state.references if among is None else among)]
-    shards = (r.shard for partition in looked_at for r in state.references_in(partition))
-    due = {shard for shard in shards if shard[: len(newest)] <= newest}
-    return plan_rewrites(state, properties, due, planned, looked_at) if due else []
+    due = {shard for shard in _shards_in(state, among) if shard[: len(newest)] <= newest}
+    return plan_rewrites(state, properties, due, planned, among) if due else []
 
 
 def plan_deletions(
@@ -243,7 +242,7 @@ def plan_deletions(
     properties: Properties,
     now_ms: int,
     planned: Sequence[CompactionPlan],
-    among: Iterable[str] | None = None,
+    among: Collection[str] | None = None,
 ) -> list[CompactionPlan]:
     """Propose to rewrite the shards of which deletions hide rows that are as old as the table's
     properties allow, and to drop those that are hidden as a whole, for which no row is read.
@@ -256,19 +255,19 @@ def plan_deletions(
     whole = [each for each in state.deletions if age_ms and leaves_no_row and each.takes_tagged]
     if not old and not whole:
         return []
-    looked_at = [*(state.references if among is None else among)]
-    due = may_be_hidden(state, old, looked_at)
-    shards = {r.shard for p in looked_at if whole for r in state.references_in(p)}
-    due |= {s for s in shards if any(each.hides_all(state.shards[s]) for each in whole)}
-    return plan_rewrites(state, properties, due, planned, looked_at)
+    shards = [state.shards[shard] for shard in _shards_in(state, among)]
+    due = {
+        shard.id
+        for shard in shards
+        if any(each.may_hide(shard) for each in old) or any(each.hides_all(shard) for each in whole)
+    }
+    return plan_rewrites(state, properties, due, planned, among)
 
 
-def may_be_hidden(
-    state: TableState, deletions: Sequence[Deletion], among: Iterable[str]
-) -> set[str]:
-    """Return the shards in some partitions of which deletions may hide rows."""
-    shards = {r.shard for partition in among for r in state.references_in(partition)}
-    return {s for s in shards if any(each.may_hide(state.shards[s]) for each in deletions)}
+def _shards_in(state: TableState, among: Collection[str] | None = None) -> set[str]:
+    """Return the shards that some partitions, or all, refer to."""
+    partitions = state.references if among is None else among
+    return {r.shard for partition in partitions for r in state.references_in(partition)}
 
 
 def plan_rewrites(
@@ -284,21 +283,18 @@ def plan_rewrites(
     A plan has at most `compaction_files` shards of a partition, oldest first. Disputed shards, and
     those of `planned` compactions, are left out.
     """
-    taken = {(plan.partition, shard) for plan in planned for shard in plan.inputs}
+    pairs = {(plan.partition, shard) for plan in planned for shard in plan.inputs}
     jobs = Counter([job.partition for job in state.jobs.values()])
     jobs.update(plan.partition for plan in planned)
     plans = []
-    looked_at = state.references if among is None else among
-    for partition in sorted(p for p in looked_at if state.free_in(p)):
-        if not state.partitions.get(partition).is_leaf:
-            continue
+    for partition in _leaves(state, 1, among):
         inputs = [
             reference.shard
             for reference in state.references_in(partition)
             if reference.job is None
             and reference.shard in due
             and reference.shard not in state.disputed
-            and (partition, reference.shard) not in taken
+            and (partition, reference.shard) not in pairs
         ]
         size = properties.compaction_files
         batches = [tuple(inputs[i : i + size]) for i in range(0, len(inputs), size)]
@@ -311,25 +307,6 @@ def plan_rewrites(
 
 FEWEST_ROWS = 2
 """The fewest rows of a leaf that can be split."""
-
-
-class KeyRanks(Protocol):
-    """The key histogram of a shard: sampled keys at exact ranks, and its number of rows."""
-
-    @property
-    def rows(self) -> int:
-        """The rows of the shard."""
-
-    @property
-    def max_key(self) -> Key:
-        """The greatest row key of the shard."""
-
-    @property
-    def samples(self) -> Sequence[tuple[Key, int]]:
-        """Keys in order, each with the number of the row it was taken from."""
-
-    def rows_below(self, key: Key) -> int:
-        """Return the rows whose key is less; exact at samples, interpolated between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +347,7 @@ def _has_one_key(state: TableState, partition: str) -> bool:
     return len({key for shard in shards for key in (shard.low, shard.high)}) == 1
 
 
-def plan_split(span: KeyRange, shards: dict[str, KeyRanks]) -> SplitPlan | None:
+def plan_split(span: KeyRange, shards: dict[str, KeyHistogram]) -> SplitPlan | None:
     """Return the split that divides the rows in `span` most evenly; None if all share one key.
 
     Candidates are all sampled keys and the greatest key of each shard, so that a key that most
@@ -409,16 +386,16 @@ def even_split_points(keys: Sequence[Key], partitions: int) -> list[Key]:
     b's are more than a part. There are fewer parts if there are too few distinct keys.
     """
     points: list[Key] = []
-    taken = 0
+    start = 0
     for number in range(1, partitions):
         middle = number * len(keys) // partitions
-        if middle <= taken:
+        if middle <= start:
             continue
         ends = bisect_left(keys, keys[middle]), bisect_right(keys, keys[middle])
-        near = [end for end in ends if taken < end < len(keys)]
+        near = [end for end in ends if start < end < len(keys)]
         if near:
-            taken = min(near, key=lambda end: abs(end - middle))
-            points.append(keys[taken])
+            start = min(near, key=lambda end: abs(end - middle))
+            points.append(keys[start])
     return points
 
 
@@ -473,33 +450,38 @@ def assign(
     table: Table,
     generation: int,
     jobs: Iterable[AssignJob],
-    asked: SparkOptions | None = None,
+    options: SparkOptions | None = None,
 ) -> Iterator[OutboundMessage]:
     """Assign jobs, and yield the messages of those that were assigned, commit by commit.
 
-    With Spark options `asked`, Spark runs them; a sweep deletes the saved options of a job that was
-    then not assigned. Jobs whose shards another planning has assigned meanwhile are left out before
+    With `options`, Spark runs them; a sweep deletes the saved options of a job that was then not
+    assigned. Jobs whose shards another planning has assigned meanwhile are left out before
     the commit, so the second of two concurrent plannings only reads the state for them.
     """
     store = services.store(table)
     for chunk in _chunks(jobs):
         state = store.current()
         free = [job for job in chunk if _is_free(state, job)]
-        if asked is not None:
-            _keep_requests(services, table.id, generation, free, asked)
+        if options is not None:
+            _keep_requests(services, table.id, generation, free, options)
         outcomes = store.commit(*free, generation=generation)
         for job, outcome in zip(free, outcomes, strict=True):
             if isinstance(outcome, Committed):
-                queue = compaction_queue(state, job, table.properties, asked)
-                message = CompactionJob(table.id, generation, job.job, asked or UNSET)
+                queue = compaction_queue(state, job, table.properties, options)
+                message = CompactionJob(table.id, generation, job.job, options or UNSET)
                 yield OutboundMessage(queue, message)
 
 
 def jobs_of(
-    services: Services, table: Table, plans: Iterable[CompactionPlan]
+    services: Services,
+    table: Table,
+    plans: Iterable[CompactionPlan],
+    request_key: str | None = None,
 ) -> Iterator[AssignJob]:
-    """Return a new job for each plan."""
-    return (AssignJob(new_run(services, table), plan.partition, plan.inputs) for plan in plans)
+    """Yield a new job for each plan."""
+    for plan in plans:
+        job_id = new_run(services, table)
+        yield AssignJob(job_id, plan.partition, plan.inputs, request_key=request_key)
 
 
 def _keep_requests(
@@ -507,10 +489,10 @@ def _keep_requests(
     table_id: str,
     generation: int,
     jobs: Iterable[AssignJob],
-    asked: SparkOptions,
+    options: SparkOptions,
 ) -> None:
     def keep(job: AssignJob) -> None:
-        message = CompactionJob(table_id, generation, job.job, asked)
+        message = CompactionJob(table_id, generation, job.job, options)
         save_spark_request(services, message, job.inputs)
 
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as threads:
@@ -518,8 +500,8 @@ def _keep_requests(
 
 
 def _is_free(state: TableState, job: AssignJob) -> bool:
-    held = (list(state.references_below(job.partition, shard)) for shard in job.inputs)
-    return all(found and all(each.job is None for each in found) for found in held)
+    references = (list(state.references_below(job.partition, shard)) for shard in job.inputs)
+    return all(some and all(each.job is None for each in some) for some in references)
 
 
 def _chunks(jobs: Iterable[AssignJob]) -> Iterator[Sequence[AssignJob]]:
@@ -593,7 +575,7 @@ def _compactions(
 # They are named after the request, so a redelivery finds those that a crashed delivery assigned.
 
 
-class CompactionWork(StoredWork, frozen=True, tag="compaction"):
+class CompactionWork(requests.StoredWork, frozen=True, tag="compaction"):
     """The jobs that a request assigned in this generation of the table."""
 
     generation: int
@@ -608,52 +590,45 @@ class CompactionWork(StoredWork, frozen=True, tag="compaction"):
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of the jobs that are still assigned."""
         state = services.store(table).current()
-        return list(self._messages(table, state))
+        jobs = state.jobs if state.generation == self.generation else {}
+        return [
+            OutboundMessage(
+                compaction_queue(state, jobs[job_id], table.properties, self.spark),
+                CompactionJob(table.id, self.generation, job_id, self.spark or UNSET),
+            )
+            for job_id in self.jobs_assigned
+            if job_id in jobs
+        ]
 
-    def _messages(self, table: Table, state: TableState) -> Iterator[OutboundMessage]:
-        for job_id in self.jobs_assigned:
-            job = state.jobs.get(job_id)
-            if job is not None and state.generation == self.generation:
-                queue = compaction_queue(state, job, table.properties, self.spark)
-                message = CompactionJob(table.id, self.generation, job_id, self.spark or UNSET)
-                yield OutboundMessage(queue, message)
-
-    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+    def outcomes(self, check: requests.JobCheck) -> Iterator[requests.JobOutcome]:
         """Yield the outcome or progress of each compaction."""
-        held = check.state.jobs if check.state.generation == self.generation else {}
-        for job_id in sorted(self.jobs_assigned, key=lambda job: job not in held):
-            if job_id in held:
+        jobs = check.state.jobs if check.state.generation == self.generation else {}
+        for job_id in sorted(self.jobs_assigned, key=lambda job: job not in jobs):
+            if job_id in jobs:
                 yield check.unfinished(self.kind, job_id, check.record(job_id))
             else:
                 yield self._outcome(check, job_id)
 
-    def _outcome(self, check: JobCheck, job_id: str) -> JobOutcome:
+    def _outcome(self, check: requests.JobCheck, job_id: str) -> requests.JobOutcome:
         """Return the outcome of a job that is no longer assigned."""
-        known = check.record(job_id)
-
-        def done() -> JobOutcome:
-            counts = Counts(finished=1, rows=known.rows, shards=known.files) if known else Counts()
-            return JobOutcome(self.kind, job_id, counts=counts)
-
-        if check.state.generation != self.generation and (
-            known is None or known.state != "finished"
-        ):
-            return JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
-        written = [s for s in check.state.shards.values() if run_of_shard(s.id)[0] == job_id]
-        if (known is None or known.state != "finished") and written:
-            if check.may_record(known):
-                return check.unrecorded(self.kind, job_id, known)
-            rows = sum(shard.rows for shard in written)
-            return JobOutcome(self.kind, job_id, counts=Counts(finished=1, rows=rows))
-        return check.ended(self.kind, job_id, known, done)
+        record = check.record(job_id)
+        if record is None or record.state != "finished":
+            if check.state.generation != self.generation:
+                return requests.JobOutcome(self.kind, job_id, "failed", requests.TABLE_RESET)
+            shards = [s for s in check.state.shards.values() if run_of_shard(s.id)[0] == job_id]
+            if shards and check.may_record(record):
+                return check.unrecorded(self.kind, job_id, record)
+            if shards:
+                counts = Counts(finished=1, rows=sum(shard.rows for shard in shards))
+                return requests.JobOutcome(self.kind, job_id, counts=counts)
+        counts = Counts(finished=1, rows=record.rows, shards=record.files) if record else Counts()
+        return check.ended(requests.JobOutcome(self.kind, job_id, counts=counts), record)
 
 
-def compact_table(services: Services, table: Table, request: CompactTable) -> RequestResult:
-    """Assign the compactions of a table, online or offline, and return their messages.
-
-    Raises:
-        NotFoundError: no table of that name exists, or it is being deleted.
-    """
+def compact_table(
+    services: Services, table: Table, request: CompactTable
+) -> requests.RequestResult:
+    """Assign the compactions of a table, online or offline, and return their messages."""
     state = services.store(table).current()
     plans = (
         plan_everything(state, table.properties)
@@ -661,19 +636,18 @@ def compact_table(services: Services, table: Table, request: CompactTable) -> Re
         else plan_compactions(state, table.properties)
     )
     plans = within_limit(plans, len(state.jobs), table.properties.compaction_jobs_limit)
-    key = request_key(request)
-    jobs = (
-        AssignJob(new_run(services, table), plan.partition, plan.inputs, request_key=key)
-        for plan in plans
-    )
-    asked = request.spark or None
+    key = requests.request_key(request)
+    jobs = jobs_of(services, table, plans, key)
+    options = request.spark or None
     earlier = tuple(job.id for job in state.jobs.values() if job.request_key == key)
-    messages = list(assign(services, table, state.generation, jobs, asked))
+    messages = list(assign(services, table, state.generation, jobs, options))
     assigned = (m.message.job_id for m in messages if isinstance(m.message, CompactionJob))
-    work = CompactionWork(state.generation, (*sorted(earlier), *assigned), asked)
+    work = CompactionWork(state.generation, (*sorted(earlier), *assigned), options)
     if not work.jobs_assigned:
-        return RequestResult()
-    return RequestResult(work.unfinished_messages(services, table) if earlier else messages, work)
+        return requests.RequestResult()
+    return requests.RequestResult(
+        work.unfinished_messages(services, table) if earlier else messages, work
+    )
 
 
 # Assigned compactions that make no progress, which a sweep sends again.

@@ -6,13 +6,12 @@ which names them, if it is still the one that was read; the entry in Glue. A cra
 leaves objects that no metadata reaches, which the sweep deletes; the redelivery publishes what is
 newest then. Of two publishers at once one replaces the record, and the other looks again.
 
-Garbage collection keeps shards by the record (`model.publications`). It reads the record after it
+Garbage collection keeps shards by the record (`state.versions`). It reads the record after it
 has chosen what is due. If there was none, the state was read after that here, and has nothing of
 what is deleted.
 """
 
-from __future__ import annotations
-
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -21,7 +20,7 @@ import msgspec
 
 from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError, NotFoundError
 from dormouse.iceberg.dead_rows import find_dead_rows, find_hidden_rows
-from dormouse.iceberg.metadata import Previous, parse_metadata, read_previous
+from dormouse.iceberg.metadata import MetadataFile, Previous, next_row_id, read_previous
 from dormouse.iceberg.publication import Changes, PublicationSource, changes_since, plan_publication
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Mirror, MirroredTable, Services
@@ -59,25 +58,25 @@ def follow_in_glue(services: Services, table_id: str) -> None:
         if mirror is None or record is None:
             return
         table = services.tables.get(table_id)
-        wanted = _wanted_name(mirror, table, record)
-        if record.mirror not in ("", wanted):
+        name = _mirror_name(mirror, table, record)
+        if record.mirror not in ("", name):
             entry = mirror.get(record.mirror)
             if entry is not None and entry.table_id == table_id:
                 mirror.delete(record.mirror)
-            done = replace(record, mirror="", mirrored="")
-        elif not wanted or table is None or record.mirrored == record.metadata:
+            result = replace(record, mirror="", mirrored="")
+        elif not name or table is None or record.mirrored == record.metadata:
             return
         elif not record.mirror:
-            done = replace(record, mirror=wanted)
+            result = replace(record, mirror=name)
         elif _put(services, mirror, table, record):
-            done = replace(record, mirrored=record.metadata)
+            result = replace(record, mirrored=record.metadata)
         else:
             continue
-        services.publications.replace(table_id, record, done)
+        services.publications.replace(table_id, record, result)
     raise ContendedError(f"others keep changing the entry of table {table_id} in Glue; try again")
 
 
-def _wanted_name(mirror: Mirror, table: Table | None, record: PublicationRecord) -> str:
+def _mirror_name(mirror: Mirror, table: Table | None, record: PublicationRecord) -> str:
     """Return the name of the entry that there should be; empty if there should be none."""
     if table is None or table.deleting or not is_mirrored(table.properties):
         return ""
@@ -86,9 +85,7 @@ def _wanted_name(mirror: Mirror, table: Table | None, record: PublicationRecord)
 
 def _put(services: Services, mirror: Mirror, table: Table, record: PublicationRecord) -> bool:
     """Put the entry; return False if it, or the record, is another by now.
-
-    Raises:
-        AlreadyExistsError: there is an entry of another table.
+    Raises AlreadyExistsError: there is an entry of another table.
     """
     old = mirror.get(record.mirror)
     if services.publications.get(table.id) != record:
@@ -100,17 +97,21 @@ def _put(services: Services, mirror: Mirror, table: Table, record: PublicationRe
             hint="delete it there, rename this table, or set iceberg_glue=off",
         )
     root = root_uri(services.storage)
-    wanted = MirroredTable(
+    entry = MirroredTable(
         table.id,
         f"{root}/{record.metadata}",
         f"{root}/{iceberg_prefix(table.id).rstrip('/')}",
         [(field.name.lower(), hive_type(field.type)) for field in table.schema.fields],
     )
-    return (old is not None and old.metadata == wanted.metadata) or mirror.put(
-        record.mirror, wanted, old
+    return (old is not None and old.metadata == entry.metadata) or mirror.put(
+        record.mirror, entry, old
     )
 
 
+MOST_ROW_IDS = 2**36
+"""A publication uses fewer ids of rows. Of ids, which have 63 bits, that leaves 2**27 publications:
+one a minute for 255 years.
+"""
 PUBLISH_ATTEMPTS = 4
 """How often one run looks again because another publisher was quicker."""
 
@@ -118,9 +119,7 @@ PUBLISH_ATTEMPTS = 4
 def publish_iceberg(services: Services, message: TableChanged) -> list[OutboundMessage]:
     """Publish what is new of a table, or withdraw what is published of one that is to be no more;
     return no messages.
-
-    Raises:
-        ContendedError: other publishers were quicker each time.
+    Raises ContendedError: other publishers were quicker each time.
     """
     for _ in range(PUBLISH_ATTEMPTS):
         record = services.publications.get(message.table_id)
@@ -143,8 +142,8 @@ def publish_iceberg(services: Services, message: TableChanged) -> list[OutboundM
 
 def _last_sequence(services: Services, table: Table) -> int:
     """Return the greatest number in the names of what is there, of a record that is lost."""
-    listed = services.storage.list(iceberg_prefix(table.id))
-    return max((publication_sequence(each.path) or 0 for each in listed), default=0)
+    objects = services.storage.list(iceberg_prefix(table.id))
+    return max((publication_sequence(each.path) or 0 for each in objects), default=0)
 
 
 def _withdraw(services: Services, table: Table, record: PublicationRecord | None) -> bool:
@@ -193,11 +192,11 @@ def _publish(services: Services, table: Table, record: PublicationRecord) -> boo
         rows = find_dead_rows(services.storage, table, plan.unranked, services.cache)
     publication = plan.publication(rows)
     services.storage.expose(data_prefix(table.id))
-    for made in publication.objects:
-        services.storage.put(made.path, made.content)
-    sequence = publication.record.sequence
-    done = replace(record, sequence=sequence, root=root, content=content, again="")
-    return _recorded(services, table, record, state, publication.record.metadata, done)
+    for item in publication.objects:
+        services.storage.put(item.path, item.content)
+    sequence = publication.sequence
+    result = replace(record, sequence=sequence, root=root, content=content, again="")
+    return _recorded(services, table, record, state, publication.metadata, result)
 
 
 def _is_due(services: Services, table: Table, record: PublicationRecord, state: TableState) -> bool:
@@ -224,18 +223,19 @@ def _previous(services: Services, record: PublicationRecord) -> Previous | None:
 def _next_row_id(
     services: Services, table: Table, record: PublicationRecord, previous: Previous | None
 ) -> int:
-    """Return the first id of a row that what is published has not used, as far as that is known:
-    a new list of snapshots goes on from there, as ids of rows are never used again.
+    """Return the first id of a row that no publication has used: a new list of snapshots goes on
+    from there, as ids of rows are never used again.
+
+    What is published may not say it: it is lost, was withdrawn, or is of format 2. Then it is a
+    multiple of the last sequence number, so that it is above all ids of the publications before.
     """
-    if previous is not None:
-        return int(previous.metadata.get("next-row-id", 0))
-    if not record.metadata or int(table.properties.iceberg_format) < 3:
+    if int(table.properties.iceberg_format) < 3:
         return 0
-    try:
-        metadata = parse_metadata(services.storage.get(record.metadata))
-        return int(metadata.get("next-row-id", 0))
-    except (NotFoundError, CorruptDataError):
-        return 0
+    metadata = previous.metadata if previous is not None else {}
+    if previous is None and record.metadata:
+        with suppress(NotFoundError, CorruptDataError):
+            metadata = MetadataFile.read(record.metadata, services.storage.get).metadata
+    return next_row_id(metadata) or record.sequence * MOST_ROW_IDS
 
 
 def _changes(
@@ -254,7 +254,7 @@ def _recorded(
     record: PublicationRecord,
     state: TableState,
     metadata: str,
-    done: PublicationRecord | None = None,
+    result: PublicationRecord | None = None,
 ) -> bool:
     """Put a checkpoint into the record; return False if the record is another by now."""
     checkpoint = Checkpoint(
@@ -265,7 +265,7 @@ def _recorded(
         state.time_ms,
         metadata,
     )
-    new = (done or record).with_checkpoint(checkpoint, _delay_ms(table))
+    new = (result or record).with_checkpoint(checkpoint, _delay_ms(table))
     # Whatever happens, the number of this attempt is used up: what others put under it, and died,
     # can then be collected.
     new = replace(new, sequence=max(new.sequence, record.sequence + 1))

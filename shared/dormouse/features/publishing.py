@@ -1,64 +1,20 @@
 """What is published of a table, for people: where, how far behind, and whether it is whole."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    DormouseError,
-    InvalidRequestError,
-    NotFoundError,
-)
-from dormouse.features.measure import lag_ms
-from dormouse.iceberg.liveness import quick_shards
-from dormouse.iceberg.metadata import (
-    Summary,
-    check_own,
-    current_snapshot,
-    files_of,
-    intact,
-    manifest_lists_of,
-    manifests_of,
-    parse_metadata,
-    relative,
-    show_metadata,
-)
+from dormouse import errors
+from dormouse.iceberg.avro import DELETES
+from dormouse.iceberg.metadata import Fetch, MetadataFile
 from dormouse.messages.requests import PublishIceberg
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
+from dormouse.state.versions import PublicationRecord
 from dormouse.storage import FILE_SCHEME, root_uri
-from dormouse.stored.paths import (
-    METADATA_SUFFIX,
-    VERSION_HINT,
-    data_prefix,
-    iceberg_prefix,
-    is_plain,
-    publication_sequence,
-    shard_id_of,
-)
+from dormouse.stored import paths
 from dormouse.tables.table import Table, is_published
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedMetadata:
-    """What readers of a table find now: `path` is that of its metadata in the data root, and
-    `folder` that of all that is published. `lag_ms` is for how long a change has waited to follow.
-    `quick_shards` are those that Spark with Iceberg before 1.11 reads slowly. `in_glue` is the name
-    of the table in Glue; empty if it is not there, or has other metadata there.
-    """
-
-    path: str
-    folder: str
-    published_ms: int
-    lag_ms: int
-    quick_shards: int
-    in_glue: str
-    summary: Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +29,36 @@ class PublishedFile:
     is_quick: bool = False
 
 
-def published_metadata(services: Services, table: Table) -> PublishedMetadata:
-    """Return what readers find now.
+def published_record(services: Services, table: Table) -> PublicationRecord:
+    """Return the record of what readers find now.
 
     Raises:
         InvalidRequestError: the table is not published.
-        NotFoundError: it is not published yet, or the metadata is lost.
-        CorruptDataError: the record of it is damaged, or the metadata is.
+        NotFoundError: it is not published yet.
+        CorruptDataError: the record is damaged.
     """
-    if not is_published(table.properties):
-        raise InvalidRequestError(
-            f"table {table.name!r} is not published",
-            hint=f"`dormouse table set {table.name} iceberg=on` publishes it",
-        )
+    _check_published(table)
     record = services.publications.get(table.id)
-    newest = record.newest if record is not None else None
-    if newest is None or not newest.metadata:
-        raise NotFoundError(
+    if record is None or not record.metadata:
+        raise errors.NotFoundError(
             f"nothing is published of table {table.name!r} yet",
             hint="it will be with its next change, or in some minutes; `dormouse iceberg publish "
             f"{table.name}` does it now",
         )
-    state = services.store(table).current()
-    return PublishedMetadata(
-        newest.metadata,
-        iceberg_prefix(table.id).rstrip("/"),
-        newest.published_ms,
-        lag_ms(services, table, state),
-        len(quick_shards(state)),
-        record.mirror if record is not None and record.mirrored == record.metadata else "",
-        show_metadata(intact(services.storage.get)(newest.metadata), newest.metadata),
-    )
+    return record
+
+
+def published_metadata(services: Services, table: Table) -> MetadataFile:
+    """Return what readers find now. Raises: as `published_record`; too if it is lost or damaged."""
+    return MetadataFile.read(published_record(services, table).metadata, services.storage.get)
+
+
+def _check_published(table: Table) -> None:
+    if not is_published(table.properties):
+        raise errors.InvalidRequestError(
+            f"table {table.name!r} is not published",
+            hint=f"`dormouse table set {table.name} iceberg=on` publishes it",
+        )
 
 
 def published_files(services: Services, table: Table) -> Iterator[PublishedFile]:
@@ -111,14 +66,14 @@ def published_files(services: Services, table: Table) -> Iterator[PublishedFile]
 
     Raises: as `published_metadata`.
     """
-    metadata = published_metadata(services, table)
-    root = metadata.summary.root.removeprefix(FILE_SCHEME)
-    body = services.storage.get(_newest_list(services, metadata))
-    for manifest in manifests_of(body, metadata.summary.root):
-        for path in files_of(services.storage.get(manifest.path), metadata.summary.root):
-            shard = None if manifest.is_deletes else shard_id_of(path)
-            is_quick = shard is not None and not is_plain(shard)
-            yield PublishedFile(f"{root}/{path}", manifest.is_deletes, is_quick)
+    published = published_metadata(services, table)
+    root = published.root.removeprefix(FILE_SCHEME)
+    for manifest in published.manifests_in(published.list_path(published.current)):
+        is_deletes = manifest["content"] == DELETES
+        for path in published.files(manifest):
+            shard = None if is_deletes else paths.shard_id_of(path)
+            is_quick = shard is not None and not paths.is_plain(shard)
+            yield PublishedFile(f"{root}/{path}", is_deletes, is_quick)
 
 
 def problems(services: Services, table: Table) -> Iterator[str]:
@@ -130,34 +85,23 @@ def problems(services: Services, table: Table) -> Iterator[str]:
 
     Raises: as `published_metadata`.
     """
-    metadata = published_metadata(services, table)
-    fetch, root = intact(services.storage.get), metadata.summary.root
-    if root != (here := root_uri(services.storage)):
-        yield f"{metadata.path} is of a data root at {root}, which is at {here} now"
+    published = published_metadata(services, table)
+    if published.root != (here := root_uri(services.storage)):
+        yield f"{published.path} is of a data root at {published.root}, which is at {here} now"
         return
     names: set[str] = set()
-    newest = _newest_list(services, metadata)
-    for path in sorted({newest, *manifest_lists_of(fetch(metadata.path), metadata.path)}):
+    newest = published.list_path(published.current)
+    for path in sorted({*map(published.list_path, published.snapshots)}):
         try:
-            manifests = set(manifests_of(fetch(path), root))
-            for manifest in manifests:
-                names.add(manifest.path)
-                if manifest.is_deletes or path == newest:
-                    files = set(files_of(fetch(manifest.path), root))
-                    for each in files:
-                        check_own(each, metadata.path)
-                    names |= files
-        except DormouseError as error:
+            for manifest in published.manifests_in(path):
+                names.add(published.relative(manifest["manifest_path"]))
+                if manifest["content"] == DELETES or path == newest:
+                    names.update(published.files(manifest))
+        except errors.DormouseError as error:
             yield f"{path}, or what it names: {error.explanation}"
-    prefixes = (data_prefix(table.id), iceberg_prefix(table.id))
-    there = {stored.path for prefix in prefixes for stored in services.storage.list(prefix)}
+    prefixes = (paths.data_prefix(table.id), paths.iceberg_prefix(table.id))
+    there = {item.path for prefix in prefixes for item in services.storage.list(prefix)}
     yield from (f"{path}: there is no such object" for path in sorted(names - there))
-
-
-def _newest_list(services: Services, metadata: PublishedMetadata) -> str:
-    """Return the path of the manifest list of the newest version."""
-    body = parse_metadata(services.storage.get(metadata.path))
-    return relative(current_snapshot(body)["manifest-list"], metadata.summary.root)
 
 
 # Delete what was published of a table and no metadata reaches that readers may have.
@@ -186,13 +130,13 @@ def collect_iceberg(services: Services, table: Table, *, at_once: bool = False) 
         CorruptDataError: metadata that the record names is damaged; nothing was deleted.
         NotFoundError: something is lost that this metadata names; nothing was deleted.
     """
-    objects = list(services.storage.list(iceberg_prefix(table.id)))
+    objects = list(services.storage.list(paths.iceberg_prefix(table.id)))
     record = services.publications.get(table.id) if objects else None
     if record is None:  # it may be lost, and then what readers find is not known
         return
     kept_ms = table.properties.gc_delay_seconds * 1000 + READERS_MS
     oldest_ms = services.clock.now_ms() - kept_ms
-    metadata = [o for o in objects if o.path.endswith(METADATA_SUFFIX)]
+    metadata = [o for o in objects if o.path.endswith(paths.METADATA_SUFFIX)]
     newest = {each.metadata for each in record.since(oldest_ms) if each.metadata}
     aged = [o for o in metadata if o.path not in newest and o.modified_ms <= oldest_ms]
     if not at_once and all(o.modified_ms > oldest_ms - kept_ms // CHECKS_PER_KEPT for o in aged):
@@ -201,7 +145,7 @@ def collect_iceberg(services: Services, table: Table, *, at_once: bool = False) 
     for each in metadata:
         if each.modified_ms > oldest_ms or _is_between(each.path, newest):
             # What a slow publisher put in vain may name what is deleted by now.
-            with suppress(CorruptDataError, NotFoundError):
+            with suppress(errors.CorruptDataError, errors.NotFoundError):
                 in_use = reachable(services.storage.get, [each.path], in_use)
     old = [o.path for o in objects if o.modified_ms <= oldest_ms and o.path not in in_use]
     services.storage.delete([path for path in old if _is_over(path, record.sequence)])
@@ -215,11 +159,11 @@ def _is_between(path: str, names: Collection[str]) -> bool:
 
 def _is_over(path: str, sequence: int) -> bool:
     """Return whether no publisher can rely on an object any more, by the number of the record."""
-    return not path.endswith(VERSION_HINT) and _number(path) <= sequence
+    return not path.endswith(paths.VERSION_HINT) and _number(path) <= sequence
 
 
 def _number(path: str) -> int:
-    return publication_sequence(path) or 0
+    return paths.publication_sequence(path) or 0
 
 
 def list_replaced(services: Services, table: Table) -> list[str]:
@@ -227,31 +171,28 @@ def list_replaced(services: Services, table: Table) -> list[str]:
 
     Until metadata without purged rows is published, that is all that there is.
 
-    Raises:
-        CorruptDataError, NotFoundError: what is published now is damaged or lost.
+    Raises CorruptDataError, NotFoundError: what is published now is damaged or lost.
     """
-    paths = [o.path for o in services.storage.list(iceberg_prefix(table.id))]
-    record = services.publications.get(table.id) if paths else None
+    names = [o.path for o in services.storage.list(paths.iceberg_prefix(table.id))]
+    record = services.publications.get(table.id) if names else None
     newest = [record.metadata] if record and record.metadata and record.again != "purged" else []
     in_use = reachable(services.storage.get, newest)
-    return [path for path in paths if path not in in_use and not path.endswith(VERSION_HINT)]
+    return [path for path in names if path not in in_use and not path.endswith(paths.VERSION_HINT)]
 
 
-def reachable(
-    fetch: Callable[[str], bytes], metadata: Iterable[str], known: Collection[str] = ()
-) -> set[str]:
+def reachable(fetch: Fetch, metadata: Iterable[str], known: Collection[str] = ()) -> set[str]:
     """Return the paths of metadata and of what it names, but for the shards, and those `known`."""
-    fetch, paths = intact(fetch), {*known, *metadata}
-    for path in sorted(paths.difference(known)):
-        body = fetch(path)
-        root = show_metadata(body, path).root
-        for list_path in set(manifest_lists_of(body, path)) - paths:
-            paths.add(list_path)
-            for manifest in manifests_of(fetch(list_path), root):
-                if manifest.is_deletes and manifest.path not in paths:
-                    paths.update(files_of(fetch(manifest.path), root))
-                paths.add(manifest.path)
-    return paths
+    names = {*known, *metadata}
+    for path in sorted(names.difference(known)):
+        published = MetadataFile.read(path, fetch)
+        for list_path in {*map(published.list_path, published.snapshots)} - names:
+            names.add(list_path)
+            for manifest in published.manifests_in(list_path):
+                manifest_path = published.relative(manifest["manifest_path"])
+                if manifest["content"] == DELETES and manifest_path not in names:
+                    names.update(published.files(manifest))
+                names.add(manifest_path)
+    return names
 
 
 # publish_iceberg: publish a table again, from its state, on request.
@@ -267,13 +208,8 @@ def request_publication(
 
     Raises:
         InvalidRequestError: the table is not published.
-        NotFoundError: no table of that name exists, or it is being deleted.
     """
-    if not is_published(table.properties):
-        raise InvalidRequestError(
-            f"table {table.name!r} is not published",
-            hint=f"`dormouse table set {table.name} iceberg=on` publishes it",
-        )
+    _check_published(table)
     if request.all:
         publish_again(services, table.id, "all")
     return [OutboundMessage("iceberg-changes", TableChanged(table.id))]
@@ -286,13 +222,12 @@ def publish_again(services: Services, table_id: str, what: Literal["all", "purge
     A record that is damaged is deleted: the next publication begins another. Readers of what was
     published before may then find shards deleted.
 
-    Raises:
-        ContendedError: publishers were quicker each time.
+    Raises ContendedError: publishers were quicker each time.
     """
     for _ in range(MARK_ATTEMPTS):
         try:
             record = services.publications.get(table_id)
-        except CorruptDataError:
+        except errors.CorruptDataError:
             if what != "all":
                 raise
             services.publications.delete(table_id)
@@ -302,4 +237,6 @@ def publish_again(services: Services, table_id: str, what: Literal["all", "purge
         what_now = "purged" if "purged" in (what, record.again) else what
         if services.publications.replace(table_id, record, replace(record, again=what_now)):
             return True
-    raise ContendedError(f"publishers keep changing the record of table {table_id}; try again")
+    raise errors.ContendedError(
+        f"publishers keep changing the record of table {table_id}; try again"
+    )

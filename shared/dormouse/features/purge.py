@@ -4,8 +4,6 @@ What is stored of a purge has the keys or values that must be forgotten, so it i
 purge is finished.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,38 +14,21 @@ from msgspec import structs
 
 from dormouse.access import EVERYTHING
 from dormouse.errors import CorruptDataError
-from dormouse.features.delete_rows import build_deletions, hide_rows
+from dormouse.features import requests
+from dormouse.features.delete_rows import Note, build_deletions, hide_rows
 from dormouse.features.kinds import Kind, delete_below, list_jobs
 from dormouse.features.long_jobs import SelectedRows
-from dormouse.features.requests import (
-    JobCheck,
-    JobOutcome,
-    RequestResult,
-    StoredWork,
-    check_only_rows,
-    request_left_path,
-)
 from dormouse.features.versions import read_version, refuse_tagged, release_tags
 from dormouse.jobs import SweepCheck, record
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import Counts, PurgeRows
 from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
 from dormouse.ports import Services
-from dormouse.query.selection import (
-    decode_selection,
-    store_selection,
-)
+from dormouse.query.selection import decode_selection, store_selection
 from dormouse.state.jobs import Assigned, TrackedJob
 from dormouse.state.partitions import ROOT, Partition, PartitionTree, Reference, Shard
-from dormouse.state.state import TableState
-from dormouse.stored.paths import (
-    data_prefix,
-    purge_matches_path,
-    purge_matches_prefix,
-    purge_path,
-    purge_prefix,
-    shard_id_of,
-)
+from dormouse.state.state import Deletion, TableState
+from dormouse.stored import paths
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.row_rules import check_groups
 from dormouse.tables.table import Table
@@ -67,10 +48,11 @@ class PurgeRequest(SelectedRows, frozen=True, forbid_unknown_fields=True):
 
     Its names are those of `schema`, since a name can be given to another column later. `generation`
     is the table's when the purge was requested. If `spark` has options, Spark rewrites the shards,
-    else compaction does.
+    else compaction does. `deletions` have hidden the rows since then; those that came later stay.
     """
 
     id: str
+    deletions: tuple[Deletion, ...]  # always stored: an earlier release stored none
     generation: int = 0
     spark: SparkOptions | None = None
 
@@ -79,14 +61,13 @@ class PurgeRequest(SelectedRows, frozen=True, forbid_unknown_fields=True):
         """When the purge was requested."""
         return self.selection.time_ms
 
-    @property
-    def max_job_bytes(self) -> int | None:
-        """The most bytes that one job rewrites, unless one shard is larger; None for no limit."""
-        return None if self.spark else MAX_JOB_BYTES
-
     def can_match(self, shard: Shard) -> bool:
-        """Return whether a shard's least and greatest key allow it to hold rows to remove."""
+        """Return whether a shard's least and greatest key allow it to hold rows that match."""
         return any(span.overlaps_span(shard.low, shard.high) for span in self.selection.ranges)
+
+    def may_hold(self, shard: Shard) -> bool:
+        """Return whether a shard may hold rows to remove, which were there at the request."""
+        return any(each.may_hide(shard) for each in self.deletions)
 
 
 class ShardMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,23 +80,22 @@ class ShardMatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clean: frozenset[str] = frozenset()
 
     def __contains__(self, shard: str) -> bool:
-        """Return whether a shard was checked."""
         return shard in self.matching or shard in self.clean
 
     def __len__(self) -> int:
-        """Return the number of shards checked."""
         return len(self.matching) + len(self.clean)
 
-    def __or__(self, other: ShardMatches) -> ShardMatches:
-        """Return the union of both."""
+    def __or__(self, other: "ShardMatches") -> "ShardMatches":
         return ShardMatches(self.matching | other.matching, self.clean | other.clean)
 
 
-def unchecked_shards(state: TableState, request: PurgeRequest, known: ShardMatches) -> list[Shard]:
+def unchecked_shards(
+    state: TableState, request: PurgeRequest, matches: ShardMatches
+) -> list[Shard]:
     """Return the referenced shards that can hold rows to remove and were not checked."""
     referenced = (shard for shard, count in state.reference_counts.items() if count)
-    shards = (state.shards[shard] for shard in sorted(referenced) if shard not in known)
-    return [shard for shard in shards if request.can_match(shard)]
+    shards = (state.shards[shard] for shard in sorted(referenced) if shard not in matches)
+    return [shard for shard in shards if request.may_hold(shard)]
 
 
 def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
@@ -124,8 +104,8 @@ def references_to(state: TableState, shards: frozenset[str]) -> list[Reference]:
     References of partitions without rows to remove are included: as long as one reference is left,
     the shard's object, with the rows of all its partitions, stays.
     """
-    left = referenced_of(state, shards)
-    return [each for each in state.all_references() if each.shard in left] if left else []
+    rest = referenced_of(state, shards)
+    return [each for each in state.all_references() if each.shard in rest] if rest else []
 
 
 def referenced_of(state: TableState, shards: frozenset[str]) -> frozenset[str]:
@@ -294,11 +274,16 @@ class Proof:
 
 def load_purge(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
     """Return the request of a purge; None if the purge is finished.
-
-    Raises:
-        CorruptDataError: the stored request is damaged.
+    Raises CorruptDataError: the stored request is damaged.
     """
-    return REQUEST.get(services.storage, purge_path(table_id, purge_id))
+    return REQUEST.get(services.storage, paths.PURGES.path(table_id, purge_id))
+
+
+def load_purge_notes(services: Services, table_id: str) -> Iterator[Note]:
+    """Yield the deletions of running purges, as `load_notes` returns others. Raises as that."""
+    for purge_id in list_jobs(services.storage, paths.PURGES.prefix(table_id))[0]:
+        if (request := load_purge(services, table_id, purge_id)) is not None:
+            yield from (Note(request.generation, each) for each in request.deletions)
 
 
 def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatches:
@@ -307,22 +292,22 @@ def load_matches(services: Services, table_id: str, purge_id: str) -> ShardMatch
     A damaged object is skipped: the shards in it are checked again.
     """
     matches = ShardMatches()
-    for item in services.storage.list(purge_matches_prefix(table_id, purge_id)):
+    for item in services.storage.list(paths.PURGES.parts(table_id, purge_id)):
         with suppress(CorruptDataError):  # none is left if another delivery finished the purge
             matches |= MATCHES.get(services.storage, item.path) or ShardMatches()
     return matches
 
 
-def save_matches(services: Services, table_id: str, purge_id: str, found: ShardMatches) -> None:
+def save_matches(services: Services, table_id: str, purge_id: str, matches: ShardMatches) -> None:
     """Save the shards that a step has checked, for later steps."""
-    path = purge_matches_path(table_id, purge_id, services.ids.new())
-    MATCHES.put(services.storage, path, found)
+    path = paths.purge_matches_path(table_id, purge_id, services.ids.new())
+    MATCHES.put(services.storage, path, matches)
 
 
 def delete_purge(services: Services, table_id: str, purge_id: str) -> None:
     """Delete the stored state of a purge; its request last, so that a redelivery finds the rest."""
-    delete_below(services.storage, purge_matches_prefix(table_id, purge_id))
-    services.storage.delete([purge_path(table_id, purge_id)])
+    delete_below(services.storage, paths.PURGES.parts(table_id, purge_id))
+    services.storage.delete([paths.PURGES.path(table_id, purge_id)])
 
 
 # Objects that may hold purged rows until garbage collection deletes them.
@@ -338,13 +323,11 @@ class Remaining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 REMAINING = Kind(
-    "a list of remaining objects",
-    Remaining,
-    "delete this object: the next step lists them again",
+    "a list of remaining objects", Remaining, "delete this object: the next step lists them again"
 )
 
 
-def remaining_objects(check: JobCheck) -> list[str]:
+def remaining_objects(check: requests.JobCheck) -> list[str]:
     """Return the paths of objects that no reference needed when the purge finished and still exist.
 
     The purge has checked every referenced shard, so once these objects are deleted, no object holds
@@ -353,24 +336,23 @@ def remaining_objects(check: JobCheck) -> list[str]:
     from dormouse.features.publishing import list_replaced  # loads what knows Iceberg
 
     # Listed before the state is read: a shard committed in between counts as referenced.
-    paths = [o.path for o in check.services.storage.list(data_prefix(check.table.id))]
+    names = [o.path for o in check.services.storage.list(paths.data_prefix(check.table.id))]
     state = check.services.store(check.table).current()
     unreferenced = [
-        path for path in paths if not state.reference_counts.get(shard_id_of(path) or "", 0)
+        path for path in names if not state.reference_counts.get(paths.shard_id_of(path) or "", 0)
     ]
     unreferenced += list_replaced(check.services, check.table)
-    path = request_left_path(check.table.id, check.key)
+    path = requests.request_left_path(check.table.id, check.key)
     storage = check.services.storage
-    saved = REMAINING.get(storage, path)
-    if saved is None:
-        saved = REMAINING.save(storage, path, Remaining(tuple(unreferenced)))
-    return sorted({*unreferenced} & {*saved.paths})
+    first = Remaining(tuple(unreferenced))
+    earlier = REMAINING.get(storage, path) or REMAINING.save(storage, path, first)
+    return sorted({*unreferenced} & {*earlier.paths})
 
 
 # purge_rows: save the request of a purge, and start its first step.
 
 
-class PurgeWork(StoredWork, frozen=True, tag="purge"):
+class PurgeWork(requests.StoredWork, frozen=True, tag="purge"):
     """The purge of a request."""
 
     purge_id: str
@@ -385,29 +367,23 @@ class PurgeWork(StoredWork, frozen=True, tag="purge"):
         is_left = load_purge(services, table.id, self.purge_id) is not None
         return [OutboundMessage("purges", PurgeStep(table.id, self.purge_id))] if is_left else []
 
-    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+    def outcomes(self, check: requests.JobCheck) -> Iterator[requests.JobOutcome]:
         """Yield the outcome of the purge: pending until all objects with its rows are deleted."""
         if load_purge(check.services, check.table.id, self.purge_id) is not None:
             yield check.unfinished(self.kind, self.purge_id, check.record(self.purge_id))
             return
         record = check.record(self.purge_id)
         rest = remaining_objects(check) if record is not None and record.state == "finished" else []
+        outcome = requests.JobOutcome(self.kind, self.purge_id)
         if rest:
             reason = (
                 "the table has none of its rows any more, but objects that may hold such rows "
                 f"are not deleted yet: {len(rest)}, among them {rest[0]}"
             )
-            yield JobOutcome(self.kind, self.purge_id, "unfinished", reason, is_pending=True)
+            yield replace(outcome, state="unfinished", reason=reason, is_pending=True)
             return
-        removed = record.rows if record is not None else 0
-        yield check.ended(
-            self.kind,
-            self.purge_id,
-            record,
-            lambda: JobOutcome(
-                self.kind, self.purge_id, counts=Counts(finished=1, removed=removed)
-            ),
-        )
+        counts = Counts(finished=1, removed=record.rows if record is not None else 0)
+        yield check.ended(replace(outcome, counts=counts), record)
 
     def extra_wait_ms(self, table: Table) -> int:
         """Return the delays until garbage collection and audit have deleted such objects."""
@@ -415,36 +391,38 @@ class PurgeWork(StoredWork, frozen=True, tag="purge"):
         return (properties.gc_delay_seconds + properties.orphan_age_seconds) * 1000
 
 
-def request_purge(services: Services, table: Table, request: PurgeRows) -> RequestResult:
-    """Save the request beside the table's shards, where a redelivery finds it, and hide the rows.
+def request_purge(services: Services, table: Table, request: PurgeRows) -> requests.RequestResult:
+    """Hide the rows, and save the request beside the table's shards, where a redelivery finds it. A
+    crash between the two leaves hidden rows, as a deletion does.
 
     Raises:
         InvalidRequestError: it selects no rows, or rows that this table cannot remove separately;
             or the table has tags, and they are not to be released; or too many deletions are not
             applied yet.
-        NotFoundError: no table has that name, or it is being deleted.
     """
     table, state = read_version(services, table)
-    purge = build_purge_request(table, request)
+    purge, now_ms = build_purge_request(table, request), services.clock.now_ms()
+    # before tags are released: a purge that is refused releases none
+    deletions = list(build_deletions(table, purge.id, request.selection, now_ms))
     if request.release_tags:
         release_tags(services, table)
     refuse_tagged(services, table, "rows")
-    now_ms = services.clock.now_ms()
     selection = replace(purge.selection, version=state.version, time_ms=now_ms)
     rows = store_selection(selection, purge.schema)
-    purge = structs.replace(purge, generation=state.generation, rows=rows)
-    deletions = list(build_deletions(table, purge.id, request.selection, now_ms))
-    REQUEST.put(services.storage, purge_path(table.id, purge.id), purge)
+    path = paths.PURGES.path(table.id, purge.id)
     last = services.tracker.get(table.id, purge.id)
-    if last is None or last.state != "finished":  # matching rows that came later stay
-        hide_rows(services, table, state, deletions)
+    is_finished = last is not None and last.state == "finished"
+    if not is_finished and not any(services.storage.list(path)):  # what came since stays
+        hidden = hide_rows(services, table, state, deletions)
+        purge = structs.replace(purge, generation=state.generation, rows=rows, deletions=hidden)
+        REQUEST.put(services.storage, path, purge)
     # The record has no key or value of the purge: records are kept longer than those may be.
     record(services, TrackedJob(table.id, purge.id, "purge"), Assigned(subject=request.request_id))
     messages = [
         OutboundMessage("purges", PurgeStep(table.id, purge.id)),
         OutboundMessage("table-changes", TableChanged(table.id)),
     ]
-    return RequestResult(messages, PurgeWork(purge.id))
+    return requests.RequestResult(messages, PurgeWork(purge.id))
 
 
 def purge_id_of(request_id: str) -> str:
@@ -454,21 +432,20 @@ def purge_id_of(request_id: str) -> str:
 
 def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
     """Return the rows to remove, checked against the table, without generation and time.
-
-    Raises:
-        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately.
+    Raises InvalidRequestError: it selects no rows, or rows that this table cannot remove
+    separately.
     """
-    asked, schema = request.selection, table.schema
-    check_only_rows(asked, "purge")
+    message, schema = request.selection, table.schema
+    requests.check_only_rows(message, "purge")
     selection = decode_selection(
-        asked, schema, permission=EVERYTHING, version=0, time_ms=0, of_rows=False
+        message, schema, permission=EVERYTHING, version=0, time_ms=0, of_rows=False
     )
-    named = selection.tested_columns
-    named |= {field.name for field in schema.keys[: max(map(len, asked.keys), default=0)]}
-    if table.properties.keep == "all" or asked.keys:
-        check_groups(table.name, schema, table.properties, named, "purge")
+    names = selection.tested_columns
+    names |= {field.name for field in schema.keys[: max(map(len, message.keys), default=0)]}
+    if table.properties.keep == "all" or message.keys:
+        check_groups(table.name, schema, table.properties, names, "purge")
     rows = store_selection(selection, schema)
-    return PurgeRequest(rows, purge_id_of(request.request_id), spark=request.spark or None)
+    return PurgeRequest(rows, purge_id_of(request.request_id), (), spark=request.spark or None)
 
 
 # Purges that have not ended in time, which a sweep continues.
@@ -478,9 +455,9 @@ def overdue_purges(check: SweepCheck) -> Iterator[OutboundMessage]:
     """Yield a step for each purge that is due; delete the objects that finished purges left."""
     storage = check.services.storage
     # A step that is still running when another finishes the purge leaves shard matches behind.
-    requested_ms, leftovers = list_jobs(storage, purge_prefix(check.table.id))
+    requested_ms, leftovers = list_jobs(storage, paths.PURGES.prefix(check.table.id))
     storage.delete(leftovers)
     now_ms = check.services.clock.now_ms()
     for purge_id, time_ms in sorted(requested_ms.items()):
-        if check.is_due(time_ms):
+        if check.is_due(time_ms) or check.is_lost(purge_id):
             yield OutboundMessage("purges", PurgeStep(check.table.id, purge_id, now_ms))

@@ -12,69 +12,39 @@ shard twice, but the state lets only one job rewrite it. The sweep starts a new 
 time to time, in case a message was lost; so each chain ends after a while.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    DormouseError,
-    InvalidRequestError,
-    NotFoundError,
-)
+from dormouse import errors
+from dormouse.features import purge
 from dormouse.features.garbage import abandoned_after_ms
 from dormouse.features.planning import assign
 from dormouse.features.publishing import READERS_MS, publish_again
-from dormouse.features.purge import (
-    Proof,
-    PurgeRequest,
-    RemainingObject,
-    ShardMatches,
-    delete_purge,
-    load_matches,
-    load_purge,
-    references_to,
-    rewrite_jobs,
-    save_matches,
-    unchecked_shards,
-)
 from dormouse.features.reset import is_for
-from dormouse.features.row_matcher import RowMatcher
+from dormouse.features.row_matcher import COUNTED_AT_ONCE, RowMatcher
 from dormouse.features.versions import read_version
 from dormouse.iceberg import avro
 from dormouse.iceberg.avro import DATA
 from dormouse.items.records import REFUSALS_KEPT_SECONDS
-from dormouse.jobs import is_chain_expired, new_run, record
+from dormouse.jobs import Progress, is_chain_expired, map_watched, new_run, record
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
-from dormouse.ports import NoncurrentObject, Services, Storage, StoredObject, UnfinishedUpload
+from dormouse.ports import NoncurrentObject, Services, Storage, StoredObject
 from dormouse.query.rows import count_slices
 from dormouse.schema.iceberg import named_keys
 from dormouse.shards.footer import read_footer
 from dormouse.shards.reading import Slice
 from dormouse.state.jobs import Failed, Finished, Started, TrackedJob
-from dormouse.state.partitions import Reference, Shard
+from dormouse.state.partitions import Shard
 from dormouse.state.state import AssignJob, ForgetDeletions, TableState
 from dormouse.state.versions import Pin
-from dormouse.stored.paths import (
-    MANIFEST_SUFFIX,
-    data_prefix,
-    iceberg_prefix,
-    is_index_object,
-    rejected_prefix,
-    run_of_shard,
-    shard_id_of,
-    shard_path,
-)
+from dormouse.stored import paths
 from dormouse.tables.table import Table
 
 STEP_SECONDS = 240
 """For how long a step begins to check more shards; well below its function's time-out."""
-CONCURRENT_READS = 4
 _RESET = "the table was reset since"
 _RESTORED = (
     "the table was reset to an earlier version since, which may have the rows: purge them again"
@@ -89,42 +59,41 @@ def purge_rows(
     services: Services, message: PurgeStep, *, step_seconds: float = STEP_SECONDS
 ) -> Iterator[OutboundMessage]:
     """Run one step of a purge, unless it is finished; yield the jobs and the next step.
-
-    Raises:
-        CorruptDataError: a shard is damaged, so its rows are unknown; jobs for the other shards are
-            assigned. Or the stored request of the purge is damaged.
+    Raises CorruptDataError: a shard is damaged, so its rows are unknown; jobs for the other shards
+    are assigned. Or the stored request of the purge is damaged.
     """
     table = services.table(message.table_id)
-    request = load_purge(services, table.id, message.purge_id) if table is not None else None
+    request = purge.load_purge(services, table.id, message.purge_id) if table is not None else None
     if table is None or request is None:
         return
     job = TrackedJob(table.id, request.id, "purge")
     last = services.tracker.get(table.id, request.id)
     if last is not None and last.state == "finished":  # matching rows that came later stay
-        delete_purge(services, table.id, request.id)
+        purge.delete_purge(services, table.id, request.id)
         return
     state = services.store(table).current()
     if not is_for(request.generation, table, state):
         _end(services, job, _end_by_reset(table))
         return
     try:
-        matcher = RowMatcher.of(request, table.schema, table.properties.keep)
-    except InvalidRequestError as error:
+        matcher = RowMatcher.of(request, table)
+    except errors.InvalidRequestError as error:
         _end(services, job, Failed(error.explanation))
         return
     if last is None or last.state != "running":
         record(services, job, Started())
     try:
         done = yield from _step(services, table, state, matcher, message, step_seconds)
-    except DormouseError as error:
+    except errors.DormouseError as error:
         record(services, job, Failed(error.explanation))
         raise
     if done is not None:  # outside the block above: an error from here on must not record a failure
-        known = _forbid_earlier(services, table, state)
+        newest = _forbid_earlier(services, table, state)
         _forget(services, table, state, request)
         if publish_again(services, table.id, "purged"):  # what was published names the rows' keys
             yield OutboundMessage("iceberg-changes", TableChanged(table.id))
-        _end(services, job, done if known.generation == state.generation else _end_by_reset(known))
+        is_same = newest.generation == state.generation
+        _end(services, job, done if is_same else _end_by_reset(newest))
 
 
 def _end_by_reset(table: Table) -> Finished | Failed:
@@ -132,7 +101,9 @@ def _end_by_reset(table: Table) -> Finished | Failed:
     return Failed(_RESTORED) if table.restored else Finished(_RESET)
 
 
-def _forget(services: Services, table: Table, state: TableState, request: PurgeRequest) -> None:
+def _forget(
+    services: Services, table: Table, state: TableState, request: purge.PurgeRequest
+) -> None:
     """Forget the deletions that hid the rows until now; they name what is to be forgotten."""
     store = services.store(table)
     hidden = (each for each in store.current().deletions if each.purge_id == request.id)
@@ -147,10 +118,10 @@ def _forbid_earlier(services: Services, table: Table, state: TableState) -> Tabl
     is then of another generation, and otherwise unchanged.
     """
 
-    def purged(kept: Table) -> Table:
-        if kept.generation != state.generation:
-            return kept
-        return replace(kept, purged_version=max(kept.purged_version, state.version))
+    def purged(newest: Table) -> Table:
+        if newest.generation != state.generation:
+            return newest
+        return replace(newest, purged_version=max(newest.purged_version, state.version))
 
     return services.tables.change(table.id, purged)
 
@@ -165,19 +136,24 @@ def _step(
 ) -> Generator[OutboundMessage, None, Finished | None]:
     """Run a step; return the end of the purge if it is the last."""
     request = matcher.request
-    known = load_matches(services, table.id, request.id)
-    unknown = unchecked_shards(state, request, known)
-    found, damaged = _check_shards(services, table, matcher, unknown, seconds)
-    if len(found):
-        save_matches(services, table.id, request.id, found)
-        known |= found
-    references = references_to(state, known.matching)
-    left = len(unknown) - len(found)
-    if not references and not left:
-        removed = _rows_removed(services, table, request.id)
-        reason = f"checked {len(known)} shards, rewrote {len(known.matching)}"
-        return Finished(reason, rows=removed)
-    yield from _assign(services, table, state, request, references)
+    matches = purge.load_matches(services, table.id, request.id)
+    unchecked = purge.unchecked_shards(state, request, matches)
+    new, damaged = _check_shards(services, table, matcher, unchecked, seconds)
+    if len(new):
+        purge.save_matches(services, table.id, request.id, new)
+        matches |= new
+    references = purge.references_to(state, matches.matching)
+    rest = len(unchecked) - len(new)
+    if not references and not rest:
+        rows = _rows_removed(services, table, request.id)
+        reason = f"checked {len(matches)} shards, rewrote {len(matches.matching)}"
+        return Finished(reason, rows=rows)
+    most_bytes = None if request.spark else purge.MAX_JOB_BYTES
+    jobs = [  # after a crash the sweep sends the messages of those that were assigned
+        AssignJob(new_run(services, table), partition, inputs, purge_id=request.id)
+        for partition, inputs in purge.rewrite_jobs(state, references, most_bytes)
+    ]
+    yield from assign(services, table, state.generation, jobs, request.spark)
     if damaged is not None:
         raise damaged
     now_ms = services.clock.now_ms()
@@ -188,68 +164,41 @@ def _step(
         return None
     age_seconds = (now_ms - request.requested_ms) // 1000
     wait = min(max(age_seconds // WAITS_PER_AGE, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
-    yield OutboundMessage("purges", message, 0 if left else wait)
+    yield OutboundMessage("purges", message, 0 if rest else wait)
     return None
 
 
 def _check_shards(
     services: Services, table: Table, matcher: RowMatcher, shards: list[Shard], seconds: float
-) -> tuple[ShardMatches, CorruptDataError | None]:
+) -> tuple[purge.ShardMatches, errors.CorruptDataError | None]:
     """Check shards for some seconds, at least a few; return the results, and one damage if any.
 
     A shard is checked as a whole, whichever partitions refer to it, since its object is what must
     be deleted.
     """
-    memory_bytes = services.memory_bytes // CONCURRENT_READS
     end_ms = services.clock.now_ms() + seconds * 1000
 
-    def matches(shard: Shard) -> bool | CorruptDataError | None:
-        whole = Slice(shard, KeyRange())
+    def matches(shard: Shard) -> bool | errors.CorruptDataError | None:
         try:
-            return bool(
-                matcher.count(
-                    services.storage,
-                    table.id,
-                    whole,
-                    scratch=services.scratch,
-                    memory_bytes=memory_bytes,
-                    at_most=1,
-                )
-            )
-        except NotFoundError:  # compacted and collected meanwhile
+            return bool(matcher.count(services, table.id, Slice(shard, KeyRange()), at_most=1))
+        except errors.NotFoundError:  # compacted and collected meanwhile
             return None
-        except CorruptDataError as error:
+        except errors.CorruptDataError as error:
             return error
 
-    matching_by_id: dict[str, bool] = {}
-    damaged: CorruptDataError | None = None
-    with ThreadPoolExecutor(CONCURRENT_READS) as threads:
-        for start in range(0, len(shards), CONCURRENT_READS):
+    matching, clean = set[str](), set[str]()
+    damaged: errors.CorruptDataError | None = None
+    with ThreadPoolExecutor(COUNTED_AT_ONCE) as threads:
+        for start in range(0, len(shards), COUNTED_AT_ONCE):
             if start and services.clock.now_ms() >= end_ms:
                 break
-            some = shards[start : start + CONCURRENT_READS]
-            for shard, matching in zip(some, threads.map(matches, some), strict=True):
-                if isinstance(matching, CorruptDataError):
-                    damaged = matching
-                elif matching is not None:
-                    matching_by_id[shard.id] = matching
-    hold = frozenset(shard for shard, is_match in matching_by_id.items() if is_match)
-    return ShardMatches(hold, frozenset(matching_by_id.keys() - hold)), damaged
-
-
-def _assign(
-    services: Services,
-    table: Table,
-    state: TableState,
-    request: PurgeRequest,
-    references: Iterable[Reference],
-) -> Iterator[OutboundMessage]:
-    """Assign jobs for the free references; after a crash the sweep sends their messages."""
-    jobs = [
-        AssignJob(new_run(services, table), partition, inputs, purge_id=request.id)
-        for partition, inputs in rewrite_jobs(state, references, request.max_job_bytes)
-    ]
-    return assign(services, table, state.generation, jobs, request.spark)
+            some = shards[start : start + COUNTED_AT_ONCE]
+            for shard, result in zip(some, threads.map(matches, some), strict=True):
+                if isinstance(result, errors.CorruptDataError):
+                    damaged = result
+                elif result is not None:
+                    (matching if result else clean).add(shard.id)
+    return purge.ShardMatches(frozenset(matching), frozenset(clean)), damaged
 
 
 def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
@@ -258,21 +207,20 @@ def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
     Records of crashed runs are missing, and rows that the table's filters and aggregation removed
     in the same jobs are included.
     """
-    records = services.tracker.records(table.id)
     return sum(
         job.rows_read - job.rows
-        for job in records
+        for job in services.tracker.records(table.id)
         if job.purge_id == purge_id and job.state == "finished"
     )
 
 
-def _end(services: Services, purge: TrackedJob, end: Finished | Failed) -> None:
+def _end(services: Services, request: TrackedJob, end: Finished | Failed) -> None:
     """Record the end of a purge, then delete its stored state.
 
     After a crash in between, the redelivery records it again.
     """
-    record(services, purge, end)
-    delete_purge(services, purge.table_id, purge.id)
+    record(services, request, end)
+    purge.delete_purge(services, request.table_id, request.id)
 
 
 # Look for the keys of removed rows in what is published for readers of Iceberg.
@@ -293,12 +241,6 @@ _METADATA_KEPT = (
 _BOUNDS = ("lower_bounds", "upper_bounds")
 
 
-def list_published(services: Services, table: Table) -> list[StoredObject | NoncurrentObject]:
-    """Return all that is published of a table, and the earlier versions that a bucket keeps."""
-    prefix, storage = iceberg_prefix(table.id), services.storage
-    return [*storage.list(prefix), *storage.list_noncurrent(prefix)]
-
-
 @dataclass(frozen=True, slots=True)
 class PublishedProof:
     """What a proof knows when it looks at what is published: the shards that it has checked and
@@ -312,7 +254,7 @@ class PublishedProof:
     clean: Collection[str]
     holding: Collection[str]
 
-    def check(self, item: StoredObject | NoncurrentObject) -> RemainingObject | None:
+    def check(self, item: StoredObject | NoncurrentObject) -> purge.RemainingObject | None:
         """Return what is wrong with an object; None if it names no key of a removed row."""
         if isinstance(item, NoncurrentObject):
             return self._check(item.stored, item.storage, _METADATA_KEPT, item.until_ms)
@@ -321,22 +263,23 @@ class PublishedProof:
 
     def _check(
         self, item: StoredObject, storage: Storage, reason: str, until_ms: int | None
-    ) -> RemainingObject | None:
-        if not item.path.endswith(MANIFEST_SUFFIX):
+    ) -> purge.RemainingObject | None:
+        if not item.path.endswith(paths.MANIFEST_SUFFIX):
             return None
         try:
             entries = avro.read_container(storage.get(item.path))[1]
-            if any(self._names_removed(file) for file in _files_of_rows(entries)):
-                return RemainingObject(item.path, 0, reason, until_ms)
-        except NotFoundError:  # collected since it was listed
+            files = (entry["data_file"] for entry in entries if "data_file" in entry)  # no list has
+            if any(self._names_removed(file) for file in files if file["content"] == DATA):
+                return purge.RemainingObject(item.path, 0, reason, until_ms)
+        except errors.NotFoundError:  # collected since it was listed
             pass
-        except CorruptDataError as error:
-            return RemainingObject(item.path, None, f"it cannot be read: {error.explanation}")
+        except errors.CorruptDataError as error:
+            return purge.RemainingObject(item.path, None, f"it cannot be read: {error.explanation}")
         return None
 
     def _names_removed(self, file: Entry) -> bool:
         """Return whether an entry may name the key of a removed row."""
-        shard = shard_id_of(file["file_path"])
+        shard = paths.shard_id_of(file["file_path"])
         if shard in self.clean or shard in self.holding:
             return shard in self.holding
         keys = named_keys(
@@ -360,13 +303,6 @@ class PublishedProof:
         return not any(counts)
 
 
-def _files_of_rows(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the shards in a manifest. Those of a list have no file."""
-    for entry in entries:
-        if (file := entry.get("data_file")) and file.get("content") == DATA:
-            yield file
-
-
 # prove_purge: count the matching rows in the table and in every object of it.
 #
 # It relies on no record of a purge. It lists all objects, referenced or not, and the noncurrent
@@ -374,7 +310,6 @@ def _files_of_rows(entries: Sequence[Entry]) -> Iterator[Entry]:
 # rows. What was sent of an unfinished upload cannot be read, so it is reported as if it held such
 # rows. Then it looks for keys of removed rows in what is published for readers of Iceberg.
 
-PROOF_READS = 4
 EARLIER_SCHEMA = "its rows are of an earlier schema, and are not checked"
 
 UNFINISHED = "its upload is not finished, or was broken off; the daily audit deletes what was sent"
@@ -383,70 +318,72 @@ _INDEX_ALONE = "it is the index of a shard that is gone; the daily audit deletes
 _REPLACED = "it was replaced, and is kept for queries that began before"
 _SHARD_KEPT = "it was deleted, and the bucket keeps earlier versions"
 
-Progress = Callable[[int, int], None]
-"""Called with the number of objects that were checked, and of all."""
-
 
 def prove_purge(
-    services: Services, table: Table, matcher: RowMatcher, watch: Progress | None = None
-) -> Proof:
+    services: Services, table: Table, request: purge.PurgeRequest, watch: Progress | None = None
+) -> purge.Proof:
     """Check every object; nothing is changed.
 
     A condition on the present schema cannot be evaluated on an object of an earlier one, so such an
     object is reported as if it held matching rows.
 
     Raises:
+        InvalidRequestError: as `RowMatcher.of`.
         ContendedError: the table got another schema meanwhile.
         UnavailableError: storage or state cannot be read at the moment; there is no result.
     """
+    matcher = RowMatcher.of(request, table)
     newest, state = read_version(services, table)
     if newest.schema_generation != table.schema_generation:
-        raise ContendedError(
+        raise errors.ContendedError(
             f"table {table.name!r} was reset just now, and got another schema",
             hint="select the rows by the columns that it has now",
         )
-    published = list_published(services, table)
+    storage, prefix = services.storage, paths.iceberg_prefix(table.id)
+    published: list[StoredObject | NoncurrentObject] = [*storage.list(prefix)]
+    published += storage.list_noncurrent(prefix)
     # Listed after the state is read, so all objects that the state refers to exist by then. What
     # changes between the listings is found at least once: an upload that is completed meanwhile as
     # an object, an object that is deleted as noncurrent.
-    uploads = list(services.storage.list_uploads(data_prefix(table.id)))
-    objects = list(services.storage.list(data_prefix(table.id)))
-    earlier = list(services.storage.list_noncurrent(data_prefix(table.id)))
+    prefix = paths.data_prefix(table.id)
+    uploads = list(storage.list_uploads(prefix))
+    objects = list(storage.list(prefix))
+    earlier = list(storage.list_noncurrent(prefix))
     objects, earlier, remains = _without_indexes(table, objects, earlier)
 
-    def check(stored: StoredObject | NoncurrentObject) -> RemainingObject | None:
-        if isinstance(stored, NoncurrentObject):
-            return _check_noncurrent(services, table, matcher, stored)
-        return _check_object(services, table, state, matcher, stored)
+    def check(item: StoredObject | NoncurrentObject) -> purge.RemainingObject | None:
+        if isinstance(item, NoncurrentObject):
+            return _check_noncurrent(services, table, matcher, item)
+        return _check_object(services, table, state, matcher, item)
 
-    remains += [_unfinished(table, upload) for upload in uploads]
-    checked = [*objects, *earlier]
-    with ThreadPoolExecutor(PROOF_READS) as threads:
-        for count, found in enumerate(threads.map(check, checked), start=1):
-            if found is not None:
-                remains.append(found)
-            if watch is not None:
-                watch(count, len(checked))
-    found_in = {shard for found in remains if found.rows and (shard := shard_id_of(found.path))}
-    referenced = {shard for shard in found_in if state.reference_counts.get(shard, 0)}
+    for each in uploads:
+        until_ms = each.started_ms + abandoned_after_ms(table)
+        remains.append(purge.RemainingObject(each.path, None, UNFINISHED, until_ms))
+    checked: list[StoredObject | NoncurrentObject] = [*objects, *earlier]
+    remains += filter(None, map_watched(check, checked, COUNTED_AT_ONCE, watch))
+    holding = {shard for each in remains if (shard := paths.shard_id_of(each.path))}
+    with_rows = {paths.shard_id_of(each.path) for each in remains if each.rows}
+    referenced = {shard for shard in holding & with_rows if state.reference_counts.get(shard)}
     rows = _rows_of_table(services, table, state, matcher, referenced)
-    holding = {shard for found in remains if (shard := shard_id_of(found.path))}
-    clean = _still_there(services, table, objects) - holding
-    proof = PublishedProof(services, table, state, matcher, clean, holding)
-    remains += [found for each in published if (found := proof.check(each)) is not None]
-    rejected = list(services.storage.list(rejected_prefix(table.id)))
+    there = {each.path for each in storage.list(prefix)}  # those whose objects were not deleted
+    names = (each.path for each in objects if each.path in there)
+    clean = {shard for path in names if (shard := paths.shard_id_of(path))}
+    proof = PublishedProof(services, table, state, matcher, clean - holding, holding)
+    remains += filter(None, map(proof.check, published))
+    rejected = list(storage.list(paths.REJECTED.prefix(table.id)))
     kept_ms = REFUSALS_KEPT_SECONDS * 1000  # then the daily audit deletes rejected rows
     remains += [
-        RemainingObject(each.path, None, REJECTED, each.modified_ms + kept_ms) for each in rejected
+        purge.RemainingObject(each.path, None, REJECTED, each.modified_ms + kept_ms)
+        for each in rejected
     ]
     remains = list(_with_pins(services, table, remains))
     counted = len(checked) + len(uploads) + len(published) + len(rejected)
-    return Proof(state.version, rows, counted, len(referenced), tuple(remains))
+    return purge.Proof(state.version, rows, counted, len(referenced), tuple(remains))
 
 
 def _with_pins(
-    services: Services, table: Table, remains: Iterable[RemainingObject]
-) -> Iterator[RemainingObject]:
+    services: Services, table: Table, remains: Iterable[purge.RemainingObject]
+) -> Iterator[purge.RemainingObject]:
     """Yield what remains, with the pinned version that holds a replaced shard beyond its delay: a
     tag, a query or an export, also one that a killed process has not confirmed.
     """
@@ -454,7 +391,7 @@ def _with_pins(
     for item in remains:
         if item.reason == _REPLACED and pinned is None:
             pinned = list(services.store(table).pins.held())
-        shard = shard_id_of(item.path) or ""
+        shard = paths.shard_id_of(item.path) or ""
         holding = [pin for pin, state in pinned or () if state.reference_counts.get(shard, 0)]
         if item.reason != _REPLACED or not holding:
             yield item
@@ -465,73 +402,59 @@ def _with_pins(
         yield replace(item, reason=reason, until_ms=ends_ms)
 
 
-def _still_there(services: Services, table: Table, checked: Sequence[StoredObject]) -> set[str]:
-    """Return the shards that were checked: those whose objects were not deleted meanwhile."""
-    there = {item.path for item in services.storage.list(data_prefix(table.id))}
-    paths = (item.path for item in checked if item.path in there)
-    return {shard for path in paths if (shard := shard_id_of(path))}
-
-
 def _without_indexes(
     table: Table, objects: Sequence[StoredObject], earlier: Sequence[NoncurrentObject]
-) -> tuple[list[StoredObject], list[NoncurrentObject], list[RemainingObject]]:
+) -> tuple[list[StoredObject], list[NoncurrentObject], list[purge.RemainingObject]]:
     """Return all objects but index objects, and which of these remain without their shard: the
     others have what their shards have, and are deleted with these.
     """
     indexes: list[tuple[str, int | None]] = [
-        (o.path, _audited_ms(table, o)) for o in objects if is_index_object(o.path)
+        (o.path, _audited_ms(table, o)) for o in objects if paths.is_index_object(o.path)
     ]
-    indexes += [(e.stored.path, e.until_ms) for e in earlier if is_index_object(e.stored.path)]
-    shards = [each for each in objects if not is_index_object(each.path)]
-    earlier_shards = [each for each in earlier if not is_index_object(each.stored.path)]
+    indexes += [
+        (e.stored.path, e.until_ms) for e in earlier if paths.is_index_object(e.stored.path)
+    ]
+    shards = [each for each in objects if not paths.is_index_object(each.path)]
+    earlier_shards = [each for each in earlier if not paths.is_index_object(each.stored.path)]
     there = {each.path for each in (*shards, *(one.stored for one in earlier_shards))}
     alone = [
-        RemainingObject(path, None, _INDEX_ALONE, until_ms)
+        purge.RemainingObject(path, None, _INDEX_ALONE, until_ms)
         for path, until_ms in indexes
-        if shard_path(table.id, shard_id_of(path) or "") not in there
+        if paths.shard_path(table.id, paths.shard_id_of(path) or "") not in there
     ]
     return shards, earlier_shards, alone
 
 
-def _unfinished(table: Table, upload: UnfinishedUpload) -> RemainingObject:
-    until_ms = upload.started_ms + abandoned_after_ms(table)
-    return RemainingObject(upload.path, None, UNFINISHED, until_ms)
-
-
 def _check_object(
-    services: Services,
-    table: Table,
-    state: TableState,
-    matcher: RowMatcher,
-    item: StoredObject,
-) -> RemainingObject | None:
+    services: Services, table: Table, state: TableState, matcher: RowMatcher, item: StoredObject
+) -> purge.RemainingObject | None:
     try:
         shard = _shard(services, table, state, item)
         if shard is None:
-            return RemainingObject(item.path, None, EARLIER_SCHEMA, _audited_ms(table, item))
+            return purge.RemainingObject(item.path, None, EARLIER_SCHEMA, _audited_ms(table, item))
         rows = 0
         if matcher.request.can_match(shard):
-            rows = _count(services, table, matcher, Slice(shard, KeyRange()))
-    except NotFoundError:  # collected since it was listed
+            rows = matcher.count(services, table.id, Slice(shard, KeyRange()))
+    except errors.NotFoundError:  # collected since it was listed
         return None
-    except CorruptDataError as error:
-        return RemainingObject(item.path, None, f"it cannot be read: {error.explanation}")
+    except errors.CorruptDataError as error:
+        return purge.RemainingObject(item.path, None, f"it cannot be read: {error.explanation}")
     if not rows:
         return None
     reason, until_ms = _why(table, state, shard.id, item)
-    return RemainingObject(item.path, rows, reason, until_ms)
+    return purge.RemainingObject(item.path, rows, reason, until_ms)
 
 
 def _check_noncurrent(
     services: Services, table: Table, matcher: RowMatcher, earlier: NoncurrentObject
-) -> RemainingObject | None:
+) -> purge.RemainingObject | None:
     """Check a noncurrent version of a deleted object."""
     there = replace(services, storage=earlier.storage)
     remaining = _check_object(there, table, TableState(), matcher, earlier.stored)
     if remaining is None:
         return None
     reason = _SHARD_KEPT if remaining.rows is not None else f"{_SHARD_KEPT}; {remaining.reason}"
-    return RemainingObject(remaining.path, remaining.rows, reason, earlier.until_ms)
+    return purge.RemainingObject(remaining.path, remaining.rows, reason, earlier.until_ms)
 
 
 def _shard(services: Services, table: Table, state: TableState, item: StoredObject) -> Shard | None:
@@ -539,23 +462,16 @@ def _shard(services: Services, table: Table, state: TableState, item: StoredObje
 
     None if its rows are of an earlier schema.
     """
-    shard_id = shard_id_of(item.path)
+    shard_id = paths.shard_id_of(item.path)
     shard = state.shards.get(shard_id) if shard_id is not None else None
     if shard is not None:
         return shard
     footer = read_footer(services.storage, item.path, item.size_bytes)
-    if item.path != shard_path(table.id, footer.shard_id):
-        raise CorruptDataError(f"its footer has the id of shard {footer.shard_id!r}")
+    if item.path != paths.shard_path(table.id, footer.shard_id):
+        raise errors.CorruptDataError(f"its footer has the id of shard {footer.shard_id!r}")
     if footer.provenance.generation < table.schema_generation:
         return None
-    return Shard.of(footer.shard_id, footer.rows, item.size_bytes, footer.min_key, footer.max_key)
-
-
-def _count(services: Services, table: Table, matcher: RowMatcher, slice: Slice) -> int:
-    memory_bytes = services.memory_bytes // PROOF_READS
-    return matcher.count(
-        services.storage, table.id, slice, scratch=services.scratch, memory_bytes=memory_bytes
-    )
+    return footer.shard(item.size_bytes)
 
 
 def _why(table: Table, state: TableState, shard: str, item: StoredObject) -> tuple[str, int | None]:
@@ -568,7 +484,7 @@ def _why(table: Table, state: TableState, shard: str, item: StoredObject) -> tup
     if since_ms is not None:
         until_ms = since_ms + table.properties.gc_delay_seconds * 1000
         return _REPLACED, until_ms
-    if run_of_shard(shard)[0] in state.jobs:
+    if paths.run_of_shard(shard)[0] in state.jobs:
         return "a job that is not finished wrote it", None
     return "no commit refers to it; the daily audit deletes it", _audited_ms(table, item)
 
@@ -583,7 +499,7 @@ def _rows_of_table(
 ) -> int:
     """Count the matching rows that a query of this version reads."""
     return sum(
-        _count(services, table, matcher, Slice(state.shards[reference.shard], span))
+        matcher.count(services, table.id, Slice(state.shards[reference.shard], span))
         for span, references in state.partitions_to_read(KeyRange())
         for reference in references
         if reference.shard in shards

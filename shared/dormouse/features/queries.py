@@ -9,37 +9,26 @@ nothing of its result is visible; after that, exactly the files that the manifes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from hashlib import blake2b
+from operator import add
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from dormouse.errors import LimitExceededError
-from dormouse.features.kinds import Kind, ManifestKind
+from dormouse.features.kinds import Kind, ManifestKind, ResultFile
 from dormouse.features.long_jobs import Parts, ReadTable
 from dormouse.features.versions import query_of
 from dormouse.jobs import SweepCheck
-from dormouse.messages.stages import (
-    AnswerQuery,
-    OutboundMessage,
-    QueryLimits,
-    QueryTask,
-    StatementJob,
-)
+from dormouse.messages import stages
 from dormouse.ports import Services, Storage
 from dormouse.shards.reading import ReadCounters
 from dormouse.state.jobs import TrackedJob
 from dormouse.state.versions import Pin
-from dormouse.stored.paths import (
-    query_done_path,
-    query_manifest_path,
-    query_path,
-    query_prefix,
-    query_task_path,
-)
+from dormouse.stored import paths
 from dormouse.tables.properties import Properties
 
 if TYPE_CHECKING:
@@ -65,7 +54,7 @@ class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     the id `cut`.
     """
 
-    asked: AnswerQuery
+    asked: stages.AnswerQuery
     question: str
     begun_ms: int
     cut: str
@@ -102,7 +91,7 @@ def tracked_query(query_id: str) -> TrackedJob:
     return TrackedJob(QUERIES, query_id, "query")
 
 
-def question(request: AnswerQuery) -> str:
+def question(request: stages.AnswerQuery) -> str:
     """Return what tells one question from another that has the same id."""
     plain = replace(request, who="")
     return blake2b(msgspec.json.encode(plain), digest_size=16).hexdigest()
@@ -127,14 +116,6 @@ def all_columns(ends: Iterable[TaskEnd]) -> ColumnsRead:
         for table_id, columns in end.columns.items():
             by_table.setdefault(table_id, set()).update(columns)
     return {table_id: tuple(sorted(columns)) for table_id, columns in by_table.items()}
-
-
-class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of a result; `name` is relative to the query's prefix."""
-
-    name: str
-    rows: int
-    size_bytes: int
 
 
 class TaskEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,13 +188,13 @@ def load_query(results: Storage, query_id: str) -> Query | None:
     Raises:
         CorruptDataError: the stored query is damaged.
     """
-    return QUERY.get(results, query_path(query_id))
+    return QUERY.get(results, paths.query_path(query_id))
 
 
 def parts_of(results: Storage, query_id: str, cut: str = "") -> Parts[TaskEnd]:
     """Return the sub-queries of a query; their ends alone, without the `cut` that names them."""
-    path = partial(query_task_path, query_id, cut)
-    return Parts(results, _SUB_QUERY, path, TASK_END, partial(query_done_path, query_id))
+    path = partial(paths.query_task_path, query_id, cut)
+    return Parts(results, _SUB_QUERY, path, TASK_END, partial(paths.query_done_path, query_id))
 
 
 def done_tasks(results: Storage, query: Query) -> list[int]:
@@ -221,23 +202,24 @@ def done_tasks(results: Storage, query: Query) -> list[int]:
     return parts_of(results, query.id).ended(query.tasks)
 
 
-def task_messages(query: Query, done: list[int]) -> list[OutboundMessage]:
+def task_messages(query: Query, ends: list[int]) -> list[stages.OutboundMessage]:
     """Return the messages of the sub-queries that can run now; if all are done, of the last one,
     which finishes the query.
     """
-    rest = [task for task in range(query.tasks) if task not in set(done)]
+    rest = sorted({*range(query.tasks)}.difference(ends))
     next_tasks = rest[:1] if query.in_turn else rest
     tasks = next_tasks or [query.tasks - 1]
     return [
-        OutboundMessage("queries", QueryTask(query.id, task, query.asked.who)) for task in tasks
+        stages.OutboundMessage("queries", stages.QueryTask(query.id, task, query.asked.who))
+        for task in tasks
     ]
 
 
-def spark_job(query: Query) -> OutboundMessage:
+def spark_job(query: Query) -> stages.OutboundMessage:
     """Return the message that has Spark compute a statement."""
     home = next(iter(query.views.values()))
-    job = StatementJob(home.id, query.cut, query.id, query.asked.spark)
-    return OutboundMessage("spark-jobs", job)
+    job = stages.StatementJob(home.id, query.cut, query.id, query.asked.spark)
+    return stages.OutboundMessage("spark-jobs", job)
 
 
 def load_end(results: Storage, query_id: str) -> QueryEnd | None:
@@ -246,14 +228,16 @@ def load_end(results: Storage, query_id: str) -> QueryEnd | None:
     Raises:
         CorruptDataError: the manifest is damaged.
     """
-    return END.get(results, query_manifest_path(query_id))
+    return END.get(results, paths.query_manifest_path(query_id))
 
 
 def delete_parts(results: Storage, query_id: str) -> None:
     """Delete all that a query stored but what it asked and how it ended."""
-    both = (query_path(query_id), query_manifest_path(query_id))
-    paths = [each.path for each in results.list(query_prefix(query_id)) if each.path not in both]
-    results.delete(paths)
+    both = (paths.query_path(query_id), paths.query_manifest_path(query_id))
+    names = [
+        each.path for each in results.list(paths.query_prefix(query_id)) if each.path not in both
+    ]
+    results.delete(names)
 
 
 # What a query may take: rows, bytes, time and money, counted while it is answered.
@@ -287,16 +271,10 @@ class Spent:
 
     def plus(self, other: Spent) -> Spent:
         """Return both together."""
-        return Spent(
-            self.rows + other.rows,
-            self.result_bytes + other.result_bytes,
-            self.requests + other.requests,
-            self.read_bytes + other.read_bytes,
-            self.milliseconds + other.milliseconds,
-        )
+        return Spent(*map(add, astuple(self), astuple(other)))
 
 
-def effective_limits(limits: QueryLimits, properties: Properties) -> QueryLimits:
+def effective_limits(limits: stages.QueryLimits, properties: Properties) -> stages.QueryLimits:
     """Return the limits of a query: those that it asks for, at most those of the properties."""
 
     def least(limit: int | None, most: int) -> int:
@@ -322,31 +300,31 @@ def statement_limits(services: Services, query: Query) -> Limits:
     return Limits(memory_bytes, min(left_ms / 1000, MOST_SECONDS))
 
 
-def dollars(spent: Spent, memory_bytes: int) -> float:
+def dollars(usage: Spent, memory_bytes: int) -> float:
     """Return about what reads and functions cost on AWS."""
-    gib_seconds = spent.milliseconds / 1000 * MEMORY_SHARE * memory_bytes / 2**30
-    return spent.requests * DOLLARS_PER_REQUEST + gib_seconds * DOLLARS_PER_GIB_SECOND
+    gib_seconds = usage.milliseconds / 1000 * MEMORY_SHARE * memory_bytes / 2**30
+    return usage.requests * DOLLARS_PER_REQUEST + gib_seconds * DOLLARS_PER_GIB_SECOND
 
 
-def check_spent(limits: QueryLimits, spent: Spent, memory_bytes: int) -> None:
+def check_spent(limits: stages.QueryLimits, usage: Spent, memory_bytes: int) -> None:
     """Refuse to go on with a query that has taken more than it may.
 
     Raises:
         LimitExceededError: it has; the message says of what.
     """
     amounts = (
-        ("rows", spent.rows, limits.rows),
-        ("bytes of its result", spent.result_bytes, limits.result_bytes),
-        ("bytes read of shards", spent.read_bytes, limits.read_bytes),
+        ("rows", usage.rows, limits.rows),
+        ("bytes of its result", usage.result_bytes, limits.result_bytes),
+        ("bytes read of shards", usage.read_bytes, limits.read_bytes),
     )
     for what, count, most in amounts:
         if most is not None and count > most:
             raise LimitExceededError(f"the query took more than {most:,} {what}", hint=_LESS)
-    if limits.dollars is not None and dollars(spent, memory_bytes) > limits.dollars:
+    if limits.dollars is not None and dollars(usage, memory_bytes) > limits.dollars:
         raise LimitExceededError(f"the query cost more than ${limits.dollars:g}", hint=_LESS)
 
 
-def check_time(limits: QueryLimits, begun_ms: int, now_ms: int) -> None:
+def check_time(limits: stages.QueryLimits, begun_ms: int, now_ms: int) -> None:
     """Refuse to go on with a query whose time is over.
 
     Raises:
@@ -365,7 +343,7 @@ class Watch:
     one has, and returns whether the query has ended.
     """
 
-    limits: QueryLimits
+    limits: stages.QueryLimits
     begun_ms: int
     memory_bytes: int
     before: Spent
@@ -376,7 +354,6 @@ class Watch:
     _looked_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin."""
         self._started_ms = self._looked_ms = self.now_ms()
 
     def spent(self, reads: ReadCounters, result_bytes: int) -> Spent:
@@ -393,11 +370,11 @@ class Watch:
         """
         now_ms = self.now_ms()
         check_time(self.limits, self.begun_ms, now_ms)
-        spent = self.spent(reads, result_bytes)
-        check_spent(self.limits, self.before.plus(spent), self.memory_bytes)
+        usage = self.spent(reads, result_bytes)
+        check_spent(self.limits, self.before.plus(usage), self.memory_bytes)
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
-            if self.look(spent):
+            if self.look(usage):
                 raise EndedError
 
 
@@ -411,7 +388,7 @@ FUNCTION_MS = 15 * 60 * 1000
 runs for longer."""
 
 
-def overdue_queries(check: SweepCheck) -> Iterator[OutboundMessage]:
+def overdue_queries(check: SweepCheck) -> Iterator[stages.OutboundMessage]:
     """Yield messages of queries that are due; delete the parts of queries without a result, and
     the pins of all that ended.
     """
@@ -423,7 +400,7 @@ def overdue_queries(check: SweepCheck) -> Iterator[OutboundMessage]:
                 yield from _followed(check, pin, query_id)
 
 
-def _followed(check: SweepCheck, pin: Pin, query_id: str) -> list[OutboundMessage]:
+def _followed(check: SweepCheck, pin: Pin, query_id: str) -> list[stages.OutboundMessage]:
     services = check.services
     results, now_ms = services.results, services.clock.now_ms()
     end = load_end(results, query_id)

@@ -5,8 +5,6 @@ at once, all read the version that was pinned first, and the query that is saved
 tasks are used. A crash leaves a pin, which the next delivery uses, and tasks that nothing names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,27 +16,14 @@ from msgspec import structs
 
 from dormouse.access import VisibleTable
 from dormouse.errors import InvalidRequestError, LimitExceededError, needs_extra
+from dormouse.features import queries
 from dormouse.features.access import allowed_table, visible_tables
 from dormouse.features.long_jobs import ReadTable
-from dormouse.features.queries import (
-    QUERY,
-    Query,
-    effective_limits,
-    parts_of,
-    question,
-    statement_limits,
-)
 from dormouse.features.versions import owner_of, pin_version, read_as_of
 from dormouse.messages.stages import AnswerQuery
 from dormouse.ports import Services
+from dormouse.query import selection
 from dormouse.query.result import PeekableBatches, QueryResult
-from dormouse.query.selection import (
-    bytes_to_read,
-    decode_selection,
-    plan_tasks,
-    select,
-    selected_ranges,
-)
 from dormouse.sql.conditions import check_statement
 from dormouse.state.state import DAY_MS, TableState
 from dormouse.state.versions import AsOf, parse_as_of
@@ -53,22 +38,8 @@ if TYPE_CHECKING:
 # Open the tables that a query reads, each at one version, which a pin holds.
 
 
-def open_readable(
-    services: Services, asked: AnswerQuery, name: str, as_of: AsOf | None
-) -> tuple[VisibleTable, TableState]:
-    """Return a table as who asks may see it, and its state at a version, which nothing holds.
-
-    Raises:
-        NotFoundError: there is no such table for the one who asks, or no such version any more.
-        ForbiddenError: who asks may not read the table.
-    """
-    visible = allowed_table(services, asked.who, name, "read")
-    table, state = read_as_of(services, visible.table, as_of)
-    return VisibleTable.of(table, visible.permission), state
-
-
 def open_pinned(
-    services: Services, asked: AnswerQuery, name: str, as_of: AsOf | None
+    services: Services, request: AnswerQuery, name: str, as_of: AsOf | None
 ) -> tuple[VisibleTable, TableState]:
     """Return a table as who asks may see it, and its state at the version to read, which is pinned.
 
@@ -81,18 +52,21 @@ def open_pinned(
         ForbiddenError: who asks may not read the table.
         ContendedError: it took too long; nothing is pinned.
     """
-    visible, state = open_readable(services, asked, name, as_of)
-    seconds = asked.limits.seconds or visible.table.properties.query_limit_seconds
-    owner = owner_of(asked.query_id, as_of)
-    table, state = pin_version(services, visible.table, state, owner, seconds * 1000 + DAY_MS)
+    visible = allowed_table(services, request.who, name, "read")
+    table, state = read_as_of(services, visible.table, as_of)
+    seconds = request.limits.seconds or table.properties.query_limit_seconds
+    owner = owner_of(request.query_id, as_of)
+    table, state = pin_version(services, table, state, owner, seconds * 1000 + DAY_MS)
     return VisibleTable.of(table, visible.permission), state
 
 
-def statement_tables(services: Services, query: Query, read: dict[str, set[str]]) -> SqlTables:
+def statement_tables(
+    services: Services, query: queries.Query, columns: dict[str, set[str]]
+) -> "SqlTables":
     """Return the tables of a statement as who asks may see them, each at one version, which is
     pinned.
 
-    The columns that are read of those that are opened are added to `read`, by the ids of tables.
+    The columns that are read of those that are opened are added to `columns`, by the ids of tables.
     """
     from dormouse.statements.tables import SqlTables
 
@@ -100,7 +74,7 @@ def statement_tables(services: Services, query: Query, read: dict[str, set[str]]
         at = parse_as_of(as_of) if as_of else None
         return open_pinned(services, query.asked, name, at)
 
-    return SqlTables(services, opened, query.begun_ms, columns=read)
+    return SqlTables(services, opened, query.begun_ms, columns=columns)
 
 
 # What a statement in Spark's dialect may read, by its words alone.
@@ -196,7 +170,7 @@ _NO_SPARK = (
 )
 
 
-def begin_query(services: Services, asked: AnswerQuery) -> Query:
+def begin_query(services: Services, request: AnswerQuery) -> queries.Query:
     """Plan and save a query; return it, or the one that another delivery saved first.
 
     Raises:
@@ -205,24 +179,24 @@ def begin_query(services: Services, asked: AnswerQuery) -> Query:
         NotFoundError: there is no such table or version of it, or the queue is gone.
         ContendedError: to pin the version took too long; retry the message.
     """
-    if asked.to:
-        services.result_queues.check(asked.to)
-    if asked.spark:
-        query = _for_spark(services, asked)
+    if request.to:
+        services.result_queues.check(request.to)
+    if request.spark:
+        query = _for_spark(services, request)
     else:
-        query = _statement(services, asked) if asked.sql else _rows(services, asked)
-    return QUERY.save(services.results, query_path(query.id), query)
+        query = _statement(services, request) if request.sql else _rows(services, request)
+    return queries.QUERY.save(services.results, query_path(query.id), query)
 
 
-def _statement(services: Services, message: AnswerQuery) -> Query:
+def _statement(services: Services, message: AnswerQuery) -> queries.Query:
     """Return the query of a statement in SQL: one function computes it, and opens its tables."""
     properties = properties_of(services.tables.defaults())
-    digest, now_ms = question(message), services.clock.now_ms()
-    message = structs.replace(message, limits=effective_limits(message.limits, properties))
-    return Query(message, digest, now_ms, services.ids.new(), 1)
+    digest, now_ms = queries.question(message), services.clock.now_ms()
+    message = structs.replace(message, limits=queries.effective_limits(message.limits, properties))
+    return queries.Query(message, digest, now_ms, services.ids.new(), 1)
 
 
-def _for_spark(services: Services, message: AnswerQuery) -> Query:
+def _for_spark(services: Services, message: AnswerQuery) -> queries.Query:
     """Return the query of a statement for Spark: what it may read is fixed and pinned here, by the
     rules for the one who asks; the job reads nothing else.
     """
@@ -245,14 +219,14 @@ def _for_spark(services: Services, message: AnswerQuery) -> Query:
     for view, (name, as_of) in names.items():
         visible, state = open_pinned(services, message, name, parse_as_of(as_of) if as_of else None)
         table = visible.table
-        selection = select(table.schema, state.version, now_ms, permission=visible.permission)
-        views[view] = ReadTable.of(table, selection)
-        size_bytes += bytes_to_read(state, selected_ranges(table, selection))
+        scope = selection.select(table.schema, state.version, now_ms, permission=visible.permission)
+        views[view] = ReadTable.of(table, scope)
+        size_bytes += selection.bytes_to_read(state, selection.selected_ranges(table, scope))
     properties = properties_of(services.tables.defaults())
-    digest = question(message)
-    message = structs.replace(message, limits=effective_limits(message.limits, properties))
+    digest = queries.question(message)
+    message = structs.replace(message, limits=queries.effective_limits(message.limits, properties))
     cut = message.query_id  # the job's id, so that the query is found if its table is deleted
-    return Query(
+    return queries.Query(
         message, digest, now_ms, cut, 1, size_bytes=size_bytes, views=views, text=statement.text
     )
 
@@ -270,32 +244,32 @@ def _check_views(names: Iterable[str]) -> None:
             )
 
 
-def _rows(services: Services, message: AnswerQuery) -> Query:
+def _rows(services: Services, message: AnswerQuery) -> queries.Query:
     """Return the query of rows of a table; its tasks are saved."""
     visible, state = open_pinned(services, message, message.table, message.selection.as_of)
     table, now_ms = visible.table, services.clock.now_ms()
-    limits = effective_limits(message.limits, table.properties)
-    selection = decode_selection(
+    limits = queries.effective_limits(message.limits, table.properties)
+    scope = selection.decode_selection(
         message.selection,
         table.schema,
         permission=visible.permission,
         version=state.version,
         time_ms=now_ms,
     )
-    ranges = selected_ranges(table, selection)
-    size_bytes = bytes_to_read(state, ranges)
+    ranges = selection.selected_ranges(table, scope)
+    size_bytes = selection.bytes_to_read(state, ranges)
     is_cut = size_bytes > table.properties.query_cut_bytes
     task_bytes = table.properties.query_task_bytes if is_cut else max(1, size_bytes)
     cut = services.ids.new()
-    pieces = plan_tasks(state, ranges, task_bytes=task_bytes)
-    tasks = parts_of(services.results, message.query_id, cut).save(pieces)
-    if selection.limit is not None and state.rows <= selection.limit:
-        selection = replace(selection, limit=None)  # it leaves nothing out
-    in_turn = selection.limit is not None
-    digest = question(message)
+    pieces = selection.plan_tasks(state, ranges, task_bytes=task_bytes)
+    tasks = queries.parts_of(services.results, message.query_id, cut).save(pieces)
+    if scope.limit is not None and state.rows <= scope.limit:
+        scope = replace(scope, limit=None)  # it leaves nothing out
+    in_turn = scope.limit is not None
+    digest = queries.question(message)
     message = structs.replace(message, limits=limits)
-    read = ReadTable.of(table, selection)
-    return Query(message, digest, now_ms, cut, tasks, read, in_turn, size_bytes)
+    read = ReadTable.of(table, scope)
+    return queries.Query(message, digest, now_ms, cut, tasks, read, in_turn, size_bytes)
 
 
 # The rows of a statement in SQL over messages: one function computes all of it.
@@ -307,9 +281,9 @@ _WITH_SPARK = (
 
 
 def statement_rows(
-    services: Services, query: Query, read: dict[str, set[str]], watch: Watch
+    services: Services, query: queries.Query, columns: dict[str, set[str]], watch: "Watch"
 ) -> QueryResult:
-    """Return the rows of a statement; add the columns that it reads to `read`, by the ids of
+    """Return the rows of a statement; add the columns that it reads to `columns`, by the ids of
     tables. `watch` may end it while it is computed.
 
     Raises:
@@ -317,9 +291,9 @@ def statement_rows(
     """
     with needs_extra("sql", "a statement in SQL"):
         from dormouse.statements.running import run_statement
-    limits, asked = statement_limits(services, query), query.asked
+    limits, asked = queries.statement_limits(services, query), query.asked
     with _naming_spark():
-        tables = statement_tables(services, query, read)
+        tables = statement_tables(services, query, columns)
         result = run_statement(tables, asked.sql, asked.parameters, services.scratch, limits, watch)
     return replace(result, batches=PeekableBatches(_naming_spark_in(result.batches)))
 

@@ -1,39 +1,14 @@
 """What becomes of a query that runs: its progress, its end, and statements that Spark computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import msgspec
 
-from dormouse.errors import (
-    DormouseError,
-    InvalidRequestError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from dormouse import errors
+from dormouse.features import queries
 from dormouse.features.access import check_readable
-from dormouse.features.queries import (
-    END,
-    EndedError,
-    EndState,
-    Query,
-    QueryEnd,
-    Spent,
-    TaskEnd,
-    all_columns,
-    all_versions,
-    check_time,
-    done_tasks,
-    load_end,
-    load_query,
-    parts_of,
-    question,
-    task_messages,
-    tracked_query,
-)
 from dormouse.features.versions import unpin
 from dormouse.files.results import READABLE, ResultFormat, json_objects, read_rows, read_schema
 from dormouse.jobs import record, tracked_job
@@ -41,20 +16,19 @@ from dormouse.messages.stages import AnswerQuery, OutboundMessage, StatementJob
 from dormouse.ports import Services, Storage
 from dormouse.showing import json_lines
 from dormouse.state.jobs import Cancelled, Failed, Finished, Progressed, Started
-from dormouse.stored.paths import (
-    query_manifest_path,
-    query_prefix,
-)
+from dormouse.stored.paths import query_manifest_path, query_prefix
 
 # How far a query is.
 
 
-def report_progress(services: Services, query: Query, done: int, spent: Spent) -> None:
+def report_progress(
+    services: Services, query: queries.Query, done: int, usage: queries.Spent
+) -> None:
     """Record that so many sub-queries are done, and what the query has spent."""
     progress = Progressed(
-        rows=spent.rows,
-        size_bytes=spent.read_bytes,
-        requests=spent.requests,
+        rows=usage.rows,
+        size_bytes=usage.read_bytes,
+        requests=usage.requests,
         parts=query.tasks,
         parts_done=done,
     )
@@ -69,7 +43,7 @@ def report_progress(services: Services, query: Query, done: int, spent: Spent) -
 
 CANCELLED = "it was cancelled"
 CANCELLED_BY_ADMINISTRATOR = "it was cancelled by someone who administers the instance"
-_EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
+_EVENTS: Mapping[queries.EndState, type[Finished | Failed | Cancelled]] = {
     "finished": Finished,
     "failed": Failed,
     "cancelled": Cancelled,
@@ -77,9 +51,7 @@ _EVENTS: Mapping[EndState, type[Finished | Failed | Cancelled]] = {
 
 
 @contextmanager
-def failing(
-    services: Services, asked: AnswerQuery, begun_ms: int, digest: str | None = None
-) -> Iterator[None]:
+def failing(services: Services, query: queries.Query) -> Iterator[None]:
     """End a query if the block fails with an error that a retry cannot cure.
 
     Raises:
@@ -87,58 +59,49 @@ def failing(
     """
     try:
         yield
-    except (UnavailableError, OutcomeUnknownError):
+    except (errors.UnavailableError, errors.OutcomeUnknownError):
         raise
-    except DormouseError as error:
-        reason, name = error.explanation, error.class_name
-        end = save_early(services, asked, "failed", reason, name, begun_ms=begun_ms, digest=digest)
-        end_early(services, asked, end)
+    except errors.DormouseError as error:
+        settle(services, save_early(services, query, "failed", error.explanation, error.class_name))
 
 
-def end_early(services: Services, asked: AnswerQuery, end: QueryEnd) -> None:
-    """Go on after it was saved that a query ended without a result."""
-    settle(services, end)
+def unbegun(request: AnswerQuery, digest: str, now_ms: int = 0) -> queries.Query:
+    """Return a query that ends before it begins."""
+    return queries.Query(request, digest, now_ms, cut="", tasks=0)
 
 
 def save_early(
-    services: Services,
-    asked: AnswerQuery,
-    state: EndState,
-    reason: str,
-    error: str = "",
-    *,
-    begun_ms: int = 0,
-    digest: str | None = None,
-) -> QueryEnd:
+    services: Services, query: queries.Query, state: queries.EndState, reason: str, error: str = ""
+) -> queries.QueryEnd:
     """Save that a query ended without a result, which another may have said first; the next message
-    about the query settles that. `digest` is that of its question, if it has begun.
+    about the query settles that.
     """
-    end = QueryEnd(
-        query=asked.query_id,
+    end = queries.QueryEnd(
+        query=query.id,
         state=state,
-        question=question(asked) if digest is None else digest,
+        question=query.question,
         ended_ms=services.clock.now_ms(),
-        begun_ms=begun_ms,
-        who=asked.who,
+        begun_ms=query.begun_ms,
+        who=query.asked.who,
         reason=reason,
         error=error,
-        to=asked.to,
-        format=asked.format,
+        to=query.asked.to,
+        format=query.asked.format,
     )
-    return END.save(services.results, query_manifest_path(end.query), end)
+    return queries.END.save(services.results, query_manifest_path(end.query), end)
 
 
-def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
+def finish(services: Services, query: queries.Query, ends: Iterable[queries.TaskEnd]) -> None:
     """Put the manifest of a query whose sub-queries are done, in their order.
 
     Raises:
         ForbiddenError: rules have changed meanwhile, and do not let who asked read it any more.
     """
     parts = list(ends)
-    versions, columns = all_versions(parts), all_columns(parts)
+    versions, columns = queries.all_versions(parts), queries.all_columns(parts)
     check_readable(services, query.asked.who, versions, columns)
     files = tuple(file for end in parts for file in end.files)
-    end = QueryEnd(
+    end = queries.QueryEnd(
         query=query.id,
         state="finished",
         question=query.question,
@@ -158,15 +121,15 @@ def finish(services: Services, query: Query, ends: Iterable[TaskEnd]) -> None:
         read_bytes=sum(end.read_bytes for end in parts),
         function_milliseconds=sum(end.milliseconds for end in parts),
     )
-    end = END.save(services.results, query_manifest_path(end.query), end)
+    end = queries.END.save(services.results, query_manifest_path(end.query), end)
     settle(services, end)
 
 
-def settle(services: Services, end: QueryEnd) -> None:
+def settle(services: Services, end: queries.QueryEnd) -> None:
     """Send how a query ended to its queue, if it names one, then record it, and let go of the
     versions that a finished one read.
     """
-    last = services.tracker.get(tracked_query(end.query).table_id, end.query)
+    last = services.tracker.get(queries.tracked_query(end.query).table_id, end.query)
     if last is None or not last.is_finished:
         undelivered = _deliver(services, end) if end.to else ""
         kind = Failed if undelivered else _EVENTS[end.state]
@@ -180,7 +143,7 @@ def settle(services: Services, end: QueryEnd) -> None:
             parts_done=end.tasks,
             requests=end.requests,
         )
-        record(services, tracked_query(end.query), event)
+        record(services, queries.tracked_query(end.query), event)
     if end.state == "finished":
         for table_id in end.columns:
             table = services.table(table_id)
@@ -188,15 +151,13 @@ def settle(services: Services, end: QueryEnd) -> None:
                 unpin(services, table, end.query)
 
 
-def _deliver(services: Services, end: QueryEnd) -> str:
+def _deliver(services: Services, end: queries.QueryEnd) -> str:
     """Send how a query ended to its queue; return why that cannot be, empty if it was done."""
-    from dormouse.features.query_runs import deliver  # it needs Arrow; few queries do
-
     try:
         deliver(services, end, end.to)
-    except (UnavailableError, OutcomeUnknownError):
+    except (errors.UnavailableError, errors.OutcomeUnknownError):
         raise
-    except DormouseError as error:
+    except errors.DormouseError as error:
         return end.reason or f"the result is complete, but was not sent: {error.explanation}"
     return ""
 
@@ -206,17 +167,17 @@ def _deliver(services: Services, end: QueryEnd) -> str:
 # The driver saves the end of the only sub-query, or that the query has failed. After the run, a
 # message to `answer_query` goes on from there: it puts the manifest, sends it and records it.
 
-Compute: TypeAlias = Callable[[Query], TaskEnd]
+Compute: TypeAlias = Callable[[queries.Query], queries.TaskEnd]
 """Writes the rows of a statement, and returns where they are."""
 
 
 def is_computed(services: Services, job: StatementJob) -> bool:
     """Return whether Spark has no more to do: the rows are there, or the query has ended."""
-    query = load_query(services.results, job.query_id)
+    query = queries.load_query(services.results, job.query_id)
     return (
         query is None
-        or load_end(services.results, query.id) is not None
-        or bool(done_tasks(services.results, query))
+        or queries.load_end(services.results, query.id) is not None
+        or bool(queries.done_tasks(services.results, query))
     )
 
 
@@ -227,37 +188,36 @@ def compute(services: Services, job: StatementJob, compute: Compute) -> None:
     Raises:
         UnavailableError: a service does not answer, or Spark failed; the job can be run again.
     """
-    query = load_query(services.results, job.query_id)
+    query = queries.load_query(services.results, job.query_id)
     if query is None or is_computed(services, job):
         return
     tracked = tracked_job(job)
     record(services, tracked, Started(subject=query.id, who=query.asked.who))
     try:
-        check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
+        queries.check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
         end = compute(query)
-        parts_of(services.results, query.id).end(0, end)
+        queries.parts_of(services.results, query.id).end(0, end)
         record(services, tracked, Finished(rows=end.rows, size_bytes=end.read_bytes))
-    except EndedError:
+    except queries.EndedError:
         record(services, tracked, Finished("its query has ended meanwhile"))
-    except DormouseError as error:
+    except errors.DormouseError as error:
         record(services, tracked, Failed(error.explanation))
-        if isinstance(error, UnavailableError | OutcomeUnknownError):
+        if isinstance(error, errors.UnavailableError | errors.OutcomeUnknownError):
             raise
         fail(services, job, error.explanation, error.class_name)
 
 
 def fail(services: Services, job: StatementJob, reason: str, error: str) -> None:
     """Save that the query of a job has failed, unless it has ended."""
-    query = load_query(services.results, job.query_id)
+    query = queries.load_query(services.results, job.query_id)
     if query is not None:
-        begun_ms, digest = query.begun_ms, query.question
-        save_early(services, query.asked, "failed", reason, error, begun_ms=begun_ms, digest=digest)
+        save_early(services, query, "failed", reason, error)
 
 
 def following(services: Services, job: StatementJob) -> list[OutboundMessage]:
     """Return the message with which the query of a job goes on."""
-    query = load_query(services.results, job.query_id)
-    return [] if query is None else task_messages(query, [0])
+    query = queries.load_query(services.results, job.query_id)
+    return [] if query is None else queries.task_messages(query, [0])
 
 
 # Send the result of a query to a queue: rows as JSON if they are few, else where the files are.
@@ -300,7 +260,7 @@ class ResultMessage(
     rows: tuple[msgspec.Raw, ...] = ()
 
 
-def deliver(services: Services, end: QueryEnd, queue: str) -> None:
+def deliver(services: Services, end: queries.QueryEnd, queue: str) -> None:
     """Send how a query ended to a queue.
 
     Raises:
@@ -311,7 +271,7 @@ def deliver(services: Services, end: QueryEnd, queue: str) -> None:
     services.result_queues.send(queue, end.query, [_text(message) for message in messages])
 
 
-def messages_of(results: Storage, end: QueryEnd) -> Iterator[ResultMessage]:
+def messages_of(results: Storage, end: queries.QueryEnd) -> Iterator[ResultMessage]:
     """Yield the messages of a query that has ended; each call yields the same."""
     if end.state != "finished":
         common: dict[str, Any] = {"reason": end.reason, "error": end.error}
@@ -325,7 +285,7 @@ def messages_of(results: Storage, end: QueryEnd) -> Iterator[ResultMessage]:
         yield _message(end, part, len(groups), {"rows": tuple(map(msgspec.Raw, rows))})
 
 
-def _message(end: QueryEnd, part: int, parts: int, more: dict[str, Any]) -> ResultMessage:
+def _message(end: queries.QueryEnd, part: int, parts: int, more: dict[str, Any]) -> ResultMessage:
     return ResultMessage(
         query_id=end.query,
         state=end.state,
@@ -341,7 +301,7 @@ def _text(message: ResultMessage) -> str:
     return msgspec.json.encode(message).decode()
 
 
-def _row_groups(results: Storage, end: QueryEnd) -> list[list[bytes]] | None:
+def _row_groups(results: Storage, end: queries.QueryEnd) -> list[list[bytes]] | None:
     """Return the rows of each message as JSON; None if they are too many or too large, or JSON
     lacks a value.
     """
@@ -350,7 +310,7 @@ def _row_groups(results: Storage, end: QueryEnd) -> list[list[bytes]] | None:
         return None
     try:
         return _grouped(_lines(results, end, form))
-    except InvalidRequestError:
+    except errors.InvalidRequestError:
         return None
 
 
@@ -370,7 +330,7 @@ def _grouped(lines: Iterable[bytes]) -> list[list[bytes]] | None:
     return groups
 
 
-def _lines(results: Storage, end: QueryEnd, form: ResultFormat) -> Iterator[bytes]:
+def _lines(results: Storage, end: queries.QueryEnd, form: ResultFormat) -> Iterator[bytes]:
     schema = read_schema(end.schema, end.query)
     for file in end.files:
         path = query_prefix(end.query) + file.name

@@ -5,20 +5,21 @@ however the rebuild ends. The old log is closed, so that no commit can land that
 miss, and no reset can begin of which the registry, read afterwards, does not know. Then the shards
 are listed, the new state is committed to the new log and read back, and the registry names the new
 log. After a crash before that, the table can be rebuilt again. Messages in flight are redelivered,
-and their commits go to the new log.
+and their commits go to the new log. Files of which no footer tells are sent again at last, as the
+next audit would.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from msgspec import structs
 
 from dormouse.errors import ContendedError, CorruptDataError, InvariantError, NotFoundError
+from dormouse.features.batch_files import missed_files
 from dormouse.features.delete_rows import Note, keep_notes, load_notes
+from dormouse.features.purge import load_purge_notes
 from dormouse.features.rebuild_plan import (
     FoundShard,
     PlacedShard,
@@ -28,7 +29,9 @@ from dormouse.features.rebuild_plan import (
 )
 from dormouse.features.reset import load_restored
 from dormouse.features.seal_sources import load_segments
+from dormouse.features.spark import list_spark_requests
 from dormouse.features.versions import REBUILDING
+from dormouse.jobs import Progress, map_watched
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services, StoredObject
 from dormouse.rows.deletions import id_of_job
@@ -77,7 +80,10 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
         chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
         yield AddShards(f"{REBUILDING}sources-{start}", chunk, ())
-    yield from _additions(plan.shards)
+    for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
+        some = plan.shards[start : start + SHARDS_PER_TRANSACTION]
+        new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in some)
+        yield AddShards(f"{REBUILDING}shards-{some[0].shard.id}", (), tuple(new))
     for deletion in plan.deletions:  # hides rows of the shards with lesser numbers than its own
         yield HideRows(structs.replace(deletion, time_ms=0))
     merged: dict[str, list[str]] = {}
@@ -90,19 +96,10 @@ def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
         yield ReplaceShards(job, leaf, tuple(shards), ())
 
 
-def _additions(placed: Sequence[PlacedShard]) -> Iterator[Transaction]:
-    for start in range(0, len(placed), SHARDS_PER_TRANSACTION):
-        some = placed[start : start + SHARDS_PER_TRANSACTION]
-        new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in some)
-        yield AddShards(f"{REBUILDING}shards-{some[0].shard.id}", (), tuple(new))
-
-
 def planned_state(plan: RebuildPlan, now_ms: int) -> TableState:
     """Return the state that the transactions of a plan make.
-
-    Raises:
-        InvariantError: a transaction is rejected, or the state breaks an invariant or has other
-            live rows than planned.
+    Raises InvariantError: a transaction is rejected, or the state breaks an invariant or has other
+    live rows than planned.
     """
     state = TableState()
     broken: list[str] = []
@@ -117,9 +114,6 @@ def planned_state(plan: RebuildPlan, now_ms: int) -> TableState:
         raise InvariantError(f"the plan of a rebuild is unsound: {'; '.join(broken[:5])}")
     return state
 
-
-Progress = Callable[[int, int], None]
-"""Called with the number of shards whose footers were read, and of all shards."""
 
 MAX_LISTED_REASONS = 20
 HINT = "restore the objects named, or move them out of the data prefix; nothing was changed"
@@ -137,9 +131,8 @@ def preview_rebuild(
     services: Services, table: Table, watch: Progress | None = None
 ) -> RebuildReport:
     """Return the state that a rebuild would make now; change nothing.
-
-    Raises:
-        CorruptDataError: shards contradict each other, or cannot be read; the message names them.
+    Raises CorruptDataError: shards contradict each other, or cannot be read; the message names
+    them.
     """
     plan = _plan(services, table, watch)
     return RebuildReport(planned_state(plan, services.clock.now_ms()), plan.left_out)
@@ -156,27 +149,32 @@ def rebuild(
         NotFoundError: the table is deleted, or in deletion.
         InvariantError: the state read back differs from the plan; the table still has no state.
     """
-    with suppress(
-        CorruptDataError, NotFoundError
-    ):  # of a state that is lost, those of before are known
+    # of a state that is lost, those of before are known
+    with suppress(CorruptDataError, NotFoundError):
         keep_notes(services, table, services.store(table).current())
     _plan(services, table, watch)  # it may be refused, so it comes before the old log is closed
     log = services.ids.new()
-    services.tables.change(table.id, lambda newest: _with_noted_log(newest, table, log))
+    # noted, so that a deletion of the table finds the new log; the present one is kept
+    services.tables.change(
+        table.id, lambda newest: replace(_same_log(newest, table), logs=(*newest.logs, log))
+    )
     services.store(table).terminate()
     closed = _registered(services, table)
     plan = _plan(services, closed, watch)
     store = services.store(replace(closed, log=log))
-    expected = commit_plan(store, table.name, plan, services.clock.now_ms())
+    new = commit_plan(store, table.name, plan, services.clock.now_ms())
     try:
-        services.tables.change(table.id, lambda newest: _with_new_log(newest, table, log))
+        services.tables.change(  # versions are counted from the beginning
+            table.id, lambda newest: replace(_same_log(newest, table), log=log, purged_version=0)
+        )
     except (ContendedError, NotFoundError):
         store.destroy()
         raise
     services.store(table).destroy()
-    return RebuildReport(expected, plan.left_out), [
-        OutboundMessage("table-changes", TableChanged(table.id))
-    ]
+    rebuilt, (spark, _) = _registered(services, table), list_spark_requests(services, table.id)
+    changed = OutboundMessage("table-changes", TableChanged(table.id))
+    messages = [changed, *missed_files(services, rebuilt, (each.job for each in spark))]
+    return RebuildReport(new, plan.left_out), messages
 
 
 def _registered(services: Services, table: Table) -> Table:
@@ -186,19 +184,9 @@ def _registered(services: Services, table: Table) -> Table:
     return newest
 
 
-def _with_noted_log(newest: Table, before: Table, log: str) -> Table:
-    """Return the table with a log noted that a rebuild has begun, and its present log kept."""
-    return replace(_with_log(newest, before, before.log), logs=(*newest.logs, log))
-
-
-def _with_new_log(newest: Table, before: Table, log: str) -> Table:
-    """Return the table with another log, which counts versions from the beginning."""
-    return replace(_with_log(newest, before, log), purged_version=0)
-
-
-def _with_log(newest: Table, before: Table, log: str) -> Table:
+def _same_log(newest: Table, before: Table) -> Table:
     if newest.log == before.log:
-        return replace(newest, log=log)
+        return newest
     raise ContendedError(
         f"another process rebuilt table {before.name!r} meanwhile",
         hint="check the table, and rebuild it again only if it is still damaged",
@@ -207,9 +195,7 @@ def _with_log(newest: Table, before: Table, log: str) -> Table:
 
 def commit_plan(store: StateStore, name: str, plan: RebuildPlan, now_ms: int) -> TableState:
     """Commit the plan to an empty log, and read it back; return the state that it makes.
-
-    Raises:
-        InvariantError: the state read back differs from the plan; it is destroyed.
+    Raises InvariantError: the state read back differs from the plan; it is destroyed.
     """
     expected = planned_state(plan, now_ms)
     generation = 0
@@ -228,15 +214,14 @@ def commit_plan(store: StateStore, name: str, plan: RebuildPlan, now_ms: int) ->
 
 def _difference(expected: TableState, state: TableState) -> str | None:
     """Return the part in which the states differ, apart from versions and times; None if equal."""
-    if state.partitions.by_id != expected.partitions.by_id:
-        return "partitions"
-    if state.shards != expected.shards:
-        return "shards"
-    if state.references != expected.references:
-        return "references"
-    if state.all_source_segments != expected.all_source_segments:
-        return "sealed sources"
-    return None if set(state.sources) == set(expected.sources) else "sources"
+    parts = (
+        ("partitions", state.partitions.by_id == expected.partitions.by_id),
+        ("shards", state.shards == expected.shards),
+        ("references", state.references == expected.references),
+        ("sealed sources", state.all_source_segments == expected.all_source_segments),
+        ("sources", set(state.sources) == set(expected.sources)),
+    )
+    return next((name for name, is_same in parts if not is_same), None)
 
 
 def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPlan:
@@ -262,7 +247,8 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
         listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])
         raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {listing}", hint=HINT)
     plan = replace(plan, left_out=plan.left_out + foreign, segments=segments)
-    return _with_deletions(plan, load_notes(services, table.id), shards, restored)
+    notes = [*load_notes(services, table.id), *load_purge_notes(services, table.id)]
+    return _with_deletions(plan, notes, shards, restored)
 
 
 def _with_deletions(
@@ -272,24 +258,32 @@ def _with_deletions(
     restored: TableState | None,
 ) -> RebuildPlan:
     """Return the plan with the deletions of the version it began with, and those that are noted of
-    its generation; and with the numbers of its shards: as that version has them, or the time when
-    they were written. A deletion of the same millisecond hides rows, as it may have come later;
-    one that came with shards, by their job, hides none of theirs.
+    its generation; and with numbers: as that version has them, or as commits in the order of their
+    times would get them (`fold.next_number`), of shards when they were written. A deletion of the
+    same millisecond hides rows, as it may have come later; one that came with shards, by their job,
+    hides none of theirs.
     """
-    held = restored.shards if restored else OverlayMap[str, Shard]()
-    noted = {
-        note.deletion.id: note.deletion for note in notes if note.generation == plan.generation
-    }
-    first = {each.id: each for each in restored.deletions} if restored else {}
-    deletions = sorted((noted | first).values(), key=lambda each: each.number)
+    before = restored.shards if restored else OverlayMap[str, Shard]()
+    noted = [note.deletion for note in notes if note.generation == plan.generation]
+    first = {each.id: each for each in (restored.deletions if restored else ())}
     provenances = {each.shard.id: each.provenance for each in shards}
-    numbers = {each.id: each.number for each in deletions}
+    # of a copy, the number is older than the time
+    commits = {(min(each.time_ms, each.number), each.number, each.id) for each in noted}
+    origins = [provenances[item.shard.id] for item in plan.shards]
+    commits |= {(each.written_ms, 0, each.job) for each in origins}
+    numbers = {each.id: each.number for each in first.values()}
+    last = max([*numbers.values(), *(each.sequence for each in before.values())], default=0)
+    for at, _, name in sorted(commits):
+        if name not in numbers:
+            last = numbers[name] = max(last + 1, at)
+    by_id = {each.id: each for each in noted} | first
+    deletions = [structs.replace(each, number=numbers[each.id]) for each in by_id.values()]
 
     def numbered(item: PlacedShard) -> PlacedShard:
-        known, wrote = held.get(item.shard.id), provenances[item.shard.id]
-        own = numbers.get(id_of_job(wrote.job, wrote.generation), 0)
-        number = known.sequence if known else max(own, wrote.written_ms - 1)
-        version = known.version if known else item.shard.version
+        earlier, origin = before.get(item.shard.id), provenances[item.shard.id]
+        own = numbers.get(id_of_job(origin.job, origin.generation), 0)
+        number = earlier.sequence if earlier else max(own, numbers[origin.job])
+        version = earlier.version if earlier else item.shard.version
         return replace(item, shard=structs.replace(item.shard, sequence=number, version=version))
 
     sources = {*plan.sources, *(source for each in deletions for source in each.sources)}
@@ -297,7 +291,7 @@ def _with_deletions(
         plan,
         shards=tuple(map(numbered, plan.shards)),
         sources=tuple(sorted(sources)),
-        deletions=tuple(deletions),
+        deletions=tuple(sorted(deletions, key=lambda each: each.number)),
     )
 
 
@@ -305,21 +299,10 @@ def _read(
     services: Services, table: Table, objects: Sequence[StoredObject], watch: Progress | None
 ) -> tuple[list[FoundShard], list[str]]:
     """Read all footers; return the shards, and why others cannot be used."""
-
-    def read(objects: StoredObject) -> FoundShard | str | None:
-        return _read_shard(services, table, objects)
-
-    shards: list[FoundShard] = []
-    reasons: list[str] = []
-    with ThreadPoolExecutor(FOOTER_READ_THREADS) as pool:
-        for count, result in enumerate(pool.map(read, objects), start=1):
-            if isinstance(result, str):
-                reasons.append(result)
-            elif result is not None:
-                shards.append(result)
-            if watch is not None:
-                watch(count, len(objects))
-    return shards, reasons
+    read = partial(_read_shard, services, table)
+    results = map_watched(read, objects, FOOTER_READ_THREADS, watch)
+    shards = [each for each in results if isinstance(each, FoundShard)]
+    return shards, [each for each in results if isinstance(each, str)]
 
 
 def _read_shard(services: Services, table: Table, item: StoredObject) -> FoundShard | str | None:

@@ -4,8 +4,6 @@ docs/shard-format.md says what the footers contain, and why that is enough. `reb
 and commits what is planned here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,10 +49,12 @@ class _IngestRun:
     is_committed: bool
 
 
-def choose_runs(shards: Mapping[str, Provenance], known: frozenset[str] = frozenset()) -> RunChoice:
+def choose_runs(
+    shards: Mapping[str, Provenance], restored: frozenset[str] = frozenset()
+) -> RunChoice:
     """Choose among the runs that wrote `shards`, which are all shards of the table, by id.
 
-    Runs that are `known` were committed.
+    Those of a `restored` version were committed.
 
     Example, with the sources of each ingest run in braces:
 
@@ -67,19 +67,21 @@ def choose_runs(shards: Mapping[str, Provenance], known: frozenset[str] = frozen
     - h {x, y}, i {y, z}: no choice has each of x, y, z exactly once. This is a contradiction: a
       guess could lose rows or double them, so a person has to delete the shards of one run.
     """
-    merged = _merged_runs(shards.values()) | known
-    ingested, compacted = _group_by_run(shards)
-    runs = [_ingest_run(run, parts, run in merged) for run, parts in ingested]
+    merged = _merged_runs(shards.values()) | restored
+    by_ingests, compacted = _group_by_run(shards)
+    runs = [_ingest_run(run, parts, run in merged) for run, parts in by_ingests]
     committed = [run for run in runs if run.is_committed]
     counted, left_out = _choose_compactions(compacted, merged, shards)
     open_runs: list[_IngestRun] = []
-    carried = [p for p in shards.values() if p.lineage.inputs and p.lineage.sources]
+    # those that count already, by a committed run or a compacted shard
+    ingested = {source for run in committed for source in run.sources}
+    ingested.update(*(p.lineage.sources for p in shards.values() if p.lineage.inputs))
     for run in runs:
         if run.is_committed:
             continue
         if not run.is_complete:
             left_out[run.id] = _INCOMPLETE
-        elif _is_ingested(run, committed, carried):
+        elif not run.sources.isdisjoint(ingested):
             left_out[run.id] = "its sources were ingested by another run"
         else:
             open_runs.append(run)
@@ -149,7 +151,7 @@ def _choose_compactions(
     But if k was merged from r-0 in the same range as well, r-0 was deleted after the commit of k:
     a rebuild had forgotten j, and its inputs were planned again as k. Then j does not count.
     """
-    newest = {run: found[-1] for run, found in compacted}
+    newest = {run: parts[-1] for run, parts in compacted}
     counted = {run for run, last in newest.items() if last.last or run in merged}
     merged_ranges: dict[str, list[KeyRange]] = {}
     for run in counted:
@@ -167,15 +169,6 @@ def _choose_compactions(
         else:
             left_out[run] = _INCOMPLETE
     return counted, left_out
-
-
-def _is_ingested(
-    run: _IngestRun, committed: Iterable[_IngestRun], carried: Iterable[Provenance]
-) -> bool:
-    """Return whether a source of `run` counts already, by another run or a compacted shard."""
-    return any(not run.sources.isdisjoint(other.sources) for other in committed) or any(
-        not run.sources.isdisjoint(provenance.lineage.sources) for provenance in carried
-    )
 
 
 def _shared_sources(committed: Sequence[_IngestRun]) -> Iterator[str]:
@@ -234,9 +227,9 @@ def _exact_cover(group: Sequence[_IngestRun]) -> list[_IngestRun] | None:
             return chosen
         for candidate in candidates:
             if missing in candidate.sources and covered.isdisjoint(candidate.sources):
-                found = extend([*chosen, candidate])
-                if found is not None:
-                    return found
+                cover = extend([*chosen, candidate])
+                if cover is not None:
+                    return cover
         return None
 
     return extend([])
@@ -289,12 +282,8 @@ def duplicate_shards(
         if run in whole_merged:
             duplicates |= parts
         elif run in marked:
-            counted = marked[run]
-            duplicates |= {
-                shard
-                for number, shard in by_number.items()
-                if not is_marker(shard) and number not in counted
-            }
+            own = {n: shard for n, shard in by_number.items() if n != MARKER_NUMBER}
+            duplicates |= {shard for number, shard in own.items() if number not in marked[run]}
         elif run in parts_merged:
             duplicates |= whole
         elif any(shards[shard].last for shard in whole):
@@ -322,11 +311,6 @@ class FoundShard:
 
     shard: Shard
     provenance: Provenance
-
-    @property
-    def merged_from(self) -> Iterator[str]:
-        """The shards whose rows it has: its inputs, and as far as known, their inputs."""
-        return (shard for shard, _ in self.provenance.merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +348,7 @@ class Refusal:
 
 
 def plan_rebuild(
-    found: Iterable[FoundShard],
+    shards: Iterable[FoundShard],
     key_types: KeyTypes,
     markers: Sequence[RunMarker] = (),
     generation: int = 0,
@@ -387,25 +371,26 @@ def plan_rebuild(
 
     r-0 keeps the reference from m, and if it had none left, it would be garbage in the new state.
     """
-    every = sorted((*found, *map(_marker_as_shard, markers)), key=lambda item: item.shard.id)
-    held = _held_in(restored)
+    every = sorted((*shards, *map(_marker_as_shard, markers)), key=lambda item: item.shard.id)
+    spans = _restored_ranges(restored)
     by_id = {
         item.shard.id: item
         for item in every
-        if item.provenance.generation == generation or item.shard.id in held
+        if item.provenance.generation == generation or item.shard.id in spans
     }
-    if problems := [*_key_problems(by_id.values(), key_types)]:
-        return Refusal(tuple(problems))  # such keys cannot even be compared
-    if problems := [*_range_problems(by_id.values())]:
+    # keys that do not fit cannot even be compared with ranges
+    problems = [*_key_problems(by_id.values(), key_types)] or [*_range_problems(by_id.values())]
+    if problems:
         return Refusal(tuple(problems))
     tree = _tree(by_id.values(), restored)
     provenances = {shard: item.provenance for shard, item in by_id.items()}
     duplicates = duplicate_shards(provenances, {m.run: frozenset(m.numbers) for m in markers})
     provenances = {shard: p for shard, p in provenances.items() if shard not in duplicates}
-    choice = choose_runs(provenances, frozenset(run_of_shard(shard)[0] for shard in held))
-    counted = [by_id[s] for s in provenances if run_of_shard(s)[0] in choice.counted]
+    choice = choose_runs(provenances, frozenset(run_of_shard(shard)[0] for shard in spans))
+    runs = {shard: run_of_shard(shard)[0] for shard in provenances}
+    counted = [by_id[shard] for shard, run in runs.items() if run in choice.counted]
     merged_into = _merged_into(counted)
-    placed = tuple(_place(item, merged_into, tree, held) for item in counted)
+    placed = tuple(_place(item, merged_into, tree, spans) for item in counted)
     contradictions = [
         *choice.contradictions,
         *_overlaps(merged_into, _merged_into(every), placed, by_id, tree),
@@ -413,25 +398,25 @@ def plan_rebuild(
     if contradictions:
         return Refusal(tuple(contradictions))
     left_out = [
-        *_left_out(choice, provenances),
+        *((s, choice.left_out[run]) for s, run in runs.items() if run in choice.left_out),
         *((shard, _DUPLICATE) for shard in sorted(duplicates)),
         *((each.shard.id, _EARLIER) for each in every if each.shard.id not in by_id),
     ]
     sources = {s for item in counted for s in item.provenance.lineage.sources}
     sources.update(restored.sources if restored else ())
-    shards = tuple(item for item in placed if item.shard.rows)
-    shards_left_out = tuple(each for each in left_out if not is_marker(each[0]))
-    return RebuildPlan(tree, shards, tuple(sorted(sources)), shards_left_out, key_types, generation)
+    with_rows = tuple(item for item in placed if item.shard.rows)
+    rest = tuple(each for each in left_out if not is_marker(each[0]))
+    return RebuildPlan(tree, with_rows, tuple(sorted(sources)), rest, key_types, generation)
 
 
-def _held_in(restored: TableState | None) -> dict[str, list[KeyRange]]:
+def _restored_ranges(restored: TableState | None) -> dict[str, list[KeyRange]]:
     """Return the ranges in which a restored version has rows of each of its shards."""
-    held: dict[str, list[KeyRange]] = {}
+    spans: dict[str, list[KeyRange]] = {}
     if restored is not None:
         for reference in restored.all_references():
             span = restored.partitions.get(reference.partition).range
-            held.setdefault(reference.shard, []).append(span)
-    return held
+            spans.setdefault(reference.shard, []).append(span)
+    return spans
 
 
 def _marker_as_shard(marker: RunMarker) -> FoundShard:
@@ -441,16 +426,9 @@ def _marker_as_shard(marker: RunMarker) -> FoundShard:
     )
 
 
-def _left_out(choice: RunChoice, shards: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for shard in shards:
-        reason = choice.left_out.get(run_of_shard(shard)[0])
-        if reason is not None:
-            yield shard, reason
-
-
-def _key_problems(found: Iterable[FoundShard], key_types: KeyTypes) -> Iterator[str]:
+def _key_problems(shards: Iterable[FoundShard], key_types: KeyTypes) -> Iterator[str]:
     """Yield the keys that do not fit the row keys of the table."""
-    for item in found:
+    for item in shards:
         span = item.provenance.range
         ends = [span.min] if span.max is None else [span.min, span.max]
         keys = (item.shard.min_key, item.shard.max_key) if item.shard.rows else ()
@@ -460,8 +438,8 @@ def _key_problems(found: Iterable[FoundShard], key_types: KeyTypes) -> Iterator[
             yield f"a key in shard {item.shard.id} does not fit the table: {problem}"
 
 
-def _range_problems(found: Iterable[FoundShard]) -> Iterator[str]:
-    for item in found:
+def _range_problems(shards: Iterable[FoundShard]) -> Iterator[str]:
+    for item in shards:
         shard, span = item.shard, item.provenance.range
         if span.is_empty():
             yield f"shard {shard.id} was written for a range without keys"
@@ -469,14 +447,14 @@ def _range_problems(found: Iterable[FoundShard]) -> Iterator[str]:
             yield f"shard {shard.id} has keys outside the range it was written for"
 
 
-def _tree(found: Collection[FoundShard], restored: TableState | None) -> PartitionTree:
+def _tree(shards: Collection[FoundShard], restored: TableState | None) -> PartitionTree:
     """Return a tree with a leaf boundary at both ends of the range of every shard.
 
     Leaves met there when the shard was written, and leaves are never joined. The leaves of a
     restored version are those with which the generation started.
     """
-    ranges = [item.provenance.range for item in found]
-    ranges += [span for item in found for _, span in item.provenance.lineage.superseded]
+    ranges = [item.provenance.range for item in shards]
+    ranges += [span for item in shards for _, span in item.provenance.lineage.superseded]
     ranges += [leaf.range for leaf in restored.partitions.leaves()] if restored else []
     ends = {span.low for span in ranges} | {span.high for span in ranges}
     return PartitionTree.from_splits(sorted(end for end in ends if end))
@@ -498,24 +476,24 @@ def _place(
     item: FoundShard,
     merged_into: _MergedInto,
     tree: PartitionTree,
-    held: Mapping[str, Sequence[KeyRange]],
+    restored: Mapping[str, Sequence[KeyRange]],
 ) -> PlacedShard:
     """Divide the leaves where a shard has rows into those where it is live and where merged.
 
-    Of a shard of a restored version, rows beyond the ranges where it is `held` were merged before.
+    Of a shard of a restored version, rows beyond the `restored` ranges were merged before.
     """
     shard = item.shard
     if not shard.rows:
         return PlacedShard(shard, (), ())
     span = KeyRange(shard.min_key, prefix_successor(shard.max_key))
-    taken = [span for _, span in merged_into.get(shard.id, ())]
-    spans = held.get(shard.id)
+    merged_spans = [span for _, span in merged_into.get(shard.id, ())]
+    spans = restored.get(shard.id)
     live: list[str] = []
     merged: list[str] = []
     for leaf in tree.leaves_overlapping(span):
         is_live = spans is None or any(span.covers(leaf.range) for span in spans)
-        is_taken = any(span.covers(leaf.range) for span in taken)
-        (live if is_live and not is_taken else merged).append(leaf.id)
+        is_merged = any(span.covers(leaf.range) for span in merged_spans)
+        (live if is_live and not is_merged else merged).append(leaf.id)
     return PlacedShard(shard, tuple(live), tuple(merged))
 
 
@@ -561,4 +539,5 @@ def _overlaps(
 
 def _runs_in(item: FoundShard) -> set[str]:
     """Return the runs of which a shard has rows: its own, and those that it was merged from."""
-    return {run_of_shard(shard)[0] for shard in (item.shard.id, *item.merged_from)}
+    shards = [item.shard.id, *(shard for shard, _ in item.provenance.merged)]
+    return {run_of_shard(shard)[0] for shard in shards}

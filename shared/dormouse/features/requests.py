@@ -1,27 +1,25 @@
 """The work that a request causes: its stored form, its messages, and its outcomes.
 
-Each feature has its own kind of work, in its `request` module. The stored form only names the jobs;
-their outcomes are read from the table's state and the tracker. So it is put once, never changes,
-and is correct however late a message is delivered.
+Each feature has its own kind of work. The stored form only names the jobs; their outcomes are read
+from the table's state and the tracker. So it is put once, never changes, and is correct however
+late a message is delivered.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Protocol
 
 import msgspec
 
 from dormouse.errors import InvalidRequestError
 from dormouse.jobs import MAX_RECEIVES, OUTCOME_UNKNOWN
-from dormouse.messages.requests import Counts, JobState, ReplyJob
+from dormouse.messages.requests import Counts, JobState, TableRequest
 from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.ports import Services
 from dormouse.state.jobs import JobRecord
 from dormouse.state.state import TableState
+from dormouse.stored.paths import REQUESTS
 from dormouse.tables.table import Table
 
 # The outcomes of a request's jobs: which have ended, and how.
@@ -91,90 +89,76 @@ class JobCheck:
         record = self.record(job_id)
         return record if record is not None and record.updated_ms >= self.requested_ms else None
 
-    def unfinished(self, kind: str, job_id: str, known: JobRecord | None) -> JobOutcome:
+    def unfinished(self, kind: str, job_id: str, record: JobRecord | None) -> JobOutcome:
         """Return that a job is not done; it is pending while its message may be redelivered."""
-        is_pending = known is None or not self._is_dead_letter(known)
-        return JobOutcome(kind, job_id, "unfinished", _not_yet(known), is_pending)
+        is_pending = record is None or not self._is_dead_letter(record)
+        return JobOutcome(kind, job_id, "unfinished", _not_yet(record), is_pending)
 
-    def _is_dead_letter(self, known: JobRecord) -> bool:
+    def _is_dead_letter(self, record: JobRecord) -> bool:
         """Return whether the job's message has probably been received for the last time."""
-        if known.attempts < MAX_RECEIVES:
+        if record.attempts < MAX_RECEIVES:
             return False
-        silent_ms = self.now_ms - known.updated_ms
-        return known.state == "failed" or (known.state == "running" and silent_ms > MAX_RUN_MS)
+        silent_ms = self.now_ms - record.updated_ms
+        return record.state == "failed" or (record.state == "running" and silent_ms > MAX_RUN_MS)
 
-    def ended(
-        self, kind: str, job_id: str, known: JobRecord | None, work: Callable[[], JobOutcome]
-    ) -> JobOutcome:
-        """Return the outcome of a job that the state no longer has, as its record says.
+    def ended(self, done: JobOutcome, record: JobRecord | None) -> JobOutcome:
+        """Return the outcome of a job that the state no longer has: `done` if its record says so.
 
-        `work` makes the outcome of a job that was done. Without a final record, the job may still
-        be finished by a redelivery; after `REDELIVERY_MS`, its outcome remains unknown.
+        Without a final record, the job may still be finished by a redelivery; after
+        `REDELIVERY_MS`, its outcome remains unknown.
         """
-        if known is not None and known.state == "finished" and known.reason != OUTCOME_UNKNOWN:
-            return work()
-        if known is not None and known.state == "failed":
-            return JobOutcome(kind, job_id, "failed", known.reason)
-        since_ms = known.updated_ms if known is not None else self.requested_ms
+        if record is not None and record.state == "finished" and record.reason != OUTCOME_UNKNOWN:
+            return done
+        if record is not None and record.state == "failed":
+            return JobOutcome(done.kind, done.id, "failed", record.reason)
+        since_ms = record.updated_ms if record is not None else self.requested_ms
         if self.now_ms - since_ms < REDELIVERY_MS:
-            return self.unrecorded(kind, job_id, known)
-        return JobOutcome(kind, job_id, "failed", UNKNOWN_OUTCOME)
+            return self.unrecorded(done.kind, done.id, record)
+        return JobOutcome(done.kind, done.id, "failed", UNKNOWN_OUTCOME)
 
-    def may_record(self, known: JobRecord | None) -> bool:
+    def may_record(self, record: JobRecord | None) -> bool:
         """Return whether the run that committed may still record its outcome."""
-        is_running = known is not None and known.state == "running"
-        return is_running and known is not None and self.now_ms - known.updated_ms < RECORDING_MS
+        if record is None or record.state != "running":
+            return False
+        return self.now_ms - record.updated_ms < RECORDING_MS
 
-    def unrecorded(self, kind: str, job_id: str, known: JobRecord | None) -> JobOutcome:
+    def unrecorded(self, kind: str, job_id: str, record: JobRecord | None) -> JobOutcome:
         """Return that a job may be done, but that its outcome is not recorded yet."""
-        return JobOutcome(kind, job_id, "unfinished", _not_yet(known), is_pending=True)
+        return JobOutcome(kind, job_id, "unfinished", _not_yet(record), is_pending=True)
 
 
-def _not_yet(known: JobRecord | None) -> str:
+def _not_yet(record: JobRecord | None) -> str:
     """Return the reason why a job is not done."""
-    if known is None or not known.attempts:
+    if record is None or not record.attempts:
         return "not finished yet; it has not started, and may still be done"
-    times = f"not finished yet after {known.attempts} attempts, and may still be done"
-    return f"{times}: {known.reason}" if known.reason else times
-
-
-class Work(Protocol):
-    """What a kind of work can do."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of its jobs, in the tracker and in replies."""
-
-    @property
-    def job_ids(self) -> list[str]:
-        """The ids of its jobs, under which the tracker shows them."""
-
-    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
-        """Return the messages of the unfinished jobs, since those sent first may be lost."""
-
-    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
-        """Yield the outcome of each job; those that the state shows as pending come first."""
-
-    def extra_wait_ms(self, table: Table) -> int:
-        """Return how many more milliseconds than other work this may take."""
+    times = f"not finished yet after {record.attempts} attempts, and may still be done"
+    return f"{times}: {record.reason}" if record.reason else times
 
 
 class StoredWork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """The base of the stored forms of work, whose tag is the kind; each of them is a `Work`."""
+    """The base of the stored forms of work, whose tag is the kind of its jobs."""
 
     @property
     def kind(self) -> str:
         """The kind of the jobs, in the tracker and in replies."""
         return str(type(self).__struct_config__.tag)
 
+    @property
+    def job_ids(self) -> list[str]:
+        """The ids of the jobs, under which the tracker shows them."""
+        raise NotImplementedError
+
+    def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
+        """Return the messages of the unfinished jobs, since those sent first may be lost."""
+        raise NotImplementedError
+
+    def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
+        """Yield the outcome of each job; those that the state shows as pending come first."""
+        raise NotImplementedError
+
     def extra_wait_ms(self, table: Table) -> int:
-        """Return 0: most work takes no longer than other work."""
+        """Return how many more milliseconds than other work this may take."""
         return 0
-
-
-def reply_jobs(work: Work) -> list[ReplyJob]:
-    """Return the jobs of a request as a reply lists them."""
-    return [ReplyJob(work.kind, job_id) for job_id in work.job_ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +169,11 @@ class RequestResult:
     """
 
     messages: list[OutboundMessage] = field(default_factory=list)
-    work: Work | None = None
+    work: StoredWork | None = None
     counts: Counts = Counts()
 
 
-class NamesTable(Protocol):
-    """A request that names a table."""
-
-    @property
-    def request_id(self) -> str:
-        """The unique id of the request, which is the same in each delivery."""
-
-    @property
-    def name(self) -> str:
-        """The name of the table when the request was made."""
-
-
-def request_key(request: NamesTable) -> str:
+def request_key(request: TableRequest) -> str:
     """Return the key under which a request is bound and stored.
 
     It is made from the request's id and table name: the same id with another name is another
@@ -216,14 +188,10 @@ def key_of_request(request_id: str, name: str) -> str:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
-# The paths of objects stored for requests.
-
-
 def check_only_rows(selection: SelectionMessage, verb: str) -> None:
     """Check that a request names rows by a condition or by keys, and nothing else.
-
-    Raises:
-        InvalidRequestError: it does not; the message has the `verb` of what is to become of them.
+    Raises InvalidRequestError: it does not; the message has the `verb` of what is to become of
+    them.
     """
     others = (
         selection.ranges
@@ -238,29 +206,19 @@ def check_only_rows(selection: SelectionMessage, verb: str) -> None:
         )
 
 
-def request_prefix(table_id: str) -> str:
-    """Return the prefix of the objects stored for a table's requests with unfinished jobs."""
-    return f"{table_id}/requests/"
-
-
-def request_path(table_id: str, request_key: str) -> str:
-    """Return the path of a request with unfinished jobs, and of the jobs that it caused."""
-    return f"{request_prefix(table_id)}{request_key}.json"
-
-
 def request_reply_path(table_id: str, request_key: str) -> str:
     """Return the path of the last reply to a request, which is the same each time it is sent."""
-    return f"{request_prefix(table_id)}{request_key}/reply.json"
+    return f"{REQUESTS.parts(table_id, request_key)}reply.json"
 
 
 def request_wanted_path(table_id: str, request_key: str) -> str:
     """Return the path of the empty object that marks that a delivery wanted a reply."""
-    return f"{request_prefix(table_id)}{request_key}/reply-wanted"
+    return f"{REQUESTS.parts(table_id, request_key)}reply-wanted"
 
 
 def request_left_path(table_id: str, request_key: str) -> str:
     """Return the path of the list of a purge's remaining objects."""
-    return f"{request_prefix(table_id)}{request_key}/left.json"
+    return f"{REQUESTS.parts(table_id, request_key)}left.json"
 
 
 def request_in(path: str) -> tuple[str, bool]:

@@ -7,8 +7,6 @@ state behind and are retried; jobs created before end without effect. A generati
 rows, or with those of an earlier version (`features.versions`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +22,7 @@ from dormouse.state.state import ResetTable, TableState
 from dormouse.state.store import REBUILD, Rejected, StateStore, accepted
 from dormouse.state.versions import OwnerKind, PinOwner
 from dormouse.stored.decoding import raise_corrupt
-from dormouse.stored.paths import restored_path, restored_prefix, tree_path, tree_prefix
+from dormouse.stored.paths import RESTORED, TREES
 from dormouse.tables.encryption import encrypted_schema
 from dormouse.tables.table import Table, replace_schema
 
@@ -47,20 +45,18 @@ def put_restored(storage: Storage, table_id: str, restored: str, version: TableS
     """Put a record; one that an earlier attempt put stays."""
     from dormouse.log.snapshot import encode_snapshot  # it imports Arrow
 
-    storage.put(restored_path(table_id, restored), encode_snapshot(table_id, version))
+    storage.put(RESTORED.path(table_id, restored), encode_snapshot(table_id, version))
 
 
 def load_restored(storage: Storage, table: Table) -> TableState | None:
     """Return what the present generation of a table starts with; None if it began without rows.
-
-    Raises:
-        CorruptDataError: the record is damaged or lost.
+    Raises CorruptDataError: the record is damaged or lost.
     """
     if not table.restored:
         return None
     from dormouse.log.snapshot import decode_snapshot
 
-    path = restored_path(table.id, table.restored)
+    path = RESTORED.path(table.id, table.restored)
     try:
         body = storage.get(path)
     except NotFoundError as error:
@@ -74,8 +70,7 @@ def begin_restored(services: Services, table: Table) -> Rejected | None:
 
     Return why it could not, if another process has not begun it either.
 
-    Raises:
-        CorruptDataError: the record is damaged or lost, or the version is not pinned any more.
+    Raises CorruptDataError: the record is damaged or lost, or the version is not pinned any more.
     """
     store, earlier = services.store(table), load_restored(services.storage, table)
     if earlier is None:
@@ -94,8 +89,7 @@ def _pin_again(store: StateStore, table: Table, earlier: TableState) -> None:
     Its pin may be gone though the restore goes on: a process slept for days after it had put the
     pin, and a sweep took it for one that was left behind.
 
-    Raises:
-        CorruptDataError: it is not whole any more.
+    Raises CorruptDataError: it is not whole any more.
     """
     try:
         store.pins.add(restorer(table.restored), earlier)
@@ -121,10 +115,10 @@ def unpin_restored(services: Services, table: Table, before_ms: int) -> None:
 
 def obsolete_restored(services: Services, table: Table, before_ms: int) -> Iterator[str]:
     """Yield the paths of records that were put before a time and are not of this generation."""
-    current = restored_path(table.id, table.restored)
-    for stored in services.storage.list(restored_prefix(table.id)):
-        if stored.modified_ms < before_ms and stored.path != current:
-            yield stored.path
+    current = RESTORED.path(table.id, table.restored)
+    for item in services.storage.list(RESTORED.prefix(table.id)):
+        if item.modified_ms < before_ms and item.path != current:
+            yield item.path
 
 
 LOST_HINT = "reset the table again, and give the split points"
@@ -160,14 +154,14 @@ def reset_table(
         CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
     points = None if options.points is None else tuple(map(encode_key, options.points))
-    given = "" if points is None else _keep(services, table, points)
+    path = "" if points is None else _keep(services, table, points)
 
     def next_generation(current: Table) -> Table:
         if options.schema is None and current.schema.key_types != table.schema.key_types:
             raise ContendedError(f"table {table.name!r} got another schema meanwhile")
         changed = _with_schema(services, current, options.schema)
         # If an earlier reset is unfinished, the partitions that stay are those of that reset.
-        tree = given or _staying(services, current, changed.schema)
+        tree = path or _staying(services, current, changed.schema)
         now_ms = services.clock.now_ms()
         generation = current.generation + 1
         return replace(changed, generation=generation, reset_ms=now_ms, tree=tree, restored="")
@@ -177,9 +171,7 @@ def reset_table(
 
 def finish_reset(services: Services, table: Table) -> TableState:
     """Return a table's state, after committing an unfinished reset to it, if there is one.
-
-    Raises:
-        CorruptDataError: the partitions of the reset, or the version to restore, are lost.
+    Raises CorruptDataError: the partitions of the reset, or the version to restore, are lost.
     """
     store = services.store(table)
     state = store.current()
@@ -195,9 +187,7 @@ def finish_reset(services: Services, table: Table) -> TableState:
 
 def _begin_empty(services: Services, table: Table) -> Rejected | None:
     """Begin the generation of a table without rows, unless it has begun; return why it could not.
-
-    Raises:
-        CorruptDataError: the partitions of the reset are lost.
+    Raises CorruptDataError: the partitions of the reset are lost.
     """
     store = services.store(table)
     state = store.current()
@@ -226,11 +216,11 @@ def is_for(generation: int, table: Table, state: TableState) -> bool:
 
 def stale_trees(services: Services, table: Table, state: TableState, before_ms: int) -> list[str]:
     """Return the paths of trees saved before a time that no unfinished reset needs."""
-    awaited = tree_path(table.id, table.tree) if state.generation < table.generation else ""
+    awaited = TREES.path(table.id, table.tree) if state.generation < table.generation else ""
     return [
-        stored.path
-        for stored in services.storage.list(tree_prefix(table.id))
-        if stored.modified_ms < before_ms and stored.path != awaited
+        item.path
+        for item in services.storage.list(TREES.prefix(table.id))
+        if item.modified_ms < before_ms and item.path != awaited
     ]
 
 
@@ -249,8 +239,7 @@ def _staying(services: Services, table: Table, schema: Schema) -> str:
     If the types of the row keys change, the present split points are checked and saved: a partition
     split after the check might not fit the new types.
 
-    Raises:
-        InvalidRequestError: the partitions do not fit the row keys of the schema.
+    Raises InvalidRequestError: the partitions do not fit the row keys of the schema.
     """
     state = finish_reset(services, table)
     types = schema.key_types
@@ -275,19 +264,17 @@ def _keep(services: Services, table: Table, splits: Sequence[bytes]) -> str:
     """
     PartitionTree.from_splits(splits)  # raises if they do not ascend
     tree = services.ids.new()
-    _TREE.put(services.storage, tree_path(table.id, tree), _Tree(tuple(splits)))
+    _TREE.put(services.storage, TREES.path(table.id, tree), _Tree(tuple(splits)))
     return tree
 
 
 def _splits(services: Services, table: Table, state: TableState) -> tuple[bytes, ...]:
     """Return the keys at which leaves of the generation to begin meet.
-
-    Raises:
-        NotFoundError: their saved split points were deleted.
+    Raises NotFoundError: their saved split points were deleted.
     """
     if not table.tree:
         return state.partitions.splits
-    path = tree_path(table.id, table.tree)
+    path = TREES.path(table.id, table.tree)
     tree = _TREE.decode(services.storage.get(path), path)
     with raise_corrupt(f"{path} is not a tree of partitions", hint=LOST_HINT):
         return tuple(encode_key(decode_key(split)) for split in tree.splits)

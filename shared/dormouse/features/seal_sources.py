@@ -5,9 +5,8 @@ audit deletes, as it deletes segments that were merged into newer ones. A reader
 segment deleted reads the state again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.reset import load_restored
@@ -17,7 +16,7 @@ from dormouse.ports import Services
 from dormouse.state.jobs import Failed, TrackedJob
 from dormouse.state.state import SealSources, SourceSegment, TableState
 from dormouse.state.store import StateStore
-from dormouse.stored.paths import sources_path, sources_prefix, sources_segment_of
+from dormouse.stored.paths import SOURCES
 from dormouse.tables.table import Table
 
 # Decide when sources are sealed, and which segments a new segment is merged with.
@@ -60,7 +59,7 @@ def segments_to_merge(counts: Sequence[int], fresh: int) -> int:
         del rest[-count:]
 
 
-def complete_chain(found: Iterable[SourceSegment]) -> tuple[list[SourceSegment], list[str]]:
+def complete_chain(segments: Iterable[SourceSegment]) -> tuple[list[SourceSegment], list[str]]:
     """Return the shortest chain of segments that covers the versions of one log, and what is lost.
 
     Segments that were merged into others, or written and never committed, may still be stored. All
@@ -69,11 +68,11 @@ def complete_chain(found: Iterable[SourceSegment]) -> tuple[list[SourceSegment],
     and (5, 9] the chain is (0, 4], and the sources after version 4 are reported as lost.
     """
     chains: dict[int, list[SourceSegment]] = {0: []}
-    ordered = sorted(found, key=lambda segment: (segment.after, -segment.up_to, segment.id))
+    ordered = sorted(segments, key=lambda segment: (segment.after, -segment.up_to, segment.id))
     for segment in ordered:
         before = chains.get(segment.after)
-        known = chains.get(segment.up_to)
-        if before is not None and (known is None or len(before) + 1 < len(known)):
+        chain = chains.get(segment.up_to)
+        if before is not None and (chain is None or len(before) + 1 < len(chain)):
             chains[segment.up_to] = [*before, segment]
     end = max(chains)
     beyond = [segment.id for segment in ordered if segment.up_to > end]
@@ -86,10 +85,7 @@ def complete_chain(found: Iterable[SourceSegment]) -> tuple[list[SourceSegment],
 
 def _up_to(level: int, counts: Sequence[int]) -> int:
     """Return how many of the last counts in a row are of this level or a lower one."""
-    count = 0
-    while count < len(counts) and _level(counts[-1 - count]) <= level:
-        count += 1
-    return count
+    return sum(1 for _ in takewhile(lambda count: _level(count) <= level, reversed(counts)))
 
 
 def _level(count: int) -> int:
@@ -137,7 +133,7 @@ def _seal(
     parts = [read_segment(services.storage, table.id, one.id)[2] for one in replaced]
     fresh = digests_of(state.sources_up_to(state.version))
     segment, body = encode_sources(services.ids.new(), cover, [*parts, fresh])
-    services.storage.put(sources_path(table.id, segment.id), body)
+    services.storage.put(SOURCES.path(table.id, segment.id), body)
     sealing = SealSources(segment, tuple(one.id for one in replaced))
     services.store(table).commit(sealing, generation=state.generation)
 
@@ -152,18 +148,16 @@ def load_segments(services: Services, table: Table) -> tuple[tuple[SourceSegment
     begun_with = {segment.id for segment in restored.all_source_segments} if restored else set()
     by_log: dict[str, list[SourceSegment]] = {}
     reasons: list[str] = []
-    for item in services.storage.list(sources_prefix(table.id)):
+    for item in services.storage.list(SOURCES.prefix(table.id)):
         try:
-            named, cover, _ = read_segment(
-                services.storage, table.id, sources_segment_of(item.path)
-            )
+            ids, cover, _ = read_segment(services.storage, table.id, SOURCES.name_of(item.path))
         except NotFoundError:
             continue  # an audit has deleted it since it was listed
         except CorruptDataError as error:
             reasons.append(error.explanation)
             continue
-        if cover.generation == table.generation or named.id in begun_with:
-            by_log.setdefault(cover.log, []).append(named)
+        if cover.generation == table.generation or ids.id in begun_with:
+            by_log.setdefault(cover.log, []).append(ids)
     segments: list[SourceSegment] = []
     for log in sorted(by_log):
         chain, wrong = complete_chain(by_log[log])
@@ -176,7 +170,7 @@ def obsolete_segments(services: Services, table: Table, before_ms: int) -> list[
     """Return the paths of segments that were written before a time and that neither the newest
     state nor a pinned version names.
     """
-    objects = list(services.storage.list(sources_prefix(table.id)))
+    objects = list(services.storage.list(SOURCES.prefix(table.id)))
     if not objects:
         return []
     # Read after the listing, so that it names each segment that was committed meanwhile.
@@ -185,7 +179,7 @@ def obsolete_segments(services: Services, table: Table, before_ms: int) -> list[
     return [
         item.path
         for item in objects
-        if item.modified_ms < before_ms and sources_segment_of(item.path) not in in_use
+        if item.modified_ms < before_ms and SOURCES.name_of(item.path) not in in_use
     ]
 
 

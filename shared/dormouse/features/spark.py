@@ -5,8 +5,6 @@ that is complete or has failed has neither. A run gets only ids, and reads the r
 request.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,16 +15,8 @@ from dormouse.features.kinds import Kind, delete_below, list_jobs
 from dormouse.messages.stages import Id, SparkJob
 from dormouse.ports import Services, Spark
 from dormouse.settings import library_version
+from dormouse.stored import paths
 from dormouse.stored.decoding import decode_json, raise_corrupt
-from dormouse.stored.paths import (
-    parse_spark_run_path,
-    spark_package_path,
-    spark_package_prefix,
-    spark_prefix,
-    spark_request_path,
-    spark_run_path,
-    spark_runs_prefix,
-)
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 """Executors only move bytes between Python processes, disks and the network. What optimizing their
@@ -55,11 +45,9 @@ _REQUEST = Kind(
 
 def load_spark_request(services: Services, table_id: str, job_id: str) -> SparkRequest | None:
     """Return the request of a job; None if Spark has none, or the job is complete or has failed.
-
-    Raises:
-        CorruptDataError: the stored request is damaged.
+    Raises CorruptDataError: the stored request is damaged.
     """
-    return _REQUEST.get(services.storage, spark_request_path(table_id, job_id))
+    return _REQUEST.get(services.storage, paths.SPARK_JOBS.path(table_id, job_id))
 
 
 def save_spark_request(
@@ -69,11 +57,10 @@ def save_spark_request(
 
     `inputs` are the shards that a compaction replaces.
 
-    Raises:
-        CorruptDataError: the stored request is damaged.
+    Raises CorruptDataError: the stored request is damaged.
     """
     request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)
-    return _REQUEST.save(services.storage, spark_request_path(job.table_id, job.job_id), request)
+    return _REQUEST.save(services.storage, paths.SPARK_JOBS.path(job.table_id, job.job_id), request)
 
 
 def list_spark_requests(
@@ -81,33 +68,31 @@ def list_spark_requests(
 ) -> tuple[list[SparkRequest], dict[str, CorruptDataError]]:
     """Return the requests of a table's incomplete jobs, and errors of damaged ones by job id."""
     requests, damaged = [], {}
-    for job_id in list_jobs(services.storage, spark_prefix(table_id))[0]:
+    for job_id in list_jobs(services.storage, paths.SPARK_JOBS.prefix(table_id))[0]:
         try:
-            request = load_spark_request(services, table_id, job_id)
+            if request := load_spark_request(services, table_id, job_id):
+                requests.append(request)
         except CorruptDataError as error:
             damaged[job_id] = error
-            continue
-        if request is not None:
-            requests.append(request)
     return requests, damaged
 
 
 def save_spark_run(services: Services, job: SparkJob, attempt: int, run_id: str) -> None:
     """Save a note that names the run of an attempt."""
-    services.storage.put(spark_run_path(job.table_id, job.job_id, attempt, run_id), b"")
+    services.storage.put(paths.spark_run_path(job.table_id, job.job_id, attempt, run_id), b"")
 
 
 def newest_spark_run(services: Services, job: SparkJob) -> tuple[int, str]:
     """Return the newest attempt that has a note, and its run; 0 if there is none."""
-    listed = services.storage.list(spark_runs_prefix(job.table_id, job.job_id))
-    runs = (run for stored in listed if (run := parse_spark_run_path(stored.path)) is not None)
+    objects = services.storage.list(paths.SPARK_JOBS.parts(job.table_id, job.job_id))
+    runs = (run for item in objects if (run := paths.parse_spark_run_path(item.path)) is not None)
     return max(runs, default=(0, ""))
 
 
 def delete_spark_request(services: Services, job: SparkJob) -> None:
     """Delete the notes and the request of a job; the request last, for a redelivery."""
-    delete_below(services.storage, spark_runs_prefix(job.table_id, job.job_id))
-    services.storage.delete([spark_request_path(job.table_id, job.job_id)])
+    delete_below(services.storage, paths.SPARK_JOBS.parts(job.table_id, job.job_id))
+    services.storage.delete([paths.SPARK_JOBS.path(job.table_id, job.job_id)])
 
 
 # The package of Spark jobs: the library, its dependencies, and the entry point of each job.
@@ -135,9 +120,7 @@ class SparkPackage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def decode_package(body: bytes, path: str) -> SparkPackage:
     """Parse the description of a package.
-
-    Raises:
-        CorruptDataError: the file is damaged or describes no package.
+    Raises CorruptDataError: the file is damaged or describes no package.
     """
     with raise_corrupt(f"{path} does not describe a package of Spark jobs"):
         return decode_json(body, SparkPackage)
@@ -155,18 +138,16 @@ _BUILD = "build and deploy functions and package together: make build, sam deplo
 def upload_package(services: Services, spark: Spark) -> str:
     """Upload the missing files of the deployed package, and return its version; empty if runs use
     the library of this process.
-
-    Raises:
-        InvalidRequestError: no package is deployed, or its version differs from this process's.
+    Raises InvalidRequestError: no package is deployed, or its version differs from this process's.
     """
     folder = spark.package
     if folder is None:
         return ""
     package = _deployed(folder)
-    prefix = spark_package_prefix(package.version)
-    there = {stored.path for stored in services.storage.list(prefix)}
+    prefix = paths.spark_package_prefix(package.version)
+    there = {item.path for item in services.storage.list(prefix)}
     for name in (*package.files, DESCRIPTION):
-        path = spark_package_path(package.version, name)
+        path = paths.spark_package_path(package.version, name)
         if path not in there:
             services.storage.upload(path, folder / name)
     return package.version

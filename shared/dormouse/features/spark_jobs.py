@@ -4,47 +4,16 @@ The stored state decides, not the state of the Spark run: a driver may crash aft
 a run that succeeded may have done nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from dormouse.errors import (
-    ContendedError,
-    InvalidRequestError,
-    JobTooLargeError,
-    NotFoundError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from dormouse import errors, jobs
+from dormouse.features import spark
 from dormouse.features.batch_files import look_up_sources
-from dormouse.features.export import (
-    delete_export,
-    load_export,
-    load_manifest,
-    task_messages,
-)
+from dormouse.features.export import delete_export, load_export, load_manifest, task_messages
 from dormouse.features.garbage import candidates
 from dormouse.features.queries import load_query
 from dormouse.features.query_runs import fail, following, is_computed
-from dormouse.features.spark import (
-    SparkRequest,
-    delete_spark_request,
-    load_spark_request,
-    newest_spark_run,
-    save_spark_request,
-    save_spark_run,
-    upload_package,
-)
-from dormouse.jobs import (
-    SPARK,
-    SweepCheck,
-    finalise,
-    publish_counts,
-    record,
-    set_aside,
-    tracked_job,
-)
 from dormouse.messages.stages import (
     CompactionJob,
     ExportJob,
@@ -75,13 +44,6 @@ from dormouse.tables.table import Table
 QUEUE = "spark-jobs"
 
 
-def is_early(state: TableState, job: SparkJob) -> bool:
-    """Return whether a job is of a later generation of its table than the state; what only reads is
-    of any.
-    """
-    return not isinstance(job, ExportJob | StatementJob) and job.generation > state.generation
-
-
 def is_spark_job_complete(services: Services, state: TableState, job: SparkJob) -> bool:
     """Return whether a job needs no further run.
 
@@ -102,12 +64,10 @@ def is_spark_job_complete(services: Services, state: TableState, job: SparkJob) 
     if table is None or job.generation < table.generation:
         return True
     fresh = look_up_sources(services, table, job.sources).fresh(job.sources)
-    request = load_spark_request(services, job.table_id, job.job_id) if fresh else None
-    return (
-        not fresh
-        or request is not None
-        and all(_was_refused(services, source, request) for source in fresh)
-    )
+    if not fresh:
+        return True
+    request = spark.load_spark_request(services, job.table_id, job.job_id)
+    return request is not None and all(_refusal(services, source, request) for source in fresh)
 
 
 def input_size(services: Services, state: TableState, job: SparkJob) -> tuple[int, int]:
@@ -163,10 +123,10 @@ def release_job(
                 delete_export(services, export)
             return []
         case StatementJob():
-            fail(services, job, reason, JobTooLargeError.__name__)
+            fail(services, job, reason, errors.JobTooLargeError.__name__)
             return following(services, job)
         case CompactionJob() if has_run:
-            set_aside(services, job.table_id, job.job_id, SPARK)
+            jobs.set_aside(services, job.table_id, job.job_id, jobs.SPARK)
         case IngestJob() if has_run or len(job.sources) == 1:  # a single file has crashed before
             _refuse(services, job, reason)
     return [OutboundMessage(dead_letter_queue(QUEUE), job, reason=reason)]
@@ -180,7 +140,9 @@ def fail_statement(services: Services, table_id: str, query_id: str) -> list[Out
     if query is None or not query.views:
         return []
     job = StatementJob(table_id, query.cut, query_id)
-    fail(services, job, "a table that the statement reads was deleted", NotFoundError.__name__)
+    fail(
+        services, job, "a table that the statement reads was deleted", errors.NotFoundError.__name__
+    )
     return following(services, job)
 
 
@@ -190,16 +152,8 @@ def _refuse(services: Services, job: IngestJob, reason: str) -> None:
     if table is not None:
         refusal = f"Spark failed: {reason}; to retry: dormouse dlq redrive {QUEUE}"
         for source in look_up_sources(services, table, job.sources).fresh(job.sources):
-            key = source.key
-            record(
-                services, TrackedJob(table.id, source.id, "ingest"), Refused(refusal, subject=key)
-            )
-
-
-def replaced_shards(state: TableState, job: SparkJob) -> tuple[str, ...]:
-    """Return the input shards of an assigned compaction; none for other jobs."""
-    assigned = state.jobs.get(job.job_id) if isinstance(job, CompactionJob) else None
-    return assigned.inputs if assigned else ()
+            tracked = TrackedJob(table.id, source.id, "ingest")
+            jobs.record(services, tracked, Refused(refusal, subject=source.key))
 
 
 def finish(
@@ -211,15 +165,15 @@ def finish(
     exists, so a redelivery publishes nothing twice. If this process crashes before it sends, the
     sweep makes up for it: it announces every table, and finds shards that can be collected.
     """
-    request = load_spark_request(services, job.table_id, job.job_id)
-    finished = _records_of_driver(services, table, request) if request is not None else []
+    request = spark.load_spark_request(services, job.table_id, job.job_id)
+    records = _records_of_driver(services, table, request) if request is not None else []
     if not isinstance(job, ExportJob) or _is_whole(services, job):
-        finalise(services, job.table_id, job.job_id)
+        jobs.finalise(services, job.table_id, job.job_id)
     else:
         _record_failure(services, job)
-    delete_spark_request(services, job)
-    for each in finished:
-        publish_counts(services, table.name, each)
+    spark.delete_spark_request(services, job)
+    for each in records:
+        jobs.publish_counts(services, table.name, each)
     if isinstance(job, StatementJob):
         return following(services, job)
     freed = [s for s in request.inputs if s in state.unreferenced] if request is not None else []
@@ -227,7 +181,9 @@ def finish(
     return [changed, *candidates(table, state, freed)]
 
 
-def _records_of_driver(services: Services, table: Table, request: SparkRequest) -> list[JobRecord]:
+def _records_of_driver(
+    services: Services, table: Table, request: spark.SparkRequest
+) -> list[JobRecord]:
     """Return the records that a driver wrote of a complete job: its end, and refused files.
 
     Nothing if functions ran the job: they publish their counts themselves.
@@ -235,13 +191,12 @@ def _records_of_driver(services: Services, table: Table, request: SparkRequest) 
     if services.spark is None:
         return []
     job = request.job
-    ended = services.tracker.get(job.table_id, job.job_id)
-    found = [ended] if ended is not None and ended.state == "finished" else []
+    record = services.tracker.get(job.table_id, job.job_id)
+    records = [record] if record is not None and record.state == "finished" else []
     if isinstance(job, IngestJob):
         fresh = look_up_sources(services, table, job.sources).fresh(job.sources)
-        records = (services.tracker.get(job.table_id, source.id) for source in fresh)
-        found += [each for each in records if each is not None and _is_refusal(each, request)]
-    return found
+        records += filter(None, (_refusal(services, source, request) for source in fresh))
+    return records
 
 
 def _is_whole(services: Services, job: ExportJob) -> bool:
@@ -253,32 +208,29 @@ def _is_whole(services: Services, job: ExportJob) -> bool:
 
 def _record_failure(services: Services, job: ExportJob) -> None:
     """Record that an export failed, if an earlier record from a fast clock hides the failure."""
-    known = services.tracker.get(job.table_id, job.job_id)
-    if known is not None and not known.is_finished:
+    entry = services.tracker.get(job.table_id, job.job_id)
+    if entry is not None and not entry.is_finished:
         reason = "it failed, and left no manifest; request it again"
-        record(services, tracked_job(job), Failed(reason))
+        jobs.record(services, jobs.tracked_job(job), Failed(reason))
 
 
-def retry_message(services: Services, request: SparkRequest) -> OutboundMessage:
+def retry_message(services: Services, request: spark.SparkRequest) -> OutboundMessage:
     """Return the message that retries a job; its delay grows with the age of the request."""
     job = request.job
     seconds = wait_seconds(age_seconds(services, request))
     return OutboundMessage(QUEUE, SparkJobStep(job.table_id, job.job_id), seconds)
 
 
-def age_seconds(services: Services, request: SparkRequest) -> float:
+def age_seconds(services: Services, request: spark.SparkRequest) -> float:
     """Return how long ago the job was first handed to Spark."""
     return (services.clock.now_ms() - request.requested_ms) / 1000
 
 
-def _was_refused(services: Services, source: Source, request: SparkRequest) -> bool:
+def _refusal(services: Services, source: Source, request: spark.SparkRequest) -> JobRecord | None:
+    """Return the record of a file that was refused since the job was requested; None if none is."""
     last = services.tracker.get(request.job.table_id, source.id)
-    return last is not None and _is_refusal(last, request)
-
-
-def _is_refusal(last: JobRecord, request: SparkRequest) -> bool:
-    """Return whether a record says that a file was refused since the job was requested."""
-    return last.state == "refused" and last.updated_ms >= request.requested_ms
+    is_new = last is not None and last.updated_ms >= request.requested_ms
+    return last if last is not None and is_new and last.state == "refused" else None
 
 
 # dispatch_spark: start one Spark run for a heavy job, however often its message is delivered.
@@ -306,16 +258,17 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
     if job is None:
         return []
     state = services.store(table).current()
-    if is_early(state, job):
-        raise ContendedError(f"table {table.name!r} is about to be reset")
+    if isinstance(job, IngestJob | CompactionJob) and job.generation > state.generation:
+        raise errors.ContendedError(f"table {table.name!r} is about to be reset")
     if is_spark_job_complete(services, state, job):
         return finish(services, table, state, job)
     if services.spark is None:
         if isinstance(job, CompactionJob):  # it stays assigned in the state; no request may be left
-            delete_spark_request(services, job)
+            spark.delete_spark_request(services, job)
         return function_messages(services, job)
-    request = save_spark_request(services, job, replaced_shards(state, job))
-    attempt, run_id = newest_spark_run(services, job)
+    inputs = state.jobs[job.job_id].inputs if isinstance(job, CompactionJob) else ()
+    request = spark.save_spark_request(services, job, inputs)
+    attempt, run_id = spark.newest_spark_run(services, job)
     reason = ""
     if attempt:
         run = services.spark.describe(run_id)
@@ -331,51 +284,48 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
 def _job_of(services: Services, message: SparkJob | SparkJobStep) -> SparkJob | None:
     if not isinstance(message, SparkJobStep):
         return message
-    request = load_spark_request(services, message.table_id, message.job_id)
+    request = spark.load_spark_request(services, message.table_id, message.job_id)
     return None if request is None else request.job
 
 
 def _start(
     services: Services,
-    spark: Spark,
+    options: Spark,
     table: Table,
     state: TableState,
-    request: SparkRequest,
+    request: spark.SparkRequest,
     attempt: int,
 ) -> list[OutboundMessage]:
     job = request.job
     files, size_bytes = input_size(services, state, job)
     size = cluster_size(size_bytes, table.properties, job.spark or None)
-    generation, kind = state.generation, tracked_job(job).kind
+    generation, kind = state.generation, jobs.tracked_job(job).kind
     try:
-        package = upload_package(services, spark)
-        token = _token(request.token, attempt, generation, size, package)
+        package = spark.upload_package(services, options)
+        # EMR refuses a token that it was given with other parameters before
+        parameters = request.token, attempt, generation, size, package
+        token = blake2b(repr(parameters).encode(), digest_size=16).hexdigest()
         run = SparkRun(table.id, job.job_id, kind, generation, attempt, token, size, package)
-        run_id = spark.start(run)
-    except InvalidRequestError as error:
+        run_id = options.start(run)
+    except errors.InvalidRequestError as error:
         return _fail(services, table, job, error.explanation)
-    except (UnavailableError, OutcomeUnknownError) as error:
+    except (errors.UnavailableError, errors.OutcomeUnknownError) as error:
         if age_seconds(services, request) > PATIENCE_SECONDS:
             return _fail(services, table, job, error.explanation)
         reason = f"it is waiting for Spark: {error.explanation}"
-        record(services, tracked_job(job), Assigned(reason=reason))
+        jobs.record(services, jobs.tracked_job(job), Assigned(reason=reason))
         return [retry_message(services, request)]
-    record(
+    jobs.record(
         services,
-        tracked_job(job),
+        jobs.tracked_job(job),
         Assigned(
             reason=f"it is with Spark: run {run_id}, attempt {attempt}",
             files=files,
             size_bytes=size_bytes,
         ),
     )
-    save_spark_run(services, job, attempt, run_id)
+    spark.save_spark_run(services, job, attempt, run_id)
     return []
-
-
-def _token(*asked: object) -> str:
-    """Return the client token of a run; EMR refuses a token used with other parameters before."""
-    return blake2b(repr(asked).encode(), digest_size=16).hexdigest()
 
 
 def _fail(
@@ -385,10 +335,10 @@ def _fail(
 
     Its stored request is deleted, so a redriven dead letter starts from the first attempt.
     """
-    record(services, tracked_job(job), Failed(reason))
+    jobs.record(services, jobs.tracked_job(job), Failed(reason))
     # after the record, so that a client that waits for an export finds the reason
     letters = release_job(services, job, reason, has_run=has_run)
-    delete_spark_request(services, job)
+    spark.delete_spark_request(services, job)
     return letters
 
 
@@ -401,9 +351,7 @@ def _fail(
 
 def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMessage]:
     """Finish the job of a run if it is complete, else retry it.
-
-    Raises:
-        UnavailableError: EMR does not return the state of the run; retry the message.
+    Raises UnavailableError: EMR does not return the state of the run; retry the message.
     """
     run = services.spark.describe(message.run_id) if services.spark else None
     if run is None or not run.outcome:
@@ -411,7 +359,7 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
     table = services.table(run.table_id)
     if table is None:  # the step fails the query of a statement
         return [OutboundMessage(QUEUE, SparkJobStep(run.table_id, run.job_id))]
-    request = load_spark_request(services, run.table_id, run.job_id)
+    request = spark.load_spark_request(services, run.table_id, run.job_id)
     if (
         request is None
     ):  # the process that deleted it may have crashed before it announced the change
@@ -420,21 +368,21 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
     state = services.store(table).current()
     if is_spark_job_complete(services, state, job):
         return finish(services, table, state, job)
-    newest, _ = newest_spark_run(services, job)
+    newest, _ = spark.newest_spark_run(services, job)
     if run.attempt < newest:
         return []  # a late event: the next attempt has started
     reason = run.reason or (
         "it succeeded, but did not commit its job" if run.outcome == "succeeded" else "it failed"
     )
     reason = f"attempt {run.attempt}, run {message.run_id}: {reason}"
-    record(services, tracked_job(job), Failed(reason))
+    jobs.record(services, jobs.tracked_job(job), Failed(reason))
     return [retry_message(services, request)]
 
 
 # Spark jobs that have not ended in time, which a sweep continues.
 
 
-def overdue_spark_jobs(check: SweepCheck) -> Iterator[OutboundMessage]:
+def overdue_spark_jobs(check: jobs.SweepCheck) -> Iterator[OutboundMessage]:
     """Yield a step for each Spark job that is due: the event that its run ended may be lost."""
     for job_id, requested_ms in check.spark_jobs.items():
         if check.is_due(requested_ms):

@@ -5,35 +5,19 @@ partition's, so splitting a leaf twice is idempotent. The splits of one message 
 together. Every planning requests a leaf that cannot be split again, so it is retried with backoff.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 
 from dormouse.errors import DormouseError, InvalidRequestError, NotFoundError
-from dormouse.features.planning import (
-    FEWEST_ROWS,
-    KeyRanks,
-    SplitPlan,
-    fewest_rows,
-    plan_split,
-    splits,
-    splits_due,
-)
-from dormouse.features.requests import (
-    TABLE_RESET,
-    JobCheck,
-    JobOutcome,
-    RequestResult,
-    StoredWork,
-)
+from dormouse.features import planning
+from dormouse.features.requests import TABLE_RESET, JobCheck, JobOutcome, RequestResult, StoredWork
 from dormouse.features.reset import is_for
 from dormouse.jobs import OUTCOME_UNKNOWN, backoff_ms, finalise, record, tracked
 from dormouse.keys import KeyHistogram, KeyRange, encode_key
 from dormouse.messages.requests import Counts, SplitPartitions
 from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
 from dormouse.ports import Services
-from dormouse.shards.footer import read_footers
+from dormouse.shards.reading import read_own_footers
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.partitions import Partition, PartitionTree, partition_id_of
 from dormouse.state.state import SplitPartition, TableState
@@ -51,8 +35,7 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
 
     A forced split divides any leaf that has two distinct keys.
 
-    Raises:
-        ExceptionGroup: some could not be split; all others were, and that was announced.
+    Raises ExceptionGroup: some could not be split; all others were, and that was announced.
     """
     table = services.table(message.table_id)
     if table is None:
@@ -62,9 +45,9 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
         for partition in message.partitions:
             finalise(services, table.id, split_job_id(partition))
         return
-    plans: dict[str, SplitPlan] = {}
+    plans: dict[str, planning.SplitPlan] = {}
     failures: list[DormouseError] = []
-    fewest = fewest_rows(table.properties, forced=message.forced)
+    fewest = planning.fewest_rows(table.properties, forced=message.forced)
     for partition in message.partitions:
         if not _is_due(state, partition, fewest):
             # A run that split it may have died before it recorded that.
@@ -110,31 +93,27 @@ def _rests(services: Services, table: Table, partition: str) -> bool:
 
 def _plan(
     services: Services, table: Table, state: TableState, partition: str, fewest: int
-) -> SplitPlan | str:
+) -> planning.SplitPlan | str:
     """Return the plan, or the reason why there is none."""
     references = sorted(state.references_in(partition), key=lambda r: (-r.rows, r.shard))
     largest = [state.shards[reference.shard] for reference in references[:MAX_FOOTERS]]
     with tracked(services, _tracked_job(table, partition), Started(subject=partition)):
-        pairs = read_footers(services.storage, table.id, largest)
-        footers: dict[str, KeyRanks] = {shard.id: footer for shard, footer in pairs}
-    plan = plan_split(state.partitions.get(partition).range, footers)
+        storage, cache = services.storage, services.cache
+        footers = read_own_footers(storage, table.id, largest, table.schema, cache)
+        histograms = {footer.shard_id: footer.keys for footer in footers}
+    plan = planning.plan_split(state.partitions.get(partition).range, histograms)
     if plan is None:
         return "not split: all its rows share one key"
-    if len(footers) == len(references) and plan.total_rows < fewest:
+    if len(histograms) == len(references) and plan.total_rows < fewest:
         return f"not split: it holds about {plan.total_rows} rows after all"
     return plan
 
 
 def _commit(
-    services: Services, table: Table, generation: int, plans: Mapping[str, SplitPlan]
+    services: Services, table: Table, generation: int, plans: Mapping[str, planning.SplitPlan]
 ) -> None:
-    outcomes = services.store(table).commit(
-        *(
-            SplitPartition(partition, encode_key(plan.at), plan.rows_left)
-            for partition, plan in plans.items()
-        ),
-        generation=generation,
-    )
+    splits = (SplitPartition(p, encode_key(plan.at), plan.rows_left) for p, plan in plans.items())
+    outcomes = services.store(table).commit(*splits, generation=generation)
     for partition, outcome in zip(plans, outcomes, strict=True):
         late = f"not split: {outcome}" if isinstance(outcome, Rejected) else ""
         _finished(services, table, partition, late)
@@ -163,31 +142,31 @@ _Leaf = tuple[int, bytes, str, KeyHistogram]
 
 
 def plan_extension(
-    tree: PartitionTree, known: KeyHistogram, min_leaves: int
+    tree: PartitionTree, histogram: KeyHistogram, min_leaves: int
 ) -> tuple[tuple[str, bytes], ...]:
     """Return the splits, in order, which make at least `min_leaves` leaves of those there are.
 
-    `known` is known of the rows to come. Fewer splits are given if those are too few, or their keys
-    too much alike.
+    `histogram` is that of the rows to come. Fewer splits are given if those are too few, or their
+    keys too much alike.
     """
     leaves = list(tree.leaves())
     if len(leaves) >= min_leaves:
         return ()
-    least = max(MIN_ROWS_TO_SPLIT, -(-known.rows // (len(leaves) * MIN_SHARE)))
+    least = max(MIN_ROWS_TO_SPLIT, -(-histogram.rows // (len(leaves) * MIN_SHARE)))
     fullest: list[_Leaf] = []
     for leaf in leaves:
-        _put(fullest, leaf, known, least)
-    splits: list[tuple[str, bytes]] = []
-    while fullest and len(leaves) + len(splits) < min_leaves:
+        _put(fullest, leaf, histogram, least)
+    cuts: list[tuple[str, bytes]] = []
+    while fullest and len(leaves) + len(cuts) < min_leaves:
         _, _, leaf_id, inside = heappop(fullest)
-        plan = plan_split(tree.get(leaf_id).range, {"": inside})
+        plan = planning.plan_split(tree.get(leaf_id).range, {"": inside})
         if plan is not None:  # else all its rows share one key
             span, at = tree.get(leaf_id).range, encode_key(plan.at)
-            splits.append((leaf_id, at))
+            cuts.append((leaf_id, at))
             tree = tree.split(leaf_id, at)
             for half in (KeyRange.between(span.low, at), KeyRange.between(at, span.high)):
                 _put(fullest, tree.get(partition_id_of(half)), inside, MIN_ROWS_TO_SPLIT)
-    return tuple(splits)
+    return tuple(cuts)
 
 
 def _put(fullest: list[_Leaf], leaf: Partition, histogram: KeyHistogram, least: int) -> None:
@@ -221,7 +200,7 @@ class SplitWork(StoredWork, frozen=True, tag="split"):
             return []
         tree = state.partitions
         leaves = [p for p in self.partitions if p in tree and tree.get(p).is_leaf]
-        return list(splits(table, state, leaves, forced=self.forced))
+        return list(planning.splits(table, state, leaves, forced=self.forced))
 
     def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome or progress of each split."""
@@ -234,19 +213,17 @@ class SplitWork(StoredWork, frozen=True, tag="split"):
             return JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
         if partition not in tree or not tree.get(partition).is_leaf:
             return JobOutcome(self.kind, job_id, counts=Counts(finished=1, partitions=1))
-        if check.state.rows_in(partition) < fewest_rows(check.table.properties, forced=self.forced):
+        if check.state.rows_in(partition) < planning.fewest_rows(
+            check.table.properties, forced=self.forced
+        ):
             return JobOutcome(self.kind, job_id, "failed", "not split: it has too few rows by now")
         last = check.record(job_id)
-        if (
-            last is not None
-            and last.state == "finished"
-            and last.reason not in ("", OUTCOME_UNKNOWN)
-        ):
+        is_new = last is not None and last.updated_ms >= check.requested_ms
+        if last and last.state == "finished" and last.reason not in ("", OUTCOME_UNKNOWN):
             rests = not self.forced and check.now_ms - last.updated_ms < backoff_ms(last.attempts)
-            if rests or last.updated_ms >= check.requested_ms:
+            if rests or is_new:
                 return JobOutcome(self.kind, job_id, "failed", last.reason)
-        since = last if last is not None and last.updated_ms >= check.requested_ms else None
-        return check.unfinished(self.kind, job_id, since)
+        return check.unfinished(self.kind, job_id, last if is_new else None)
 
 
 def split_partitions(services: Services, table: Table, request: SplitPartitions) -> RequestResult:
@@ -257,13 +234,13 @@ def split_partitions(services: Services, table: Table, request: SplitPartitions)
         InvalidRequestError: the partition is split already, or has too few rows.
     """
     state = services.store(table).current()
-    fewest = fewest_rows(table.properties, forced=request.forced)
+    fewest = planning.fewest_rows(table.properties, forced=request.forced)
     if request.partition:
         _check_leaf(state, request.partition, fewest)
         partitions = [request.partition]
     else:
-        partitions = splits_due(state, fewest)
-    messages = list(splits(table, state, partitions, forced=request.forced))
+        partitions = planning.splits_due(state, fewest)
+    messages = list(planning.splits(table, state, partitions, forced=request.forced))
     if not messages:
         return RequestResult()
     return RequestResult(messages, SplitWork(state.generation, tuple(partitions), request.forced))
@@ -278,7 +255,7 @@ def _check_leaf(state: TableState, partition: str, fewest: int) -> None:
         raise InvalidRequestError(f"partition {partition!r} is split already")
     rows = state.rows_in(partition)
     if rows < fewest:
-        enough = fewest == FEWEST_ROWS
+        enough = fewest == planning.FEWEST_ROWS
         raise InvalidRequestError(
             f"partition {partition!r} has {rows:,} rows, and is split from {fewest:,} on",
             hint="" if enough else "a forced split ignores the number of rows",

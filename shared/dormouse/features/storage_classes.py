@@ -6,8 +6,6 @@ into a cheaper class at once: such a class charges for 30 or 90 days, and most s
 before.
 """
 
-from __future__ import annotations
-
 from itertools import islice
 
 from dormouse.errors import InvalidRequestError
@@ -40,21 +38,20 @@ MOVES_FROM = {
 
 def check_storage_class(services: Services, properties: Properties) -> None:
     """Check that shards of a table with these properties can move as they say.
-
-    Raises:
-        InvalidRequestError: there are no storage classes here, or the days are too few.
+    Raises InvalidRequestError: there are no storage classes here, or the days are too few.
     """
-    wanted, days = properties.storage_class, properties.storage_class_days
-    if wanted not in MOVES_FROM:
+    storage_class, days = properties.storage_class, properties.storage_class_days
+    if storage_class not in MOVES_FROM:
         return
     if services.mark_for_class is None:
         raise InvalidRequestError(
-            f"storage_class cannot be {wanted} in a folder, which has no storage classes of S3",
+            f"storage_class cannot be {storage_class} in a folder, which has no storage classes of "
+            "S3",
             hint="leave storage_class STANDARD",
         )
-    if wanted in INFREQUENT and days < INFREQUENT_DAYS:
+    if storage_class in INFREQUENT and days < INFREQUENT_DAYS:
         raise InvalidRequestError(
-            f"S3 moves no object to {wanted} before it is {INFREQUENT_DAYS} days old, and "
+            f"S3 moves no object to {storage_class} before it is {INFREQUENT_DAYS} days old, and "
             f"storage_class_days is {days}",
             hint=f"set storage_class_days to {INFREQUENT_DAYS} or more, or another storage_class",
         )
@@ -65,11 +62,10 @@ def mark_lasting_shards(services: Services, table: Table) -> None:
 
     Shards that nothing needs any more are left alone, and those that a job has not committed yet.
 
-    Raises:
-        UnavailableError: some are not marked; the next audit marks them.
+    Raises UnavailableError: some are not marked; the next audit marks them.
     """
-    wanted = table.properties.storage_class
-    if services.mark_for_class is None or wanted not in MOVES_FROM:
+    storage_class = table.properties.storage_class
+    if services.mark_for_class is None or storage_class not in MOVES_FROM:
         return
     store = services.store(table)
     state = store.current()
@@ -79,15 +75,15 @@ def mark_lasting_shards(services: Services, table: Table) -> None:
         for each in services.storage.list(data_prefix(table.id))
         if each.modified_ms <= until_ms
         and each.size_bytes >= LEAST_BYTES
-        and each.storage_class in MOVES_FROM[wanted]
+        and each.storage_class in MOVES_FROM[storage_class]
         and not is_index_object(each.path)
         and (shard := shard_id_of(each.path) or "") in state.shards
     )
-    found = dict(islice(due, MARKED_AT_ONCE))
-    garbage = unpinned(store, state, [shard for shard in found if shard in state.unreferenced])
-    paths = [path for shard, path in found.items() if shard not in set(garbage)]
+    some = dict(islice(due, MARKED_AT_ONCE))
+    garbage = {*unpinned(store, state, [shard for shard in some if shard in state.unreferenced])}
+    paths = [path for shard, path in some.items() if shard not in garbage]
     if paths:
-        services.mark_for_class(paths, wanted)
-        subject = f"{len(paths)} shards to {wanted}"
+        services.mark_for_class(paths, storage_class)
+        subject = f"{len(paths)} shards to {storage_class}"
         job = TrackedJob(table.id, CLASSES_JOB, "sweep")
         record(services, job, Finished(subject=subject, files=len(paths)))

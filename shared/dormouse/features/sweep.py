@@ -3,65 +3,35 @@
 This is only repair: if every message is delivered, it finds nothing to do.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 from typing import Any, cast
 
+from dormouse import jobs
 from dormouse.errors import CorruptDataError
-from dormouse.features.batch_files import batch_files, look_up_sources, refusal_of
+from dormouse.features import garbage
+from dormouse.features.batch_files import missed_files
 from dormouse.features.deletion import delete_whole_table
-from dormouse.features.garbage import (
-    abandoned_after_ms,
-    candidates,
-    collectable,
-    is_following,
-    orphans,
-    unpinned,
-    unpublished,
-)
 from dormouse.features.kinds import list_jobs
 from dormouse.features.planning import LOOKED_AT_ONCE
 from dormouse.features.publishing import collect_iceberg
 from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restored
 from dormouse.features.seal_sources import obsolete_segments
-from dormouse.features.spark import SparkRequest, list_spark_requests
+from dormouse.features.spark import list_spark_requests
 from dormouse.features.storage_classes import mark_lasting_shards
 from dormouse.features.versions import unpin_ended
 from dormouse.items.records import REFUSALS_KEPT_SECONDS
-from dormouse.jobs import (
-    SWEEP_SECONDS,
-    SweepCheck,
-    finalise,
-    is_retry_due,
-    job_notes,
-    record,
-    tracked,
-    unknown,
-)
-from dormouse.messages.stages import STAGES, IngestJob, OutboundMessage, TableChanged, load
+from dormouse.messages.stages import STAGES, OutboundMessage, TableChanged, load
 from dormouse.ports import Services, Storage, StoredObject
 from dormouse.quiet import QuietTable
 from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.state.jobs import Finished, Started, TrackedJob
-from dormouse.state.sources import Source
 from dormouse.state.state import DAY_MS, TableState
 from dormouse.state.store import StateStore
 from dormouse.state.versions import OwnerKind
+from dormouse.stored import paths
 from dormouse.stored.checksums import crc32
-from dormouse.stored.paths import (
-    data_prefix,
-    deletion_path,
-    deletions_prefix,
-    rejected_prefix,
-    shard_id_of,
-    spark_prefix,
-    state_prefix,
-    table_prefix,
-)
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table, is_published
 
@@ -69,12 +39,6 @@ RESENT_JOBS = "sent-again"
 """The id of the tracker's record of when the jobs of a table were last sent again."""
 ORPHANS_JOB = "garbage-orphans"
 """The id of the tracker's record of the deletion of orphans: shards of no commit."""
-MISSED_FILES_MS = 30 * DAY_MS
-"""Audits consider only files dropped so recently. An audit costs a look-up for every such file, and
-the first one after a lost message finds the file.
-"""
-LOOKUP_BATCH = 1000
-"""An audit looks up the files of a table in batches of so many."""
 MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 """A generous limit of the clock skew between a function and the object store."""
 
@@ -108,18 +72,13 @@ def _is_in_turn(services: Services, table: Table) -> bool:
         # a lost state is reported by each sweep; of a large table each plans another part
         if not len(state.partitions) or len(state.references) > LOOKED_AT_ONCE:
             return True
-        if not _comes_with_time(table, state):
+        age_off = row_rules(table.schema, table.properties).age_off
+        if not (state.unreferenced or state.deletions or age_off):  # no change comes with time
             quiet = services.quiet.note("sweep", table, state, now_ms)
-    turn_ms = SWEEP_SECONDS * 1000
+    turn_ms = jobs.SWEEP_SECONDS * 1000
     turns = QUIET_MS // turn_ms
     is_turn = now_ms // turn_ms % turns == crc32(table.id.encode()) % turns
     return is_turn and (quiet is None or _is_quiet_due(store, quiet, now_ms))
-
-
-def _comes_with_time(table: Table, state: TableState) -> bool:
-    """Return whether a table that nobody changes will have to be changed all the same."""
-    age_off = row_rules(table.schema, table.properties).age_off
-    return bool(state.unreferenced or state.deletions or age_off)
 
 
 def _is_quiet_due(store: StateStore, quiet: QuietTable, now_ms: int) -> bool:
@@ -128,7 +87,7 @@ def _is_quiet_due(store: StateStore, quiet: QuietTable, now_ms: int) -> bool:
     It is 1, 2, 4, 8 and 16 hours after its last change, and then with each audit; and each time
     while a query or an export holds a version of it, whose messages may be lost.
     """
-    if now_ms - quiet.time_ms < DAY_MS and is_retry_due(
+    if now_ms - quiet.time_ms < DAY_MS and jobs.is_retry_due(
         quiet.time_ms, now_ms - QUIET_MS, now_ms, QUIET_MS
     ):
         return True
@@ -141,7 +100,7 @@ def sweep(
     table: Table,
     *,
     audit: bool = False,
-    is_lost: Callable[[str], bool] = unknown,
+    is_lost: Callable[[str], bool] = jobs.unknown,
 ) -> Iterator[OutboundMessage]:
     """Yield messages for unfinished work of a table; an `audit` also compares its buckets.
 
@@ -166,7 +125,7 @@ def sweep(
     spark_jobs = {request.job.job_id: request.requested_ms for request in spark}
     with_spark = spark_jobs.keys() | damaged_requests.keys()
     is_due = _is_due(services, table)
-    check = SweepCheck(services, table, state, is_due, spark_jobs, with_spark, is_lost)
+    check = jobs.SweepCheck(services, table, state, is_due, spark_jobs, with_spark, is_lost)
     overdue = _overdue_work(check)  # before pins are removed: one may be the last of a query
     services.store(table).pins.remove_expired()
     unpin_restored(services, table, services.clock.now_ms() - _orphan_age_ms(table))
@@ -180,7 +139,7 @@ def sweep(
             yield from _unwithdrawn(services, table)
             collect_iceberg(services, table, at_once=audit)
     if audit:
-        yield from _missed_files(services, table, spark)
+        yield from missed_files(services, table, (request.job for request in spark))
         with check.going_on():
             _delete_orphans(services, table)
         _abort_uploads(services, table)
@@ -199,7 +158,7 @@ class _KnownFolders:
 
     def __init__(self, storage: Storage, table_id: str) -> None:
         self._storage, self._folders = storage, cache(lambda below: {*storage.folders(below)})
-        self._parents = table_prefix(table_id), state_prefix(table_id)
+        self._parents = paths.table_prefix(table_id), paths.state_prefix(table_id)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
@@ -219,8 +178,7 @@ def _current_state(services: Services, table: Table) -> TableState:
     An audit must call it after it has listed objects, so that the state references each shard that
     was committed before the listing.
 
-    Raises:
-        CorruptDataError: the state is lost; to an audit every shard would seem to be an orphan.
+    Raises CorruptDataError: the state is lost; to an audit every shard would seem to be an orphan.
     """
     state = services.store(table).current()
     if not len(state.partitions):
@@ -231,7 +189,7 @@ def _current_state(services: Services, table: Table) -> TableState:
     return state
 
 
-def _overdue_work(check: SweepCheck) -> list[OutboundMessage]:
+def _overdue_work(check: jobs.SweepCheck) -> list[OutboundMessage]:
     """Return messages for work that began so long ago that a message or event of it may be lost.
 
     The work may also just wait in a long queue, or fail each time, so it is sent again with a
@@ -244,7 +202,7 @@ def _overdue_work(check: SweepCheck) -> list[OutboundMessage]:
     if messages:
         subject = f"{len(messages)} jobs sent again"
         job = TrackedJob(check.table.id, RESENT_JOBS, "sweep")
-        record(check.services, job, Finished(subject=subject))
+        jobs.record(check.services, job, Finished(subject=subject))
     return messages
 
 
@@ -259,7 +217,7 @@ def _is_due(services: Services, table: Table) -> Callable[[int], bool]:
 
     def is_due(begun_ms: int) -> bool:
         is_old = now_ms - begun_ms >= retry_ms
-        return is_old and is_retry_due(begun_ms, since_ms(), now_ms, retry_ms)
+        return is_old and jobs.is_retry_due(begun_ms, since_ms(), now_ms, retry_ms)
 
     return is_due
 
@@ -268,38 +226,17 @@ def _overdue_garbage(services: Services, table: Table, state: TableState) -> lis
     """Return candidates that have been due for another whole delay: their message must be lost."""
     delay_seconds = 2 * table.properties.gc_delay_seconds
     now_ms = services.clock.now_ms()
-    due, _ = collectable(state, state.unreferenced, now_ms, delay_seconds)
-    due = unpinned(services.store(table), state, due)
-    return candidates(table, state, unpublished(services, table, state, due))
+    due, _ = garbage.collectable(state, state.unreferenced, now_ms, delay_seconds)
+    due = garbage.unpinned(services.store(table), state, due)
+    return garbage.candidates(table, state, garbage.unpublished(services, table, state, due))
 
 
 def _unwithdrawn(services: Services, table: Table) -> list[OutboundMessage]:
     """Return the message that withdraws what is published of a table that is to be no more."""
-    if is_published(table.properties):
-        return []  # planned with the table
-    record = services.publications.get(table.id)
-    if record is None or not record.metadata:
-        return []
-    return [OutboundMessage("iceberg-changes", TableChanged(table.id))]
-
-
-def _missed_files(
-    services: Services, table: Table, spark: Iterable[SparkRequest]
-) -> list[OutboundMessage]:
-    """Return ingest jobs for dropped files that were neither ingested nor refused.
-
-    Files that Spark is ingesting are left out.
-    """
-    jobs = (request.job for request in spark)
-    begun = {source.id for job in jobs if isinstance(job, IngestJob) for source in job.sources}
-    since_ms = max(services.clock.now_ms() - MISSED_FILES_MS, table.files_since_ms)
-    sources = services.sources.list(f"{table.name}/", since_ms=since_ms)
-    known = (source for source in sources if source.id not in begun)
-    missed: list[Source] = []
-    while some := list(islice(known, LOOKUP_BATCH)):
-        fresh = look_up_sources(services, table, some).fresh(some)
-        missed += [s for s in fresh if refusal_of(services, s, table.id, in_doubt=True) is None]
-    return batch_files(services, missed, at_once=True)
+    is_planned = is_published(table.properties)  # with the table
+    record = None if is_planned else services.publications.get(table.id)
+    is_there = record is not None and record.metadata
+    return [OutboundMessage("iceberg-changes", TableChanged(table.id))] if is_there else []
 
 
 def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]:
@@ -322,18 +259,17 @@ def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]
     )
     delete(endings)
     # notes of runs that a process saved after their job was completed
-    delete(list_jobs(storage, spark_prefix(table.id), now_ms - retry_ms)[1])
-    noted = job_notes(services, table.id)
-    deletions = list(storage.list(deletions_prefix(table.id)))
+    delete(list_jobs(storage, paths.SPARK_JOBS.prefix(table.id), now_ms - retry_ms)[1])
+    notes = jobs.job_notes(services, table.id)
+    deletions = list(storage.list(paths.DELETIONS.prefix(table.id)))
     state = _current_state(services, table)
-    hiding = {deletion_path(table.id, each.id) for each in state.deletions}
+    hiding = {paths.DELETIONS.path(table.id, each.id) for each in state.deletions}
     delete([each.path for each in deletions if each.path not in hiding])
-    spent = (notes.paths for job_id, notes in noted.items() if job_id not in state.jobs)
-    delete([path for paths in spent for path in paths])
+    delete([path for job, each in notes.items() if job not in state.jobs for path in each.paths])
     delete(stale_trees(services, table, state, now_ms - orphan_age_ms))
     delete(list(obsolete_restored(services, table, now_ms - orphan_age_ms)))
     delete(obsolete_segments(services, table, now_ms - orphan_age_ms))
-    rejected = storage.list(rejected_prefix(table.id))
+    rejected = storage.list(paths.REJECTED.prefix(table.id))
     oldest_ms = now_ms - REFUSALS_KEPT_SECONDS * 1000
     delete([each.path for each in rejected if each.modified_ms < oldest_ms])
     return damaged
@@ -345,29 +281,31 @@ def _orphan_age_ms(table: Table) -> int:
 
 def _delete_orphans(services: Services, table: Table) -> None:
     """Delete shards that the state does not reference and that are too old for a later commit."""
-    objects = services.storage.list(data_prefix(table.id))
-    modified_ms = {shard: o.modified_ms for o in objects if (shard := shard_id_of(o.path))}
+    objects = services.storage.list(paths.data_prefix(table.id))
+    modified_ms = {shard: o.modified_ms for o in objects if (shard := paths.shard_id_of(o.path))}
     state = _current_state(services, table)
     now_ms = services.clock.now_ms()
-    oldest_ms = now_ms - table.properties.orphan_age_seconds * 1000
+    oldest_ms = now_ms - _orphan_age_ms(table)
     if now_ms - table.reset_ms >= table.properties.gc_delay_seconds * 1000:
         # Shards written before the table was reset cannot be committed any more.
         oldest_ms = max(oldest_ms, table.reset_ms - MAX_CLOCK_SKEW_MS)
-    shards = unpinned(services.store(table), state, orphans(state, modified_ms, oldest_ms))
-    if not is_following(services, table, state):
+    shards = garbage.unpinned(
+        services.store(table), state, garbage.orphans(state, modified_ms, oldest_ms)
+    )
+    if not garbage.is_following(services, table, state):
         shards = []
     if not shards:
-        finalise(services, table.id, ORPHANS_JOB, failed=True)
+        jobs.finalise(services, table.id, ORPHANS_JOB, failed=True)
         return
     subject = f"{len(shards)} shards nobody committed"
     job = TrackedJob(table.id, ORPHANS_JOB, "garbage")
-    with tracked(services, job, Started(subject=subject, files=len(shards))):
+    with jobs.tracked(services, job, Started(subject=subject, files=len(shards))):
         discard_shards(services.storage, table.id, shards, state)
-    record(services, job, Finished(files=len(shards)))
+    jobs.record(services, job, Finished(files=len(shards)))
 
 
 def _abort_uploads(services: Services, table: Table) -> None:
     """Delete what was sent of shards whose run died before they were complete."""
-    oldest_ms = services.clock.now_ms() - abandoned_after_ms(table)
-    uploads = services.storage.list_uploads(data_prefix(table.id))
+    oldest_ms = services.clock.now_ms() - garbage.abandoned_after_ms(table)
+    uploads = services.storage.list_uploads(paths.data_prefix(table.id))
     services.storage.abort_uploads(each for each in uploads if each.started_ms <= oldest_ms)

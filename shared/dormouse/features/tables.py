@@ -1,7 +1,5 @@
 """create_table: create a table with a schema, properties and split points."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -32,16 +30,7 @@ from dormouse.state.state import InitialisePartitions
 from dormouse.state.store import accepted
 from dormouse.stored.paths import TABLE_ID_DIGITS
 from dormouse.tables.encryption import check_not_encrypted, encrypted_schema
-from dormouse.tables.properties import (
-    bloom_columns,
-    check_change_data,
-    csv_dialect,
-    parse_settings,
-    properties_of,
-    property_named,
-)
-from dormouse.tables.row_rules import row_rules
-from dormouse.tables.shredding import shredded_paths
+from dormouse.tables.properties import parse_settings, properties_of, property_named
 from dormouse.tables.table import (
     PARTS,
     Alteration,
@@ -52,14 +41,13 @@ from dormouse.tables.table import (
     check_change,
     check_columns,
     check_name,
-    check_published,
+    check_properties,
     glue_name,
     is_mirrored,
     is_published,
     merge_settings,
     published_name,
 )
-from dormouse.tables.term_index import term_columns
 
 # What follows from a change of a table for its readers of Iceberg.
 
@@ -139,7 +127,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
     """
     schema = Schema.from_json(request.schema)
     table = Table(
-        id=new_table_id(request),
+        id=new_table_id(request.request_id),
         name=check_name(request.name),
         schema=schema,
         created_ms=services.clock.now_ms(),
@@ -148,13 +136,7 @@ def create_table(services: Services, request: CreateTable) -> list[OutboundMessa
         return publications(table)
     check_not_encrypted(*schema.fields)
     check_columns(schema, table.properties)
-    row_rules(schema, table.properties)
-    bloom_columns(schema, table.properties)
-    term_columns(schema, table.properties)
-    shredded_paths(schema, table.properties)
-    check_change_data(schema, table.properties)
-    csv_dialect(table.properties)
-    check_published(schema, table.properties)
+    check_properties(schema, table.properties)
     check_published_names(services, table)
     check_storage_class(services, table.properties)
     points = KeyCodec(schema).split_points_from_json(request.split_points)
@@ -190,12 +172,7 @@ def _with_keys(services: Services, table: Table, before: Schema | None = None) -
     return replace(table, schema=schema)
 
 
-def new_table_id(request: CreateTable) -> str:
-    """Return the id of the table that a request creates, derived from the request's id."""
-    return made_table_id(request.request_id)
-
-
-def made_table_id(request_id: str) -> str:
+def new_table_id(request_id: str) -> str:
     """Return the id of the table that a request of this id would create."""
     return blake2b(request_id.encode(), digest_size=TABLE_ID_DIGITS // 2).hexdigest()
 
@@ -260,7 +237,6 @@ def alter_schema(services: Services, table: Table, request: AlterSchema) -> list
     """Change the schema; a published table is published with it.
 
     Raises:
-        NotFoundError: no table has that name, or it is being deleted.
         InvalidRequestError: a change is not possible, or would show a column that access rules
             hide; nothing is changed.
         ContendedError: it took too long to look through these times; retry the message.
@@ -314,7 +290,6 @@ def reinitialise_table(
     Raises:
         InvalidRequestError: a split point or the schema is invalid, or the present partitions are
             to stay and do not fit the schema.
-        NotFoundError: no table has that name, or it is being deleted.
         ContendedError: the table got another schema meanwhile; retry the message.
         CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
@@ -347,7 +322,6 @@ def rename_table(services: Services, table: Table, request: RenameTable) -> list
         InvalidRequestError: the new name is invalid, readers of Iceberg find another table under
             it, or access rules would let callers do more with the table.
         AlreadyExistsError: another table has the new name.
-        NotFoundError: no table has the old name, or it is being deleted.
     """
     new_name = check_name(request.new_name)
     now_ms = services.clock.now_ms()
@@ -370,11 +344,7 @@ def rename_table(services: Services, table: Table, request: RenameTable) -> list
 
 
 def set_online(services: Services, table: Table, request: SetOnline) -> list[OutboundMessage]:
-    """Change the table; jobs that became due while it was offline are planned once it is online.
-
-    Raises:
-        NotFoundError: no table of that name exists, or it is being deleted.
-    """
+    """Change the table; jobs that became due while it was offline are planned once it is online."""
     services.tables.change(
         table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
     )
@@ -393,7 +363,6 @@ def set_properties(
         InvalidRequestError: an unknown name, a bad value, one that never changes, filters or
             aggregations that do not fit the schema, or names for readers of Iceberg that another
             table has.
-        NotFoundError: no table of that name exists, or it is being deleted.
     """
     put, unset = _checked(request.properties, request.unset)
     defaults = services.tables.defaults()
@@ -406,8 +375,8 @@ def set_properties(
         return _with_keys(services, changed, changed.schema)
 
     changed = services.tables.change(table.id, change, request_id=request.request_id)
-    planned = OutboundMessage("table-changes", TableChanged(table.id))
-    return [planned, *publications(table, changed)]
+    message = OutboundMessage("table-changes", TableChanged(table.id))
+    return [message, *publications(table, changed)]
 
 
 def set_defaults(services: Services, request: SetDefaults) -> None:

@@ -5,11 +5,10 @@ Registry and state are read one after the other. A reset, which can change the s
 between, or may have crashed before it reached the state.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -35,7 +34,7 @@ from dormouse.state.versions import (
     iso_time,
     milliseconds_of,
 )
-from dormouse.stored.paths import export_path, sources_path
+from dormouse.stored.paths import EXPORTS, SOURCES
 from dormouse.tables.table import Table
 
 REBUILDING = "rebuild-"
@@ -63,12 +62,16 @@ def read_version(
     If the registry counts a reset with a new schema that the state has not begun, the newest state
     returned is already that of an empty table.
 
-    Raises:
-        NotFoundError: the table was deleted, or the version has expired, does not exist yet, is
-            from before the first one (NotBegunError), or has rows of an earlier schema.
+    Raises NotFoundError: the table was deleted, or the version has expired, does not exist yet, is
+    from before the first one (NotBegunError), or has rows of an earlier schema.
     """
+    is_newest = version is None and time_ms is None
     while True:
-        state = _state(services, table, version, time_ms, ranges_of)
+        store = services.store(table)
+        if not is_newest:
+            state = store.at(version=version, time_ms=time_ms)
+        else:
+            state = store.part(partial(ranges_of, table)) if ranges_of else store.current()
         if state.generation <= table.generation:
             break
         newest = services.table(table.id)
@@ -79,7 +82,7 @@ def read_version(
         table = newest
     if state.generation >= table.schema_generation:
         return table, state
-    if version is None and time_ms is None:
+    if is_newest:
         tree = PartitionTree.from_split_points(())
         return table, state.reset(table.generation, tree, table.schema.widest_key_types)
     raise NotFoundError(
@@ -89,42 +92,24 @@ def read_version(
     )
 
 
-def refuse_purged(table: Table, version: int, wanted: str) -> None:
-    """Refuse what is `wanted` of a version from before the last purge, whose rows would stay.
-
-    Raises:
-        NotFoundError: the version is from before the last purge that ended.
+def refuse_purged(table: Table, version: int, use: str) -> None:
+    """Refuse a `use`, such as ``tagged``, of a version from before the last purge, whose rows would
+    stay.
+    Raises NotFoundError: the version is from before the last purge that ended.
     """
     if version < table.purged_version:
         raise NotFoundError(
-            f"version {version} of table {table.name!r} cannot be {wanted}: it may have rows that "
+            f"version {version} of table {table.name!r} cannot be {use}: it may have rows that "
             f"a purge has removed, which ended at version {table.purged_version}",
             hint=f"choose version {table.purged_version}, or a later one",
         )
-
-
-def _state(
-    services: Services,
-    table: Table,
-    version: int | None,
-    time_ms: int | None,
-    ranges_of: RangesOf | None,
-) -> TableState:
-    store = services.store(table)
-    if version is None and time_ms is None:
-        return store.current() if ranges_of is None else store.part(lambda: ranges_of(table))
-    return store.at(version=version, time_ms=time_ms)
 
 
 # The tags of a table, and what must remove the rows that they hold.
 
 
 def tags_of(services: Services, table: Table) -> list[Pin]:
-    """Return the tags of a table, by version.
-
-    Raises:
-        CorruptDataError: a pin is damaged.
-    """
+    """Return the tags of a table, by version. Raises CorruptDataError: a pin is damaged."""
     pins = services.store(table).pins.all()
     return sorted((p for p in pins if p.owner.kind is OwnerKind.TAG), key=lambda pin: pin.version)
 
@@ -184,12 +169,6 @@ LONGEST_MS = 14 * DAY_MS
 """For how long the pin of an export that never ends holds its version: as long as messages live."""
 
 
-def pin_export(services: Services, table: Table, state: TableState, export_id: str) -> TableState:
-    """Pin the version that an export is about to read, as `pin_version` does; return its state."""
-    owner = PinOwner(OwnerKind.EXPORT, export_id)
-    return pin_version(services, table, state, owner, LONGEST_MS)[1]
-
-
 def unpin_ended(services: Services, table: Table) -> None:
     """Remove the pins of exports that have ended, or were never saved."""
     pins = services.store(table).pins
@@ -200,8 +179,8 @@ def unpin_ended(services: Services, table: Table) -> None:
 
 def _has_ended(services: Services, table: Table, pin: Pin) -> bool:
     """Return whether no export is stored, and none is about to be; a damaged one is stored."""
-    path = export_path(table.id, pin.owner.name)
-    if any(stored.path == path for stored in services.storage.list(path)):
+    path = EXPORTS.path(table.id, pin.owner.name)
+    if any(item.path == path for item in services.storage.list(path)):
         return False
     record = services.tracker.get(table.id, pin.owner.name)
     is_recorded = record is not None and record.is_finished
@@ -296,7 +275,7 @@ def untag_version(services: Services, table: Table, request: UntagVersion) -> li
 
     Raises:
         InvalidRequestError: it cannot be the name of a tag.
-        NotFoundError: no table has that name, or the table has no such tag.
+        NotFoundError: the table has no such tag.
     """
     owner = _owner(request.tag)
     if not services.store(table).pins.remove(owner):
@@ -307,9 +286,7 @@ def untag_version(services: Services, table: Table, request: UntagVersion) -> li
 
 def find_tag(services: Services, table: Table, tag: str) -> Pin | None:
     """Return the pin of a tag; None if the table has no such tag.
-
-    Raises:
-        InvalidRequestError: it cannot be the name of a tag.
+    Raises InvalidRequestError: it cannot be the name of a tag.
     """
     owner = _owner(tag)
     return next((pin for pin in tags_of(services, table) if pin.owner == owner), None)
@@ -387,10 +364,8 @@ class CommittedSince:
 
 def ingested_since(services: Services, table: Table, version: int) -> CommittedSince:
     """Return what was ingested and deleted after a version.
-
-    Raises:
-        NotFoundError: the version is yet to come; the log is not kept from it on any more, or a
-            shard is deleted; or the table was reset, restored or rebuilt since.
+    Raises NotFoundError: the version is yet to come; the log is not kept from it on any more, or a
+    shard is deleted; or the table was reset, restored or rebuilt since.
     """
     store = services.store(table)
     history = store.history()
@@ -484,12 +459,12 @@ def _register(services: Services, table: Table, request: RestoreVersion) -> Tabl
     _check_whole(table, earlier, store.history())
     earlier = store.pins.state(store.pins.add(restorer(restored), earlier))
 
-    def next_generation(kept: Table) -> Table:
-        if kept.generation != table.generation:
-            raise ContendedError(f"table {kept.name!r} was reset meanwhile")
-        refuse_purged(kept, earlier.version, "restored")
-        now_ms, generation = services.clock.now_ms(), kept.generation + 1
-        return replace(kept, generation=generation, reset_ms=now_ms, tree="", restored=restored)
+    def next_generation(newest: Table) -> Table:
+        if newest.generation != table.generation:
+            raise ContendedError(f"table {newest.name!r} was reset meanwhile")
+        refuse_purged(newest, earlier.version, "restored")
+        now_ms, generation = services.clock.now_ms(), newest.generation + 1
+        return replace(newest, generation=generation, reset_ms=now_ms, tree="", restored=restored)
 
     try:
         segments = _segments(services, table, store, earlier)
@@ -554,9 +529,9 @@ def _segments(
     An audit deletes segments that neither the newest state nor a pinned version names. It may have
     read the pins before this version was pinned, so only a segment that is still named now is safe.
     """
-    named = {segment.id for segment in store.current().all_source_segments}
+    ids = {segment.id for segment in store.current().all_source_segments}
     return tuple(
-        segment if segment.id in named else _copied(services, table, segment)
+        segment if segment.id in ids else _copied(services, table, segment)
         for segment in earlier.source_segments
     )
 
@@ -564,7 +539,7 @@ def _segments(
 def _copied(services: Services, table: Table, segment: SourceSegment) -> SourceSegment:
     """Copy a segment under a new id, which no audit deletes before it is old."""
     try:
-        body = services.storage.get(sources_path(table.id, segment.id))
+        body = services.storage.get(SOURCES.path(table.id, segment.id))
     except NotFoundError as error:
         raise NotFoundError(
             f"table {table.name!r} cannot be restored: it is not known any more which files that "
@@ -572,5 +547,5 @@ def _copied(services: Services, table: Table, segment: SourceSegment) -> SourceS
             hint="restore a later version",
         ) from error
     copy = msgspec.structs.replace(segment, id=services.ids.new())
-    services.storage.put(sources_path(table.id, copy.id), body)
+    services.storage.put(SOURCES.path(table.id, copy.id), body)
     return copy

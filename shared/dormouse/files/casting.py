@@ -13,8 +13,9 @@ import binascii
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from string import ascii_letters, digits
 from typing import Any, TypeVar, cast
 
@@ -29,12 +30,13 @@ from dormouse.arrow.types import (
     arrow_schema,
     arrow_type,
     nulls,
-    widest_decimal,
+    widest_type,
 )
-from dormouse.arrow.values import LISTS, is_variant, leaves, parse_decimals, rebuilt
+from dormouse.arrow.values import LISTS, check_map_keys, is_variant, leaves, parse_decimals, rebuilt
 from dormouse.errors import InvariantError, RefusedSourceError
 from dormouse.files.rejects import RowRefusal
 from dormouse.files.results import json_texts
+from dormouse.key_codec import FORMS
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import (
     NANOSECONDS,
@@ -73,8 +75,8 @@ _MIDNIGHT = rf"^{_DATE}([T ]00:00(:00([.]0{{1,9}})?)?( ?(Z|UTC|[+-]00(:?00)?))?)
 _ZONED = rf"[T ]{_CLOCK_NS}{_ZONE}$"
 _OFFSET_SECONDS = r"^(.+[T ].+)([+-])([0-9]{2}:[0-5][0-9]):([0-5][0-9])$"
 _ARROW_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
-FIRST_SECOND, LAST_SECOND = -62_167_219_200, 253_402_300_799
-"""The first and the last second of the years 0 to 9999."""
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The first and the last second of the years 1 to 9999."""
 _DAY_SECONDS = 86_400
 _SHAPES = bytes.maketrans(
     (digits + ascii_letters).encode(), b"0" * len(digits) + b"a" * len(ascii_letters)
@@ -85,11 +87,10 @@ _EXACT = {Primitive.FLOAT: 2**24, Primitive.DOUBLE: 2**53}
 """Up to these numbers, a float represents every integer."""
 
 
-def text_parser(field: Field) -> Callable[[Array], Array] | None:
-    """Return the function that parses a column of text; None if the
-    field's values are written in JSON.
+def text_parser(kind: FieldType, unit: str = "") -> Callable[[Array], Array] | None:
+    """Return the function that parses a column of text, in which numbers are times of a unit; None
+    if its values are written in JSON.
     """
-    kind = field.type
     match kind:
         case Primitive.INT | Primitive.LONG:
             return lambda cells: parse_integers(cells, kind)
@@ -97,10 +98,8 @@ def text_parser(field: Field) -> Callable[[Array], Array] | None:
             return lambda cells: parse_floats(cells, kind)
         case DecimalType():
             return lambda cells: parse_decimals(cells, kind)
-        case Primitive.DATE:
-            return lambda cells: parse_text_times(cells, kind, field.unit)
-        case Primitive() if kind in TIMESTAMPS:
-            return lambda cells: parse_text_times(cells, kind, field.unit)
+        case Primitive() if kind is Primitive.DATE or kind in TIMESTAMPS:
+            return lambda cells: parse_text_times(cells, kind, unit)
         case Primitive.TIME:
             return parse_clocks
         case Primitive.UUID:
@@ -123,17 +122,13 @@ def _text_documents(cells: Array) -> Array:
 
 def parse_integers(cells: Array, kind: Primitive) -> Array:
     """Parse whole numbers, written in decimal digits."""
-    if bytes_contain(
-        cells, b"x", b"X"
-    ):  # Arrow also parses hexadecimal numbers, and reads 0xFFFFFFFF as -1
+    if bytes_contain(cells, b"x", b"X"):  # Arrow also reads hexadecimal: 0xFFFFFFFF as -1
         _check_all(cells, r"^[^xX]*$", "whole numbers are written in decimal digits")
     return cells.cast(arrow_type(kind))
 
 
 def parse_floats(cells: Array, kind: Primitive) -> Array:
-    """Parse numbers as the nearest floats; an integer written in
-    digits must be represented exactly.
-    """
+    """Parse numbers as the nearest floats; an integer in digits must be represented exactly."""
     numbers: Array = cells.cast(arrow_type(kind))
     special = pc.invert(pc.is_finite(numbers))
     if _any(special):
@@ -181,61 +176,61 @@ def parse_booleans(cells: Array) -> Array:
 
 def parse_base64(cells: Array) -> Array:
     """Parse bytes, written in base64."""
+    texts = cells.to_pylist()
     try:
-        return pa.array(
-            [None if c is None else base64.b64decode(c, validate=True) for c in cells.to_pylist()],
-            pa.binary(),
-        )
+        values = [None if c is None else base64.b64decode(c, validate=True) for c in texts]
     except binascii.Error as error:
         raise ValueError(
             f"bytes are written in base64: {error}; in Spark, write base64(column) or Parquet"
         ) from error
+    return pa.array(values, pa.binary())
 
 
 def parse_clocks(cells: Array) -> Array:
     """Parse times of day, such as 12:30 or 12:30:45.123456."""
     _check_all(cells, rf"^{_CLOCK_OF_DAY}$", "expected: an ISO 8601 time of day such as 12:30:45")
-    parsed = [None if text is None else parse_clock(text) for text in cells.to_pylist()]
-    return pa.array(parsed, pa.int64()).cast(arrow_type(Primitive.TIME))
+    counts = [None if text is None else parse_clock(text) for text in cells.to_pylist()]
+    return pa.array(counts, pa.int64()).cast(arrow_type(Primitive.TIME))
 
 
 def parse_uuids(cells: Array) -> Array:
     """Parse UUIDs, written in hexadecimal digits with hyphens or without."""
     texts = cells.cast(pa.string()).to_pylist()
-    parsed = [None if text is None else parse_uuid(text) for text in texts]
-    return pa.array(parsed, arrow_type(Primitive.UUID))
+    values = [None if text is None else parse_uuid(text) for text in texts]
+    return pa.array(values, arrow_type(Primitive.UUID))
 
 
 def parse_text_times(cells: Array, kind: Primitive, unit: str) -> Array:
     """Parse timestamps or dates from texts, some of which may be numbers that count a unit."""
     try:
-        parsed = _usual(cells, kind)
+        times = _usual(cells, kind)
     except pa.ArrowInvalid:
         numeric = pc.match_substring_regex(cells, NUMBER)
         texts, numbers = pc.if_else(numeric, None, cells), pc.if_else(numeric, cells, None)
         return parse_times(texts, numbers, kind, unit)
-    check_years(parsed)
-    return parsed
+    check_years(times)
+    return times
 
 
 def parse_times(texts: Array, numbers: Array, kind: Primitive, unit: str) -> Array:
-    """Parse timestamps or dates from texts and, where these are null,
-    from numbers that count a unit.
-    """
+    """Parse timestamps or dates from texts and, where these are null, from numbers of a unit."""
     try:
-        parsed = _usual(texts, kind)
+        times = _usual(texts, kind)
     except pa.ArrowInvalid:
-        parsed = _dates(texts) if kind is Primitive.DATE else _times(texts, kind)
-    check_years(parsed)
+        times = _dates(texts) if kind is Primitive.DATE else _times(texts, kind)
+    check_years(times)
     if numbers.null_count == len(numbers):
-        return parsed
+        return times
     if not unit or kind not in UNITS[unit]:
-        units = ", ".join(name for name, counts in UNITS.items() if kind in counts)
-        raise ValueError(
-            f'numbers need a unit: set the column\'s "unit" in the schema ({units}), '
-            "or write ISO 8601"
-        )
-    return pc.coalesce(parsed, from_unit_count(parse_integers(numbers, Primitive.LONG), kind, unit))
+        raise ValueError(f"{unit_hint(kind)}; or write ISO 8601")
+    return pc.coalesce(times, from_unit_count(parse_integers(numbers, Primitive.LONG), kind, unit))
+
+
+def unit_hint(kind: FieldType) -> str:
+    """Return what numbers need in a column of times; nothing for other types."""
+    units = ", ".join(unit for unit, kinds in UNITS.items() if kind in kinds)
+    command = "`dormouse table alter NAME --unit COLUMN=UNIT`"
+    return units and f"numbers need a unit ({units}), in the schema or by {command}"
 
 
 def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
@@ -248,11 +243,7 @@ def from_unit_count(numbers: Array, kind: Primitive, unit: str) -> Array:
 
 
 def check_years(cells: Array) -> None:
-    """Check that times and dates are in the years 0 to 9999, which are those that can be written.
-
-    Raises:
-        ValueError: one is not.
-    """
+    """Check that times are in the years 1 to 9999, which can be written. Raises ValueError."""
     if pa.types.is_date32(cells.type):
         first, last = FIRST_SECOND // _DAY_SECONDS, LAST_SECOND // _DAY_SECONDS
         counts: Array = cells.cast(pa.int32())
@@ -263,22 +254,18 @@ def check_years(cells: Array) -> None:
         return
     years: Any = pc.min_max(counts).as_py()
     if years["min"] is not None and not first <= years["min"] <= years["max"] <= last:
-        raise ValueError("times and dates have the years 0 to 9999")
+        raise ValueError("times and dates have the years 1 to 9999")
 
 
 def bytes_contain(cells: Array, *texts: bytes) -> bool:
-    """Return whether any of `texts` is in the buffer of a column,
-    which may be larger than its slice.
-    """
+    """Return whether any of `texts` is in a column's buffer, which may be larger than its slice."""
     data = cells.buffers()[2]
     return data is not None and any(text in data.to_pybytes() for text in texts)
 
 
 def _usual(cells: Array, kind: Primitive) -> Array:
     """Parse times that all have the one common form that Arrow reads fast.
-
-    Raises:
-        ArrowInvalid: not all have it; the error says nothing about single cells.
+    Raises ArrowInvalid: not all have it; the error says nothing about single cells.
     """
     if kind is Primitive.DATE or not (bytes_contain(cells, b"Z") or bytes_contain(cells, b":")):
         return cells.cast(arrow_type(Primitive.DATE)).cast(arrow_type(kind))
@@ -325,8 +312,8 @@ def _with_offset_seconds(cells: Array, kind: Primitive) -> Array:
     is_east = pc.match_substring_regex(cells, "[+][0-9]{2}:[0-9]{2}:[0-9]{2}$")
     target = cast(pa.TimestampType, arrow_type(kind))
     more = pc.if_else(is_east, pc.negate(seconds), seconds).cast(pa.duration("s"))
-    moved: Array = pc.add_checked(_times(whole, kind), more.cast(pa.duration(target.unit)))
-    return moved
+    times: Array = pc.add_checked(_times(whole, kind), more.cast(pa.duration(target.unit)))
+    return times
 
 
 def _without_zeros(cells: Array) -> Array:
@@ -367,20 +354,18 @@ def _any(flags: Array) -> bool:
 
 
 EXPECTED_FORMS: dict[FieldType, str] = {
-    Primitive.INT: "a whole number of 32 bits",
-    Primitive.LONG: "a whole number of 64 bits",
+    **FORMS,
     Primitive.STRING: "text in UTF-8",
-    Primitive.BYTES: "bytes in base64",
-    Primitive.TIMESTAMP: "an ISO 8601 time, in UTC without a zone, from year 0000 to 9999",
-    Primitive.TIMESTAMP_NTZ: "an ISO 8601 time without a zone, from year 0000 to 9999",
+    Primitive.TIMESTAMP: "an ISO 8601 time, in UTC without a zone, from year 0001 to 9999",
+    Primitive.TIMESTAMP_NTZ: "an ISO 8601 time without a zone, from year 0001 to 9999",
     Primitive.TIMESTAMP_NS: "an ISO 8601 time, in UTC without a zone, from year 1678 to 2261",
     Primitive.TIMESTAMP_NTZ_NS: "an ISO 8601 time without a zone, from year 1678 to 2261",
-    Primitive.DATE: "an ISO 8601 date such as 2024-02-29",
-    Primitive.TIME: "an ISO 8601 time of day such as 12:30:45.123456",
-    Primitive.UUID: "a UUID such as 123e4567-e89b-12d3-a456-426614174000",
+    Primitive.DATE: "an ISO 8601 date such as 2024-02-29, from year 0001 to 9999",
     Primitive.DYNAMIC: "a JSON document",
 }
 """What a value of each type looks like in a file, for errors that say no more."""
+Converter = Callable[[Field, Array], Array]
+"""Returns the cells of a file as those of a field."""
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
 Place = Callable[[int], str]
 """Returns the position in the file of a row of a batch, as text: its
@@ -397,69 +382,80 @@ _WORDS = re.compile(r"[^\W\d][\w .()/%-]{0,63}")
 """Names of columns as people give them: no address, number or sentence."""
 
 
-def check_file_columns(names: Sequence[str], schema: Schema, *, of: str = "the file") -> None:
-    """Check that a file has the columns of the table, in any order;
+def check_columns(
+    names: Sequence[str],
+    schema: Schema,
+    *,
+    of: str = "the file",
+    quotes_all: bool = False,
+    hint: str = "",
+) -> None:
+    """Check that a file, or what else `of` names, has the columns of the table, in any order;
     nullable columns may be missing.
 
-    If none of the names is a column's, unknown columns are reported by their positions, because
-    the names may be values: the file may have no header. So are names that are no words. `of` says
-    what the columns belong to.
+    Unless it `quotes_all`, unknown columns are reported by their positions if none of the names is
+    a column's, because the names may be values: the file may have no header. So are names that are
+    no words. `hint` is for unknown columns.
 
     Raises:
         RefusedSourceError: a column is missing, unknown, or present twice.
     """
     columns = {f.name for f in schema.fields}
-    columns_hint = "the table has: " + ", ".join(f.name for f in schema.fields)
-    if unknown := [at for at, name in enumerate(names, start=1) if name not in columns]:
-        is_header = not {name.strip().lower() for name in names}.isdisjoint(map(str.lower, columns))
+    counts = Counter(names)
+    unknown = [at for at, name in enumerate(names) if name not in columns]
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    missing = [f.name for f in schema.fields if not f.nullable and f.name not in counts]
+    if not (unknown or twice or missing):
+        return
+    hint = (
+        hint if hint and unknown else "the table has: " + ", ".join(f.name for f in schema.fields)
+    )
+    if unknown:
+        is_header = quotes_all or not {name.strip().lower() for name in names}.isdisjoint(
+            map(str.lower, columns)
+        )
         shown = [
-            repr(name) if is_header and _WORDS.fullmatch(name := names[at - 1]) else str(at)
+            repr(names[at])
+            if quotes_all or (is_header and _WORDS.fullmatch(names[at]))
+            else str(at + 1)
             for at in unknown[:_COUNTED]
         ]
-        which = f"column{'s'[: len(unknown) > 1]} {', '.join(shown)}"
         more = f" and {len(unknown) - _COUNTED} more" if len(unknown) > _COUNTED else ""
         fates = [
-            f"{name!r}: {fate}"
-            for name in names
-            if name not in columns and (fate := schema.explain_former_name(name))
+            f"{names[at]!r}: {fate}"
+            for at in unknown
+            if (fate := schema.explain_former_name(names[at]))
         ]
-        known = f" ({'; '.join(fates)})" if fates else ""
-        raise RefusedSourceError(
-            f"the table has no {which}{more} of {of}{known}", hint=columns_hint
-        )
-    counts = Counter(names)
-    if twice := sorted(name for name, count in counts.items() if count > 1):
-        raise RefusedSourceError(f"{of} has {_quoted(twice)} more than once")
-    required = [f.name for f in schema.fields if not f.nullable]
-    if missing := [name for name in required if name not in counts]:
-        raise RefusedSourceError(f"the file has no {_quoted(missing)}", hint=columns_hint)
+        explanation = f" ({'; '.join(fates)})" if fates else ""
+        reason = f"the table has no {_listed(shown)}{more} of {of}{explanation}"
+    elif twice:
+        reason = f"{of} has {_listed(map(repr, twice))} more than once"
+    else:
+        reason = f"{of} has no {_listed(map(repr, missing))}"
+    raise RefusedSourceError(reason, hint=hint)
 
 
-def check_nulls(column: Array, field: Field, place: Place) -> None:
-    """Check that a column that must not have nulls has none.
+def convert(cells: Cells, field: Field, place: Place, make: Callable[[Cells], Array]) -> Array:
+    """Return ``make(cells)``, or find the first cell for which it fails and refuse the file.
 
     Raises:
-        RefusedSourceError: it has nulls; the message says where the first one is.
-    """
-    if field.nullable or not column.null_count:
-        return
-    empty: list[Any] = pc.indices_nonzero(column.is_null()).to_pylist()
-    raise null_refusal(empty, field, place)
-
-
-def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], Array]) -> Array:
-    """Return ``build(cells)``, or find the first cell for which it fails and refuse the file.
-
-    Raises:
-        RowRefusal: a cell is not a value of the field's type; the message says which cell.
+        RowRefusal: a cell is not a value of the field's type, or is null and the field cannot be;
+            the message says which cell.
         RefusedSourceError: a library does not implement the conversion.
     """
+
+    def build(some: Cells) -> Array:
+        column = make(some)
+        check_map_keys(column)
+        return column
 
     def refusal(row: int, error: Exception) -> RefusedSourceError:
         reason = f"the value is not of type {show_type(field.type)}"
         hint = describe_without_values(error, field.type)
         return cell_refusal(place(row), field, reason, hint)
 
+    if not field.nullable and (empty := _nulls(cells)):
+        raise _null_refusal(empty, field, place)
     try:
         return build(cells)
     except pa.ArrowNotImplementedError as error:
@@ -476,15 +472,18 @@ def convert(cells: Cells, field: Field, place: Place, build: Callable[[Cells], A
     raise InvariantError(f"column {field.name!r} fails as a whole, but none of its cells does")
 
 
+def _nulls(cells: Sequence[object] | Array) -> Sequence[int]:
+    """Return the indexes of cells that are null."""
+    if isinstance(cells, pa.Array):
+        is_null: Any = cells.is_null()
+        return pc.indices_nonzero(is_null).to_pylist() if cells.null_count else ()
+    return [row for row, cell in enumerate(cells) if cell is None]
+
+
 def convert_batch(
-    batch: pa.RecordBatch,
-    schema: Schema,
-    place: Place,
-    converter: Callable[[Field], Callable[[Array], Array]],
+    batch: pa.RecordBatch, schema: Schema, place: Place, converter: Converter
 ) -> pa.RecordBatch:
     """Return a batch of a file as rows of the table; columns that the file lacks are null.
-
-    `converter` returns what converts the cells of a field.
 
     Raises:
         RefusedSourceError: a cell cannot be converted, or is null in a required column.
@@ -494,12 +493,15 @@ def convert_batch(
         at = batch.schema.get_field_index(field.name)
         if at < 0:
             return nulls(batch.num_rows, field.type)
-        cells = batch.column(at)
-        check_nulls(cells, field, place)
-        return convert(cells, field, place, converter(field))
+        return convert(batch.column(at), field, place, partial(converter, field))
 
     columns = [column(field) for field in schema.fields]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def rows_after(first: int) -> Place:
+    """Return the place of rows that `first` others precede, counted from 1."""
+    return lambda row: f"row {first + row + 1}"
 
 
 def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:
@@ -507,7 +509,7 @@ def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> Refus
     return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
 
 
-def null_refusal(empty: Sequence[int], field: Field, place: Place) -> RowRefusal:
+def _null_refusal(empty: Sequence[int], field: Field, place: Place) -> RowRefusal:
     """Return the error for rows, by their indexes, that have no value where they need one."""
     reason = "there is no value, and the column cannot be null"
     return RowRefusal(
@@ -634,18 +636,19 @@ def cast_column(column: Array, kind: FieldType, unit: str = "") -> Array:
 
     Raises:
         ArrowInvalid: a value would change.
-        ValueError: a time is beyond the years 0 to 9999, or a member of a struct has no value.
+        ValueError: a time is beyond the years 1 to 9999, or a member of a struct has no value.
     """
     if types.is_integer(column.type) and unit and kind in UNITS[unit]:
         return from_unit_count(column, kind, unit)
     if kind is Primitive.DYNAMIC:
         return _documents(column)
     target = arrow_type(kind)
-    is_parsed = contains_type(kind, DecimalType) or contains_type(kind, Primitive.UUID)
-    if not column.type.equals(target) and is_parsed:
-        kinds = _leaf_kinds(column.type, kind)
+    if not column.type.equals(target) and (
+        contains_type(kind, DecimalType) or contains_type(kind, Primitive.UUID)
+    ):
+        kinds = leaf_kinds(column.type, kind)
         column = rebuilt(column, lambda leaf: _parsed(leaf, next(kinds)))
-        column = column.cast(arrow_type(kind, widest_decimal))
+        column = column.cast(arrow_type(kind, widest_type))
     result = column if column.type.equals(target) else column.cast(target)
     result.validate(full=True)  # find invalid UTF-8, which would break readers
     for leaf in leaves(result):
@@ -666,18 +669,18 @@ def _documents(column: Array) -> Array:
     return documents(json_texts(column))
 
 
-def _leaf_kinds(source: pa.DataType, kind: FieldType) -> Iterator[FieldType]:
+def leaf_kinds(source: pa.DataType, kind: FieldType) -> Iterator[FieldType]:
     """Yield what the columns of single values in a column become, in the order of `leaves`."""
     match kind:
         case ListType(element=element) if isinstance(source, LISTS):
-            yield from _leaf_kinds(source.value_type, element)
+            yield from leaf_kinds(source.value_type, element)
         case MapType(key=key, value=value) if isinstance(source, pa.MapType):
-            yield from _leaf_kinds(source.key_type, key)
-            yield from _leaf_kinds(source.item_type, value)
+            yield from leaf_kinds(source.key_type, key)
+            yield from leaf_kinds(source.item_type, value)
         case StructType(members=members) if isinstance(source, pa.StructType):
             targets = {member.name: member.type for member in members}
             for field in source:
-                yield from _leaf_kinds(field.type, targets[field.name])
+                yield from leaf_kinds(field.type, targets[field.name])
         case _:
             yield kind
 
@@ -693,9 +696,7 @@ def _parsed(leaf: Array, kind: FieldType) -> Array:
 
 
 def _check_members(cells: Array, kind: FieldType) -> None:
-    """Check, at any depth, that struct members that must not be null
-    have values. Raises ValueError.
-    """
+    """Check, at any depth, that required members of structs are there. Raises ValueError."""
     match kind:
         case ListType(element=element):
             _check_members(cells.flatten(), element)  # type: ignore[attr-defined]  # a list
@@ -714,16 +715,8 @@ def _has_no_zone(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.TimestampType) and kind.tz is None
 
 
-def _is_uuid_sized(kind: pa.DataType) -> bool:
-    return bool(types.is_fixed_size_binary(kind)) and kind.byte_width == UUID_BYTES
-
-
 def _is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_narrow_float(kind: pa.DataType) -> bool:
-    return bool(types.is_float16(kind) or types.is_float32(kind))
 
 
 _EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
@@ -734,44 +727,34 @@ _EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
 """The types that extension types of Arrow can become, by their storage."""
 _DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
 _INTEGERS = (types.is_integer,)
+_BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
 _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
     Primitive.INT: _INTEGERS,
     Primitive.LONG: _INTEGERS,
-    Primitive.FLOAT: (types.is_integer, _is_narrow_float),
+    Primitive.FLOAT: (types.is_integer, types.is_float16, types.is_float32),
     Primitive.DOUBLE: (types.is_integer, types.is_floating),
     Primitive.BOOLEAN: (types.is_boolean,),
     Primitive.STRING: (_is_text,),
-    Primitive.BYTES: (
-        types.is_binary,
-        types.is_large_binary,
-        types.is_fixed_size_binary,
-        types.is_binary_view,
-    ),
+    Primitive.BYTES: (*_BYTES, types.is_fixed_size_binary),
     Primitive.TIMESTAMP: (types.is_timestamp,),
     Primitive.TIMESTAMP_NTZ: (_has_no_zone,),
     Primitive.TIMESTAMP_NS: (types.is_timestamp,),
     Primitive.TIMESTAMP_NTZ_NS: (_has_no_zone,),
     Primitive.TIME: (types.is_time,),
-    Primitive.UUID: (
-        _is_uuid_sized,
-        _is_text,
-        types.is_binary,
-        types.is_large_binary,
-        types.is_binary_view,  # Polars has no type of 16 bytes
-    ),
+    # Polars has no type of 16 bytes
+    Primitive.UUID: (lambda kind: kind == pa.binary(UUID_BYTES), _is_text, *_BYTES),
     Primitive.DATE: (types.is_date,),
     Primitive.DYNAMIC: (_is_text, types.is_nested),
 }
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ("column " if len(names) == 1 else "columns ") + ", ".join(map(repr, names))
+def _listed(names: Iterable[str]) -> str:
+    which = list(names)
+    return f"column{'s'[: len(which) > 1]} {', '.join(which)}"
 
 
 def describe_without_values(error: BaseException, kind: FieldType) -> str:
-    """Return the part of an error message that quotes no value, or
-    else the expected form of a value.
-    """
+    """Return the part of an error message that quotes no value, or else the form of a value."""
     if isinstance(error, pa.ArrowException):
         match = _QUOTES_NOTHING.match(str(error))
         if match:

@@ -5,48 +5,31 @@ Values without a JSON form are written as text: bytes in base64, times and dates
 that are not finite as NaN, Infinity and -Infinity. Decimals are text or numbers of any length.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache, partial
-from typing import Annotated, Any, SupportsIndex
+from operator import index
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.documents import MAX_DEPTH, document, documents
-from dormouse.arrow.types import COUNTS, Array, arrow_schema, arrow_type
-from dormouse.arrow.values import leaves, parse_decimals
+from dormouse.arrow.types import Array, arrow_schema, arrow_type
+from dormouse.arrow.values import leaves, parse_decimals, rebuilt
 from dormouse.errors import RefusedSourceError
-from dormouse.files.casting import (
-    NUMBER,
-    bytes_contain,
-    check_years,
-    convert,
-    null_refusal,
-    parse_base64,
-    parse_booleans,
-    parse_clocks,
-    parse_floats,
-    parse_integers,
-    parse_times,
-    parse_uuids,
-)
+from dormouse.files import casting
 from dormouse.files.rejects import refuse_each
 from dormouse.key_codec import uuid_bytes
 from dormouse.schema.schema import MAX_KEY_BYTES, Field, Schema
 from dormouse.schema.types import (
-    NANOSECONDS,
     TIMESTAMPS,
     UUID_BYTES,
-    ZONED,
     DecimalType,
     FieldType,
     ListType,
@@ -54,7 +37,7 @@ from dormouse.schema.types import (
     Member,
     Primitive,
     StructType,
-    to_count,
+    exact_count,
 )
 
 Raws = Sequence[bytes | None]
@@ -79,40 +62,29 @@ def json_column(raws: Raws, field: Field) -> Array:
 def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
     if isinstance(kind, ListType | MapType | StructType):
         return _nested_column(raws, kind, unit)
+    if kind is Primitive.DYNAMIC:
+        return documents(raws)
     if kind in (Primitive.FLOAT, Primitive.DOUBLE):
         raws = [_NO_FINITE.get(raw or b"", raw) for raw in raws]
     cells = pa.array(raws, pa.binary())
-    match kind:
-        case Primitive.INT | Primitive.LONG:
-            return parse_integers(cells.cast(pa.string()), kind)
-        case Primitive.FLOAT | Primitive.DOUBLE:
-            return parse_floats(cells.cast(pa.string()), kind)
-        case Primitive.BOOLEAN:
-            return parse_booleans(cells.cast(pa.string()))
-        case Primitive.STRING:
-            return _texts(cells)
-        case Primitive.BYTES | Primitive.TIME | Primitive.UUID:
-            return _OF_TEXTS[kind](_texts(cells))
-        case Primitive.DYNAMIC:
-            return documents(raws)
-        case Primitive():
-            return parse_times(*_apart(cells), kind, unit)
-        case DecimalType():
-            return parse_decimals(pc.coalesce(*_apart(cells)), kind)
+    if isinstance(kind, DecimalType):
+        return parse_decimals(pc.coalesce(*_apart(cells)), kind)
+    if kind is Primitive.DATE or kind in TIMESTAMPS:
+        return casting.parse_times(*_apart(cells), kind, unit)
+    parse = casting.text_parser(kind)
+    assert parse is not None, "only nested values are written in JSON"
+    return parse(_texts(cells) if kind in _TEXTS else cells.cast(pa.string()))
 
 
-_OF_TEXTS: Mapping[Primitive, Callable[[Array], Array]] = {
-    Primitive.BYTES: parse_base64,
-    Primitive.TIME: parse_clocks,
-    Primitive.UUID: parse_uuids,
-}
+_TEXTS = (Primitive.STRING, Primitive.BYTES, Primitive.TIME, Primitive.UUID)
+"""The types whose values are texts in JSON, and never numbers."""
 
 
 def _texts(cells: Array) -> Array:
     """Return the decoded content of JSON strings."""
     if not pc.all(pc.starts_with(cells, '"'), min_count=0).as_py():
-        raise ValueError("it is text")
-    if bytes_contain(cells, b"\\"):
+        raise ValueError("expected: text")
+    if casting.bytes_contain(cells, b"\\"):
         decode = _text_decoder.decode
         return pa.array([None if raw is None else decode(raw) for raw in cells.to_pylist()])
     return pc.binary_slice(cells, 1, -1).cast(pa.string())
@@ -122,7 +94,7 @@ def _apart(cells: Array) -> tuple[Array, Array]:
     """Return the decoded strings among JSON values, and the numbers among them as text."""
     is_text = pc.starts_with(cells, '"')
     numbers = pc.if_else(is_text, None, cells).cast(pa.string())
-    if not pc.all(pc.match_substring_regex(numbers, NUMBER), min_count=0).as_py():
+    if not pc.all(pc.match_substring_regex(numbers, casting.NUMBER), min_count=0).as_py():
         raise ValueError("it is neither text nor a number")
     return _texts(pc.if_else(is_text, cells, None)), numbers
 
@@ -132,15 +104,15 @@ _text_decoder = msgspec.json.Decoder(str)
 
 def _nested_column(raws: Raws, kind: FieldType, unit: str) -> Array:
     decode = _decoder(kind).decode
-    values = [None if raw is None else decode(raw) for raw in raws]
-    cells_of_kind: dict[FieldType, list[bytes | None]] = defaultdict(list)
-    for value in values:
-        _gather(value, kind, cells_of_kind)
-    leaves = {
-        leaf: iter(_python_cells(_column(raws, leaf, unit), leaf))
-        for leaf, raws in cells_of_kind.items()
-    }
-    column: Array = pa.array([_filled(value, kind, leaves) for value in values], arrow_type(kind))
+    values = [None if raw is None else _decoded(decode(raw), kind) for raw in raws]
+    column: Array = pa.array(values, arrow_type(kind, _raw_type))
+    kinds = casting.leaf_kinds(column.type, kind)
+
+    def parsed(leaf: Array) -> Array:
+        leaf_kind = next(kinds)
+        return _column(leaf.to_pylist(), leaf_kind, unit) if _is_raw(leaf_kind) else leaf
+
+    column = rebuilt(column, parsed)
     for raw in raws:
         if raw is not None and raw.count(b":") > 1:
             check_names(raw)
@@ -157,10 +129,8 @@ def _object(pairs: list[tuple[str, object]]) -> None:
         raise ValueError("an object has a name twice")
 
 
-def _is_leaf(kind: FieldType) -> bool:
-    """Return whether values of the type inside nested ones stay raw JSON,
-    to be converted as one column.
-    """
+def _is_raw(kind: FieldType) -> bool:
+    """Return whether values of the type inside nested ones stay JSON until all are converted."""
     return isinstance(kind, DecimalType) or kind in (
         Primitive.FLOAT,
         Primitive.DOUBLE,
@@ -171,69 +141,42 @@ def _is_leaf(kind: FieldType) -> bool:
     )
 
 
-def _gather(value: Any, kind: FieldType, leaves: dict[FieldType, list[bytes | None]]) -> None:
-    """Collect the values of leaves, in the order in which `_filled` puts them back."""
-    if _is_leaf(kind):
+def _raw_type(kind: Primitive | DecimalType) -> pa.DataType:
+    return pa.binary() if _is_raw(kind) else arrow_type(kind)
+
+
+def _decoded(value: Any, kind: FieldType) -> object:
+    """Return a decoded value as Arrow takes it, with JSON where the type `_is_raw`."""
+    if _is_raw(kind):
         raw = None if value is None else bytes(value)
-        leaves[kind].append(None if raw == _NULL else raw)
-        return
-    match kind, value:
-        case _, None:
-            return
-        case ListType(element=element), list():
-            for item in value:
-                _gather(item, element, leaves)
-        case MapType(), dict() | list():
-            for key, item in _entries(value, kind):
-                _gather(key, kind.key, leaves)
-                _gather(item, kind.value, leaves)
-        case StructType(members=members), msgspec.Struct():
-            for member, item in zip(members, msgspec.structs.astuple(value), strict=True):
-                if not member.nullable and _is_leaf(member.type) and bytes(item) == _NULL:
-                    raise ValueError(f"{member.name!r} has no value in it, and cannot be null")
-                _gather(item, member.type, leaves)
-
-
-def _filled(value: Any, kind: FieldType, leaves: dict[FieldType, Iterator[object]]) -> object:
-    """Return a decoded value in which the leaves are replaced by their converted values."""
-    if _is_leaf(kind):
-        return next(leaves[kind])
+        return None if raw == _NULL else raw
     match kind, value:
         case ListType(element=element), list():
-            return [_filled(item, element, leaves) for item in value]
+            return [_decoded(item, element) for item in value]
         case MapType(), dict() | list():
-            return [
-                (_filled(key, kind.key, leaves), _filled(item, kind.value, leaves))
-                for key, item in _entries(value, kind)
-            ]
+            entries = _entries(value, kind)
+            return [(_decoded(key, kind.key), _decoded(item, kind.value)) for key, item in entries]
         case StructType(members=members), msgspec.Struct():
             items = zip(members, msgspec.structs.astuple(value), strict=True)
-            return {member.name: _filled(item, member.type, leaves) for member, item in items}
+            cells = {member.name: _decoded(item, member.type) for member, item in items}
+            for member in members:
+                if not member.nullable and cells[member.name] is None:
+                    raise ValueError(f"{member.name!r} has no value in it, and cannot be null")
+            return cells
     return value
 
 
-def _python_cells(column: Array, kind: FieldType) -> list[Any]:
-    """Return the cells of a column as Python values that Arrow accepts, also
-    beyond Python's range of years.
-    """
-    stored = COUNTS.get(kind)
-    plain: Any = column.cast(stored) if stored else column
-    return list(plain.to_pylist())
-
-
 def _entries(value: Any, kind: MapType) -> Iterator[tuple[Any, Any]]:
-    """Yield the keys and values of a map; the names of a JSON object are
-    keys of any type, written as text.
-    """
+    """Yield the keys and values of a map; the names of a JSON object are keys, written as text."""
     if isinstance(value, list):
         yield from value
         return
     for name, item in value.items():
-        yield (_written(name) if _is_leaf(kind.key) else name), item
+        yield (_written(name) if _is_raw(kind.key) else name), item
 
 
 def _written(name: str) -> bytes:
-    return name.encode() if re.fullmatch(NUMBER, name) else msgspec.json.encode(name)
+    return name.encode() if re.fullmatch(casting.NUMBER, name) else msgspec.json.encode(name)
 
 
 def _integers(bits: int) -> Any:
@@ -251,7 +194,7 @@ _TYPES: dict[Primitive, Any] = {
 
 @cache
 def _decoder(kind: FieldType) -> msgspec.json.Decoder[object]:
-    """Return the decoder of one JSON value of a nested type; its leaves stay raw JSON.
+    """Return the decoder of one JSON value of a nested type; what `_is_raw` stays JSON.
 
     Threads that call this at the same time may each make a decoder, with classes of its own: so no
     thread uses a class that another one is still preparing (see `stored.decoding`).
@@ -265,7 +208,7 @@ def _or_null(kind: FieldType) -> Any:
 
 
 def _python_type(kind: FieldType) -> Any:
-    if _is_leaf(kind):
+    if _is_raw(kind):
         return msgspec.Raw
     match kind:
         case ListType(element=element):
@@ -289,7 +232,7 @@ def _object_of(members: Sequence[Member]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []
     for i, member in enumerate(members):
         if member.nullable:
-            absent = msgspec.Raw(_NULL) if _is_leaf(member.type) else None
+            absent = msgspec.Raw(_NULL) if _is_raw(member.type) else None
             fields.append((f"f{i}", _or_null(member.type), absent))
         else:
             fields.append((f"f{i}", _python_type(member.type), msgspec.NODEFAULT))
@@ -312,52 +255,23 @@ Row = Mapping[str, object]
 
 def rows_to_batch(rows: Sequence[Row], schema: Schema, first: int = 0) -> pa.RecordBatch:
     """Return rows as a batch of the table; `first` rows were before them.
-
-    Raises:
-        RefusedSourceError: a value does not fit its column; the message names the row, from 1.
+    Raises RefusedSourceError: a value does not fit its column; the message names the row, from 1.
     """
-
-    def place(row: int) -> str:
-        return f"row {first + row + 1}"
-
+    place = casting.rows_after(first)
     columns = [python_column([row.get(f.name) for row in rows], f, place) for f in schema.fields]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
-def check_row_names(row: Row, schema: Schema) -> None:
-    """Check that a row has no names but those of columns; nullable columns may be missing.
-
-    Raises:
-        RefusedSourceError: it has others, or lacks some.
-    """
-    names = {field.name for field in schema.fields}
-    columns_hint = "the table has: " + ", ".join(field.name for field in schema.fields)
-    if unknown := [name for name in row if name not in names]:
-        raise RefusedSourceError(
-            f"the table has no column {', '.join(map(repr, unknown))}", hint=columns_hint
-        )
-    if missing := [f.name for f in schema.fields if not f.nullable and f.name not in row]:
-        raise RefusedSourceError(
-            f"the row has no value for {', '.join(map(repr, missing))}", hint=columns_hint
-        )
-
-
 def python_column(values: list[object], field: Field, place: Callable[[int], str]) -> Array:
-    """Return values as a column of the table.
-
-    Raises:
-        RefusedSourceError: a value does not fit it; the message names its `place`.
-    """
-    if not field.nullable and (empty := [i for i, value in enumerate(values) if value is None]):
-        raise null_refusal(empty, field, place)
-    return convert(values, field, place, lambda cells: _array(cells, field.type))
+    """Return values as a column. Raises RefusedSourceError: one does not fit; names its `place`."""
+    return casting.convert(values, field, place, lambda cells: _array(cells, field.type))
 
 
 def _array(values: Sequence[object], kind: FieldType) -> Array:
     plain = [None if value is None else _plain(value, kind) for value in values]
     column: Array = pa.array(plain, arrow_type(kind))
     for leaf in leaves(column):
-        check_years(leaf)  # a zone takes the first and last hours of Python beyond them
+        casting.check_years(leaf)  # a zone takes the first and last hours of Python beyond them
     return column
 
 
@@ -391,7 +305,9 @@ def _or_none(value: object, kind: FieldType) -> object:
 def _items(value: object) -> Sequence[object]:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return value
-    if hasattr(value, "tolist"):  # an array of numpy
+    # an array of numpy; times of nanoseconds, and durations, would become plain numbers
+    kind = str(getattr(value, "dtype", ""))
+    if hasattr(value, "tolist") and not kind.endswith(("64[ns]", "64[ps]")):
         items = value.tolist()
         if isinstance(items, list):
             return items
@@ -408,9 +324,14 @@ def _whole_number(bits: int) -> Callable[[object], int]:
     least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
     def plain(value: object) -> int:
-        if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        number = _unboxed(value)
+        try:
+            whole = index(number)
+        except TypeError:
+            raise _mistyped(value) from None
+        if isinstance(number, bool):
             raise _mistyped(value)
-        if not least <= (whole := value.__index__()) <= most:
+        if not least <= whole <= most:
             raise ValueError(f"not in range: {least} to {most}")
         return whole
 
@@ -418,7 +339,7 @@ def _whole_number(bits: int) -> Callable[[object], int]:
 
 
 def _double(value: object) -> float:
-    plain = value.item() if _is_numpy(value) else value  # type: ignore[attr-defined]
+    plain = _unboxed(value)
     if isinstance(plain, bool) or not isinstance(plain, float | int):
         raise _mistyped(value)
     if isinstance(plain, int) and float(plain) != plain:
@@ -439,9 +360,7 @@ _LARGEST_SINGLE = (2 - 2**-23) * 2.0**127
 
 
 def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if _is_numpy(value) and isinstance(plain := value.item(), bool):  # type: ignore[attr-defined]
+    if isinstance(plain := _unboxed(value), bool):
         return plain
     raise _mistyped(value)
 
@@ -464,7 +383,7 @@ _json = msgspec.json.Encoder()
 def _json_value(value: object, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise ValueError(f"the document is nested deeper than {MAX_DEPTH}")
-    match value:
+    match value := _unboxed(value):
         case None | bool() | str():
             return value
         case int() | float() | Decimal():
@@ -475,8 +394,6 @@ def _json_value(value: object, depth: int) -> object:
             if not all(isinstance(name, str) for name in value):
                 raise ValueError("a name in an object is no text")
             return {name: _json_value(part, depth + 1) for name, part in value.items()}
-        case _ if _is_numpy(value):
-            return _json_value(value.tolist(), depth)  # type: ignore[attr-defined]
     return [_json_value(part, depth + 1) for part in _items(value)]
 
 
@@ -490,11 +407,7 @@ def _timestamp(kind: Primitive) -> Callable[[object], int]:
     def count(value: object) -> int:
         if not isinstance(value, dt.datetime):
             raise _mistyped(value)
-        if bool(value.tzinfo) != (kind in ZONED):
-            raise ValueError(f"the time has {'no' if kind in ZONED else 'a'} time zone")
-        if getattr(value, "nanosecond", 0) and kind not in NANOSECONDS:
-            raise ValueError("times are whole microseconds")
-        return to_count(value, kind)
+        return exact_count(value, kind)
 
     return count
 
@@ -520,8 +433,10 @@ def _decimal(value: object) -> Decimal:
     return number
 
 
-def _is_numpy(value: object) -> bool:
-    return type(value).__module__ == "numpy" and hasattr(value, "item")
+def _unboxed(value: Any) -> Any:
+    """Return a single number or truth value of numpy as Python's, and all else as it is."""
+    is_numpy = type(value).__module__ == "numpy" and value.ndim == 0
+    return value.item() if is_numpy and value.dtype.kind in "biuf" else value
 
 
 def _mistyped(value: object) -> ValueError:
@@ -553,9 +468,7 @@ def with_fitting_keys(
     batches: Iterable[pa.RecordBatch], schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of the rows of a file as long as their row keys are not too large.
-
-    Raises:
-        RefusedSourceError: one is; says which row, and the column that takes most of its key.
+    Raises RefusedSourceError: one is; says which row, and the column that takes most of its key.
     """
     before = 0
     for batch in batches:

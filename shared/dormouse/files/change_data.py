@@ -10,8 +10,6 @@ Example, for a table with the row key `id`, ordered by `position`:
 ``{"_change":"update","position":"00000000000000000007-00000000000000000012-2","id":1,"n":9}``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -89,7 +87,7 @@ class Emptied:
 
 class ChangeData:
     """Reads the change data of one table. `latest_by` is the column for positions, of type string;
-    if it is empty, there are none. `given` are columns that files may lack. `emptied` is called
+    if it is empty, there are none. `defaults` are columns that files may lack. `emptied` is called
     each time the source emptied its table.
     """
 
@@ -114,9 +112,7 @@ class ChangeData:
 
     def lines(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
         """Yield rows as JSON, for lines of a file, each with the number of its line.
-
-        Raises:
-            RefusedSourceError: a line cannot be read; the message says which and why.
+        Raises RefusedSourceError: a line cannot be read; the message says which and why.
         """
         for number, line in lines:
             for row in self._rows(number, line):
@@ -260,11 +256,7 @@ class _Source(msgspec.Struct, frozen=True):
     row: int | None = None
 
     def position(self) -> str:
-        """Return the position as text whose order is that of the changes.
-
-        Raises:
-            UnfitError: the source does not say it.
-        """
+        """Return the position as text in the order of changes. Raises UnfitError: it has none."""
         if self.sequence:
             return _sequence_text(self.sequence)
         match = _FILE_NUMBER.search(self.file or "")
@@ -318,14 +310,15 @@ class _Debezium:
 
     def read(self, line: bytes) -> _Change | None:
         message, converters = _message.decode(line), self._plain
-        if message.schema is not _ABSENT and message.payload is not _ABSENT:
+        is_flat = message.deleted is not _ABSENT  # of a table that may have columns of these names
+        if message.schema is not _ABSENT and message.payload is not _ABSENT and not is_flat:
             converters = self._described(bytes(message.schema))
             line = bytes(message.payload)
             if line == NULL:
                 return None
             message = _message.decode(line)
         if message.deleted is not _ABSENT:
-            return self._flattened(line, converters)
+            return self._flattened(line, bytes(message.deleted), converters)
         if message.op is not _ABSENT and message.source is not _ABSENT:
             return self._envelope(message, converters)
         _check_no_change(_objects.decode(line))
@@ -349,13 +342,12 @@ class _Debezium:
         position = source.position() if self._is_ordered else ""
         return _Change(operation, row, old, position, converters, is_read=op == "r")
 
-    def _flattened(self, line: bytes, converters: Mapping[str, Convert]) -> _Change:
-        cells = _cells(line, "row")
+    def _flattened(self, line: bytes, deleted: bytes, converters: Mapping[str, Convert]) -> _Change:
         row, added = {}, {}
-        for name, value in cells.items():
+        for name, value in _cells(line, "row").items():
             if name in self._names or not name.startswith("__"):
                 row[name] = value
-            else:
+            if name.startswith("__"):
                 added[name.removeprefix("__").removeprefix("source_")] = value
         source = _source.decode(
             b"{%b}"
@@ -365,9 +357,9 @@ class _Debezium:
                 if name in added
             )
         )
-        deleted, op = bytes(added["deleted"]).strip(b'"'), _text.decode(added.get("op", b'""'))
+        op = _text.decode(added.get("op", b'""'))
         operation = _operation(op)
-        if deleted != (b"true" if operation == "delete" else b"false"):
+        if deleted.strip(b'"') != (b"true" if operation == "delete" else b"false"):
             raise UnfitError(f"{_DELETED} and __op contradict each other")
         if operation != "delete":
             _check_whole(row, line)
@@ -486,18 +478,14 @@ class _Dms:
             return FIRST
         if not _SEQUENCE.fullmatch(text):
             raise UnfitError(
-                "it is no change sequence of 35 digits",
-                hint=_SEQUENCE_HINT,
-                column=self._latest_by,
+                "it is no change sequence of 35 digits", hint=_SEQUENCE_HINT, column=self._latest_by
             )
         return text
 
 
 def operations(cells: Array, place: Place) -> Array:
     """Return a column `Op` of AWS DMS (I, U, D) as one of `_change`.
-
-    Raises:
-        RefusedSourceError: a cell is another one, or null; the message says its `place`.
+    Raises RefusedSourceError: a cell is another one, or null; the message says its `place`.
     """
     letters = pa.array(["I", "U", "D"])
     indexes: Any = pc.index_in(cells.cast(pa.string()), value_set=letters, skip_nulls=True)

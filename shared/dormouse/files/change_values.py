@@ -47,12 +47,7 @@ _INSTANTS = {
     "io.debezium.time.MicroTimestamp": 1_000,
     "io.debezium.time.NanoTimestamp": 1,
 }
-_CLOCKS = {
-    "io.debezium.time.Time": 1_000_000,
-    "org.apache.kafka.connect.data.Time": 1_000_000,
-    "io.debezium.time.MicroTime": 1_000,
-    "io.debezium.time.NanoTime": 1,
-}
+_CLOCKS = {name.replace("Timestamp", "Time"): count for name, count in _INSTANTS.items()}
 """How many nanoseconds a number counts, by what the schema part calls it."""
 _UNITS = {
     "seconds": 1_000_000_000,
@@ -78,7 +73,6 @@ class UnfitError(ValueError):
     """Why a change cannot be read, what to do, and which column it is about, if it is one."""
 
     def __init__(self, reason: str, *, hint: str = "", column: str = "") -> None:
-        """Set the reason."""
         super().__init__(reason)
         self.hint, self.column = hint, column
 
@@ -119,10 +113,9 @@ def _debezium(kind: FieldType, unit: str, part: ValueSchema | None) -> Convert |
     match kind:
         case DecimalType(scale=scale):
             return partial(_decimal, scale, part) if is_scaled or part is None else None
-        case Primitive.INT | Primitive.LONG:
-            return partial(_integer, part) if is_scaled else None
-        case Primitive.FLOAT | Primitive.DOUBLE:
-            return partial(_float, part) if is_scaled else None
+        case Primitive.INT | Primitive.LONG | Primitive.FLOAT | Primitive.DOUBLE:
+            places = 0 if kind in (Primitive.INT, Primitive.LONG) else None
+            return partial(_number, places, part) if is_scaled else None
         case Primitive.STRING:
             return partial(_string, part) if is_scaled else None
         case Primitive.BOOLEAN | Primitive.DYNAMIC:
@@ -181,14 +174,9 @@ def _hexadecimal(raw: bytes) -> bytes:
 # Numbers: Debezium writes decimals as base64 of the unscaled number, and the scale elsewhere.
 
 
-def _float(part: ValueSchema | None, raw: bytes) -> bytes:
+def _number(places: int | None, part: ValueSchema | None, raw: bytes) -> bytes:
     number = _scaled_number(raw, part)
-    return raw if number is None else _shown(*number)
-
-
-def _integer(part: ValueSchema | None, raw: bytes) -> bytes:
-    number = _scaled_number(raw, part)
-    return raw if number is None else _shown(*number, places=0)
+    return raw if number is None else _shown(*number, places=places)
 
 
 def _decimal(places: int, part: ValueSchema | None, raw: bytes) -> bytes:
@@ -287,9 +275,7 @@ def _timestamp(kind: Primitive, unit: str, part: ValueSchema | None, raw: bytes)
             "only the schema part says what its number counts",
             hint=f"{SCHEMA_HINT}; or set the column's unit in the table's schema",
         )
-    count, rest = divmod(_whole(raw) * counted, 1 if kind in NANOSECONDS else 1000)
-    if rest:
-        raise UnfitError("times are whole microseconds")
+    count = _count(raw, counted, 1 if kind in NANOSECONDS else 1000)
     try:
         return b'"%b"' % show_count(count, kind).encode()
     except OverflowError as error:
@@ -305,16 +291,21 @@ def _clock(part: ValueSchema | None, raw: bytes) -> bytes:
             "only the schema part says what its number counts",
             hint=f"{SCHEMA_HINT}; or set time.precision.mode=isostring",
         )
-    count, rest = divmod(_whole(raw) * counted, 1000)
-    if rest:
-        raise UnfitError("times are whole microseconds")
     try:
-        return b'"%b"' % show_clock(count).encode()
+        return b'"%b"' % show_clock(_count(raw, counted, 1000)).encode()
     except OverflowError as error:
         raise UnfitError(
             "it is no time of day, but 24:00 or an interval",
             hint="make the column a long, which takes the number",
         ) from error
+
+
+def _count(raw: bytes, counted: int, unit: int) -> int:
+    """Return a number that counts so many nanoseconds in a unit of so many."""
+    count, rest = divmod(_whole(raw) * counted, unit)
+    if rest:
+        raise UnfitError("times are whole microseconds")
+    return count
 
 
 def _finite(raw: bytes) -> bytes:

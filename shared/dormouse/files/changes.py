@@ -3,8 +3,6 @@
 A column `_change` says it, or the form of the file, as that of the messages of `change_data`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +21,7 @@ from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 
 CHANGES = ("insert", "update", "delete")
+_NO_ORDER = "it is no value by which rows are ordered, as NaN; or no change sequence of 35 digits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,11 @@ class FileChanges:
     emptied: Callable[[Emptied], None] = lambda _: None
 
     @staticmethod
-    def of(schema: Schema, properties: Properties) -> FileChanges | None:
+    def of(schema: Schema, properties: Properties) -> "FileChanges | None":
         """Return it for a table with these properties; None if it keeps all rows."""
         if properties.keep == "all":
             return None
-        return FileChanges(schema, properties.latest_by, properties.change_data)
+        return FileChanges(schema.opened, properties.latest_by, properties.change_data)
 
     @property
     def added(self) -> tuple[Field, ...]:
@@ -52,9 +51,7 @@ class FileChanges:
 
     @property
     def file_schema(self) -> Schema:
-        """The columns that files and frames may have: a row that deletes needs no other than the
-        keys and `by`.
-        """
+        """The columns that files may have: a row that deletes needs only the keys and `by`."""
         is_ordered = self.form != "dms"  # of which a full load has no order
         values = (
             f if f.name == self.by and is_ordered else replace(f, nullable=True)
@@ -107,6 +104,8 @@ class FileChanges:
             change = batch.column(CHANGE.name)
         else:
             change = operations(operation, lambda row: f"row {before + row + 1}")
+            twice = pc.is_valid(batch.column(CHANGE.name))
+            _refuse(CHANGE.name, twice, "the column Op says what the row does", before)
             deletes = pc.equal(change, pa.scalar("delete"))
         is_message = pc.is_valid(batch.column(CHANGE.name))
 
@@ -115,7 +114,11 @@ class FileChanges:
                 return change
             if name == self.by:
                 rank = pc.if_else(deletes, pa.scalar("-1"), pa.scalar("-2"))
-                placed = pc.binary_join_element_wise(cells.fill_null(FIRST), rank, "")
+                nothing = pa.scalar(None, cells.type)
+                is_load = pc.is_in(change, pa.array([None, "insert"]))
+                at = pc.coalesce(cells, pc.if_else(is_load, pa.scalar(FIRST, cells.type), nothing))
+                at = pc.if_else(pc.match_substring_regex(at, "^[0-9]{35}$"), at, nothing)
+                placed = pc.binary_join_element_wise(at, rank, "")
                 return pc.if_else(is_message, cells, placed)
             is_key = name in {field.name for field in self.schema.keys}
             return cells if is_key else pc.if_else(deletes, pa.scalar(None, cells.type), cells)
@@ -126,11 +129,13 @@ class FileChanges:
     def _faults(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Array, str]]:
         """Yield columns with the rows that are wrong there, and why."""
         deletes, change = _deletes(batch), batch.column(CHANGE.name)
-        known = pc.or_(pc.is_null(change), pc.is_in(change, pa.array(CHANGES)))
-        yield CHANGE.name, pc.invert(known), f"it is none of {', '.join(CHANGES)}"
+        is_change = pc.or_(pc.is_null(change), pc.is_in(change, pa.array(CHANGES)))
+        yield CHANGE.name, pc.invert(is_change), f"it is none of {', '.join(CHANGES)}"
         for field in self.schema.values:
             cells = batch.column(field.name)
-            if field.name != self.by:
+            if field.name == self.by:
+                yield field.name, pc.is_null(cells, nan_is_null=True), _NO_ORDER
+            else:
                 filled = pc.and_(deletes, pc.is_valid(cells))
                 yield field.name, filled, "a row that deletes has only the keys and latest_by"
             if not field.nullable and cells.null_count:
@@ -140,7 +145,7 @@ class FileChanges:
 
 def changes_in_files(table: Table) -> FileChanges | None:
     """Return how files say what becomes of rows of a table; None if it keeps all rows."""
-    return FileChanges.of(table.schema.opened, table.properties)
+    return FileChanges.of(table.schema, table.properties)
 
 
 def _deletes(batch: pa.RecordBatch) -> Array:

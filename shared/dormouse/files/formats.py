@@ -5,8 +5,6 @@ refusal says where and why. Batches are yielded while the file is read, so the c
 to drop them when a later row is invalid.
 """
 
-from __future__ import annotations
-
 import bz2
 import fcntl
 import gzip
@@ -27,33 +25,11 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.values import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError, is_panic
+from dormouse.files import inferred, parquet_files
 from dormouse.files.casting import unreadable
 from dormouse.files.cells import with_fitting_keys
 from dormouse.files.change_data import ChangeData
 from dormouse.files.changes import FileChanges
-from dormouse.files.inferred import (
-    JsonColumns,
-    TextColumn,
-    path_values,
-    with_path_values,
-    without_required,
-)
-from dormouse.files.parquet_files import (
-    ENCRYPTED_MAGIC,
-    FILE_MAGIC,
-    PLAIN_MAGIC,
-    STREAM_MAGIC,
-    LocalParquet,
-    declared_schema,
-    has_nanoseconds,
-    old_times,
-    open_parquet,
-    opened_arrow,
-    read_arrow,
-    read_batches,
-    read_parquet,
-    remarks_on,
-)
 from dormouse.files.rejects import NOT_ASKED, Finish, Rejects, RowNumbers
 from dormouse.files.text_files import read_csv, read_csv_texts, read_json_lines, read_json_objects
 from dormouse.ports import Arrivals
@@ -116,11 +92,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read as raw files do.
-
-        Raises:
-            RefusedSourceError: the file is damaged, or unpacks to too much.
-        """
+        """Read as raw files do. Raises RefusedSourceError: it is damaged, or too much."""
         content = self._read(len(buffer))
         buffer[: len(content)] = content
         self._unpacked_bytes += len(content)
@@ -148,10 +120,10 @@ class _Unpacked(io.RawIOBase):
 
 
 _BINARY = {
-    ".parquet": ("Parquet", (PLAIN_MAGIC, ENCRYPTED_MAGIC)),
-    ".arrow": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
-    ".arrows": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
-    ".feather": ("Arrow", (FILE_MAGIC, STREAM_MAGIC)),
+    ".parquet": ("Parquet", (parquet_files.PLAIN_MAGIC, parquet_files.ENCRYPTED_MAGIC)),
+    ".arrow": ("Arrow", (parquet_files.FILE_MAGIC, parquet_files.STREAM_MAGIC)),
+    ".arrows": ("Arrow", (parquet_files.FILE_MAGIC, parquet_files.STREAM_MAGIC)),
+    ".feather": ("Arrow", (parquet_files.FILE_MAGIC, parquet_files.STREAM_MAGIC)),
 }
 """Formats that are not text: what they are called, and how their files begin."""
 CSV_ENDINGS = (".csv", ".tsv", ".txt")
@@ -185,7 +157,7 @@ def read_source(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as ``arrow_schema(schema)``, or with `changes`, if its table keeps
     the latest rows, as `FileChanges.stored`; its format is chosen by the suffix of `key`, whose
-    folders may give values of columns (`path_columns`).
+    folders may give values of columns (`inferred`).
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. With
     `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,
@@ -199,9 +171,9 @@ def read_source(
     """
     if changes is not None:
         schema = changes.file_schema
-    file = LocalParquet(local, arrivals)
-    values = path_values(key, schema)
-    nullable = without_required(schema, values) if values else schema
+    file = parquet_files.LocalParquet(local, arrivals)
+    values = inferred.path_values(key, schema)
+    nullable = schema.without_required(values) if values else schema
     messages = None
     if changes is not None and changes.form:
         messages = ChangeData(changes.form, changes.schema, changes.by, values, changes.emptied)
@@ -209,7 +181,7 @@ def read_source(
         raise RefusedSourceError("no rows of change data can be left out", hint=_NO_SKIP_HINT)
 
     def finished(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        placed = with_path_values(batches, schema, values) if values else batches
+        placed = inferred.with_path_values(batches, schema, values) if values else batches
         fitting = with_fitting_keys(placed, schema)
         return fitting if changes is None else changes.stored(fitting)
 
@@ -221,7 +193,7 @@ def read_source(
 
 
 def _read(
-    local: LocalParquet,
+    local: parquet_files.LocalParquet,
     key: str,
     schema: Schema,
     dialect: CsvDialect | None,
@@ -235,9 +207,9 @@ def _read(
     if suffix in _BINARY:
         with plain_file(local, compression) as plain:
             if suffix == ".parquet":
-                yield from read_parquet(plain, schema)
+                yield from parquet_files.read_parquet(plain, schema)
             else:
-                yield from read_arrow(plain.wait(), schema)
+                yield from parquet_files.read_arrow(plain.wait(), schema)
         return
     with opened(local, compression) as file:
         if suffix in CSV_ENDINGS:
@@ -247,7 +219,7 @@ def _read(
             yield from read_json_lines(file, schema, rejects, finish, changes, numbers)
 
 
-def check_content(local: LocalParquet, suffix: str, compression: str) -> None:
+def check_content(local: parquet_files.LocalParquet, suffix: str, compression: str) -> None:
     """Check that a file begins as its name ends.
 
     Raises:
@@ -285,14 +257,16 @@ def _what_begins(head: bytes) -> tuple[str, str]:
     )
 
 
-def opened(local: LocalParquet, compression: str) -> BinaryIO:
+def opened(local: parquet_files.LocalParquet, compression: str) -> BinaryIO:
     """Open a file to read its content, unpacked if it is compressed."""
     file = local.open()
     return cast(BinaryIO, unpacked(file, compression)) if compression else file
 
 
 @contextmanager
-def plain_file(local: LocalParquet, compression: str) -> Iterator[LocalParquet]:
+def plain_file(
+    local: parquet_files.LocalParquet, compression: str
+) -> Iterator[parquet_files.LocalParquet]:
     """Yield a file that is not compressed, for formats that are read from their end."""
     if not compression:
         yield local
@@ -301,7 +275,7 @@ def plain_file(local: LocalParquet, compression: str) -> Iterator[LocalParquet]:
     try:
         with opened(local, compression) as packed, plain.open("wb") as file:
             shutil.copyfileobj(packed, file)
-        yield LocalParquet(plain)
+        yield parquet_files.LocalParquet(plain)
     finally:
         plain.unlink(missing_ok=True)
 
@@ -371,9 +345,7 @@ def _marked(file: Path) -> Iterator[None]:
 
 def _locked_marker(file: Path) -> tuple[Path, int] | None:
     """Return the marker of a file, open and locked; None if others could have put it there.
-
-    Raises:
-        OSError: it cannot be made, or another process has it.
+    Raises OSError: it cannot be made, or another process has it.
     """
     folder = Path(tempfile.gettempdir()) / f"dormouse-reading-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -431,9 +403,9 @@ def infer_file(local: Path, dialect: CsvDialect | None = None, *, skips: bool = 
         InvalidRequestError: it has no columns.
     """
     suffix, compression = format_of(local.name)
-    file_here = LocalParquet(local)
+    file_here = parquet_files.LocalParquet(local)
     check_content(file_here, suffix, compression)
-    if suffix in (".parquet", ".arrow", ".arrows", ".feather"):
+    if suffix in _BINARY:
         if compression:
             raise RefusedSourceError(
                 f"the schema of a {WORDS[compression]} {suffix} file is not inferred",
@@ -449,16 +421,16 @@ def infer_file(local: Path, dialect: CsvDialect | None = None, *, skips: bool = 
 
 
 def _of_arrow(local: Path) -> FoundFile:
-    with opened_arrow(local) as (schema, batches):
+    with parquet_files.opened_arrow(local) as (schema, batches):
         rows = sum(batch.num_rows for batch in batches)
         return FoundFile(tuple(infer_columns(schema)), rows, is_whole=True)
 
 
-def _of_parquet(local: LocalParquet) -> FoundFile:
+def _of_parquet(local: parquet_files.LocalParquet) -> FoundFile:
     try:
-        with open_parquet(local) as file:
-            declared = declared_schema(file, _finer(local, file))
-            columns = tuple(infer_columns(declared, remarks_on(file)))
+        with parquet_files.open_parquet(local) as file:
+            declared = parquet_files.declared_schema(file, _finer(local, file))
+            columns = tuple(infer_columns(declared, parquet_files.remarks_on(file)))
             return FoundFile(columns, file.metadata.num_rows, is_whole=True)
     except pa.ArrowNotImplementedError as error:
         raise unreadable(f"the Parquet file ({error})") from error
@@ -466,16 +438,21 @@ def _of_parquet(local: LocalParquet) -> FoundFile:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
 
 
-def _finer(local: LocalParquet, file: pq.ParquetFile) -> set[str]:
+def _finer(local: parquet_files.LocalParquet, file: pq.ParquetFile) -> set[str]:
     """Return the columns of INT96 that microseconds do not hold, which only the values say."""
-    old = old_times(file.schema_arrow)
-    batches = read_batches(local, file, old) if old else iter(())
-    return {name for batch in batches for name in old if has_nanoseconds(batch.column(name))}
+    old = parquet_files.old_times(file.schema_arrow)
+    batches = parquet_files.read_batches(local, file, old) if old else iter(())
+    return {
+        name
+        for batch in batches
+        for name in old
+        if parquet_files.has_nanoseconds(batch.column(name))
+    }
 
 
 def _of_csv(batches: Iterator[pa.RecordBatch]) -> FoundFile:
     names = next(batches).schema.names
-    columns = [TextColumn() for _ in names]
+    columns = [inferred.TextColumn() for _ in names]
     rows = size_bytes = 0
     is_whole = True
     for batch in batches:
@@ -491,7 +468,7 @@ def _of_csv(batches: Iterator[pa.RecordBatch]) -> FoundFile:
 
 
 def _of_json(objects: Iterable[tuple[int, int, dict[str, object]]]) -> FoundFile:
-    columns = JsonColumns()
+    columns = inferred.JsonColumns()
     rows = size_bytes = 0
     is_whole = True
     for line, line_bytes, values in objects:

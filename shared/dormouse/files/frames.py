@@ -10,11 +10,8 @@ rows, without an error, and one that was refused midway has those after the refu
 without rows is refused, and so is one that was begun here and not read to its end.
 """
 
-from __future__ import annotations
-
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 from weakref import WeakValueDictionary
@@ -23,10 +20,10 @@ import pyarrow as pa
 from pyarrow import types
 
 from dormouse.arrow.values import infer_columns
-from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.files.casting import can_cast
+from dormouse.errors import InvalidRequestError
+from dormouse.files.casting import Converter, can_cast, check_columns, rows_after
 from dormouse.files.cells import python_column, with_fitting_keys
-from dormouse.files.parquet_files import Converter, arrow_converter, convert_arrow
+from dormouse.files.parquet_files import arrow_converter, convert_arrow
 from dormouse.schema.schema import Field, FoundColumn, Schema
 
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -63,8 +60,8 @@ _OTHER_FORMS = ("toArrow", "to_frame", "to_wkb")
 """Those of frames of Spark, single columns and geometries: they speak Arrow, but not all types."""
 _begun: WeakValueDictionary[int, object] = WeakValueDictionary()
 """Streams that were begun and not read to their end, by their ids."""
-_kept: dict[int, object] = {}
-"""Those of them that can only be remembered by keeping them: their classes have but slots."""
+_begun_slotted: dict[int, object] = {}
+"""Those of them that no weak reference can remember: their classes have but slots."""
 
 
 class ArrowStream(Protocol):
@@ -92,9 +89,7 @@ def is_frame(value: object) -> TypeGuard[Frame]:
 
 def frame_columns(value: object) -> list[FoundColumn]:
     """Return the columns of a frame, or of an Arrow schema; a stream is not read.
-
-    Raises:
-        InvalidRequestError: it is neither, or its library cannot convert it to Arrow.
+    Raises InvalidRequestError: it is neither, or its library cannot convert it to Arrow.
     """
     own = value if _is_schema(value) else _schema_of(value)
     if _is_schema(own):
@@ -111,9 +106,7 @@ def frame_columns(value: object) -> list[FoundColumn]:
         )
     _check_no_objects(value, schema)
     if index := [name for name in schema.names if _INDEX.fullmatch(name)]:
-        raise InvalidRequestError(
-            f"the frame has a column {_listed(index)}", hint=_index_hint(index, "")
-        )
+        raise InvalidRequestError(f"the frame has a column {_listed(index)}", hint=_INDEX_HINT)
     return list(infer_columns(schema, as_written=isinstance(value, pa.Schema)))
 
 
@@ -184,9 +177,9 @@ def _pandas_table(frame: Any, schema: Schema | None) -> pa.Table:
     objects = {name: column for name, column in frame.items() if column.dtype == object}
     if schema is None or not frame.columns.is_unique:
         table = pa.Table.from_pandas(frame, preserve_index=not counts_rows)
-        if changed := [str(name) for name, each in objects.items() if _guessed(each) is None]:
+        if names := [str(name) for name, each in objects.items() if _guessed(each) is None]:
             raise InvalidRequestError(
-                f"the frame has Python objects in column {_listed(changed)}, which pandas would "
+                f"the frame has Python objects in column {_listed(names)}, which pandas would "
                 "hand over as other values",
                 hint="convert the column to a type of its own, such as datetime64[ns]",
             )
@@ -210,7 +203,7 @@ def _objects(values: Any, field: Field) -> Any:
         column = None  # what a row cannot have either is refused by its place
     if column is not None and can_cast(column.type, field.type, field.unit):
         return column
-    return python_column(values.where(values.notna(), None).tolist(), field, _Rows(0))
+    return python_column(values.where(values.notna(), None).tolist(), field, rows_after(0))
 
 
 def _guessed(values: Any) -> Any:
@@ -248,15 +241,15 @@ def read_frame(frame: Frame, schema: Schema) -> Iterator[pa.RecordBatch]:
         InvalidRequestError: it cannot be read as Arrow, or is a stream that was read before.
     """
     reader = frame_reader(frame, schema)
-    check_frame_columns(reader.schema, schema)
+    names = reader.schema.names
+    hint = _INDEX_HINT if any(map(_INDEX.fullmatch, names)) else ""
+    check_columns(names, schema, of="the frame", quotes_all=True, hint=hint)
     converter = arrow_converter(reader.schema, schema, of="the frame")
     return with_fitting_keys(_converted(_whole(frame, reader), schema, converter), schema)
 
 
 def _is_silent_stream(frame: Frame) -> bool:
-    """Return whether a frame may be a stream that has fewer rows when it is read again, and says
-    nothing.
-    """
+    """Return whether a frame may be a stream that says nothing when it is read again in part."""
     return (
         hasattr(frame, "__arrow_c_stream__")
         and type(frame).__module__.partition(".")[0] not in _TELLING
@@ -266,9 +259,7 @@ def _is_silent_stream(frame: Frame) -> bool:
 
 def _whole(frame: Frame, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a frame; a stream of which only some are taken counts as begun.
-
-    Raises:
-        InvalidRequestError: it is a stream that was begun before or has no rows, or it fails.
+    Raises InvalidRequestError: it is a stream that was begun before or has no rows, or it fails.
     """
     is_silent = _is_silent_stream(frame)
     rows = 0
@@ -287,18 +278,18 @@ def _whole(frame: Frame, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatc
         ) from error
     if is_silent:
         _begun.pop(id(frame), None)
-        _kept.pop(id(frame), None)
+        _begun_slotted.pop(id(frame), None)
         if not rows:
             raise _read_before(frame, "has no rows: it was read before, or is empty")
 
 
 def _begin(frame: Frame) -> None:
-    if _begun.get(id(frame), _kept.get(id(frame))) is frame:
+    if _begun.get(id(frame), _begun_slotted.get(id(frame))) is frame:
         raise _read_before(frame, "was begun, and not read to its end")
     try:
         _begun[id(frame)] = frame
     except TypeError:
-        _kept[id(frame)] = frame
+        _begun_slotted[id(frame)] = frame
 
 
 def _read_before(frame: Frame, how: str) -> InvalidRequestError:
@@ -330,55 +321,14 @@ def _converted(
 ) -> Iterator[pa.RecordBatch]:
     first = 0
     for batch in batches:
-        yield convert_arrow(batch, schema, _Rows(first), converter)
+        yield convert_arrow(batch, schema, rows_after(first), converter)
         first += batch.num_rows
 
 
-class _Rows:
-    """Says where in a frame a row is, counted from 1."""
-
-    def __init__(self, first: int) -> None:
-        self._first = first
-
-    def __call__(self, row: int) -> str:
-        return f"row {self._first + row + 1}"
-
-
-def check_frame_columns(source: pa.Schema, schema: Schema) -> None:
-    """Check that a frame has the columns of the table; nullable columns may be missing.
-
-    Raises:
-        RefusedSourceError: a column is missing, unknown, or there twice.
-    """
-    fields = {field.name: field for field in schema.fields}
-    columns_hint = "the table has: " + ", ".join(fields)
-    if twice := sorted(name for name, count in Counter(source.names).items() if count > 1):
-        raise RefusedSourceError(
-            f"the frame has columns of one name: {_listed(twice)}",
-            hint="rename them: a name occurs once in a table",
-        )
-    if unknown := [name for name in source.names if name not in fields]:
-        raise RefusedSourceError(
-            f"the table has no column {_listed(unknown)} of the frame{_fates(unknown, schema)}",
-            hint=_index_hint(unknown, columns_hint),
-        )
-    missing = [f.name for f in schema.fields if not f.nullable and f.name not in source.names]
-    if missing:
-        raise RefusedSourceError(f"the frame has no column {_listed(missing)}", hint=columns_hint)
-
-
-def _fates(names: list[str], schema: Schema) -> str:
-    fates = [f"{name!r}: {fate}" for name in names if (fate := schema.explain_former_name(name))]
-    return f" ({'; '.join(fates)})" if fates else ""
-
-
-def _index_hint(names: list[str], otherwise: str) -> str:
-    if not any(_INDEX.fullmatch(name) for name in names):
-        return otherwise
-    return (
-        "that is the index of the frame: name it after a column with rename_axis, or drop it with "
-        "reset_index(drop=True)"
-    )
+_INDEX_HINT = (
+    "that is the index of the frame: name it after a column with rename_axis, or drop it with "
+    "reset_index(drop=True)"
+)
 
 
 def _listed(names: list[str]) -> str:

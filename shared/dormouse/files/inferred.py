@@ -2,27 +2,24 @@
 
 Read columns whose values are in the names of folders, as Hive and Spark write them.
 
-The rows of ``carrier=AA/part-0.parquet`` have `AA` in the column `carrier`. Only names of the
+The rows of ``carrier=AA/part-0.parquet`` have ``AA`` in the column ``carrier``. Only names of the
 table's columns count. The text is a value as in CSV, with ``%`` escapes; Spark's name for null is
 null. Where the file has values of the column itself, they must be the same.
 """
 
-from __future__ import annotations
-
-import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.types import Array, arrow_schema, nulls
-from dormouse.errors import InvalidRequestError, InvariantError, RefusedSourceError
+from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.files.casting import describe_without_values, exact_number, text_parser
 from dormouse.files.rejects import refuse_each
 from dormouse.keys import INT64_MAX, INT64_MIN
@@ -84,7 +81,7 @@ class TextColumn:
 
     def __init__(self) -> None:
         """Begin with every type."""
-        self._left = list(_CANDIDATES)
+        self._candidates = list(_CANDIDATES)
         self._values = 0
         self._has_finite = False
         self._decimals: set[int] = set()
@@ -96,10 +93,8 @@ class TextColumn:
         if not len(values):
             return
         self._values += len(values)
-        self._left = [
-            candidate for candidate in self._left if _reads(values, candidate[0], candidate[1])
-        ]
-        if any(kind is Primitive.DOUBLE for kind, *_ in self._left):
+        self._candidates = [each for each in self._candidates if _reads(values, *each[:2])]
+        if any(kind is Primitive.DOUBLE for kind, *_ in self._candidates):
             self._see_digits(values)
 
     def _see_digits(self, values: Array) -> None:
@@ -123,7 +118,7 @@ class TextColumn:
         """Return the column with the narrowest type that is left."""
         if not self._values:
             return FoundColumn(name, "nothing", None, problem="is empty in every row")
-        for kind, _, words in self._left:
+        for kind, _, words in self._candidates:
             if self._is_kept(kind):
                 return FoundColumn(name, words, kind)
         return FoundColumn(name, "text", Primitive.STRING)
@@ -142,9 +137,8 @@ def _reads(values: Array, kind: FieldType, pattern: str) -> bool:
             return False
         if _any(values, _BEYOND_DECIMALS):
             return False
-    parse: Callable[[Array], Array] | None = text_parser(Field("", kind))
-    if parse is None:
-        raise InvariantError(f"{kind} is not read from text")
+    parse = text_parser(kind)
+    assert parse is not None, f"{kind} is not read from text"
     try:
         parse(values)
     except (pa.ArrowException, ValueError, OverflowError):
@@ -158,11 +152,20 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 def named_folders(key: str) -> list[tuple[str, str]]:
     """Return the names and values of the folders of a path that are written ``name=value``, but for
-    those that are row tags.
+    those that are row tags. Raises RefusedSourceError: one is not UTF-8.
     """
     key = without_tags(f"/{key}")
     pairs = (folder.partition("=") for folder in key.split("/")[:-1])
-    return [(unquote(name), unquote(text)) for name, equals, text in pairs if name and equals]
+    try:
+        return [(_decoded(name), _decoded(text)) for name, equals, text in pairs if name and equals]
+    except UnicodeError as error:
+        raise RefusedSourceError(
+            "a folder of the file is not UTF-8", hint="rename it, or give its columns to the file"
+        ) from error
+
+
+def _decoded(text: str) -> str:
+    return unquote_to_bytes(text).decode()
 
 
 def folder_prefix(path: Path) -> str:
@@ -174,7 +177,8 @@ def path_values(key: str, schema: Schema) -> dict[str, Array]:
     """Return the value, as a column of one row, that each column of the table gets from a key.
 
     Raises:
-        RefusedSourceError: it is no value of the column's type, or folders contradict each other.
+        RefusedSourceError: it is no value of the column's type, or not UTF-8, or folders contradict
+            each other.
     """
     fields = {field.name: field for field in schema.fields}
     texts: dict[str, str] = {}
@@ -185,7 +189,7 @@ def path_values(key: str, schema: Schema) -> dict[str, Array]:
 
 
 def _value(field: Field, text: str) -> Array:
-    parse = text_parser(field)
+    parse = text_parser(field.type, field.unit)
     if parse is None:
         raise RefusedSourceError(
             f"the folder of column {field.name!r} gives it a value, and it is a "
@@ -207,23 +211,10 @@ def _value(field: Field, text: str) -> Array:
         ) from error
 
 
-def without_required(schema: Schema, names: Mapping[str, object]) -> Schema:
-    """Return the schema for readers of files that may lack these columns, which may be keys."""
-    nullable = copy.copy(schema)  # unchecked: a key is never nullable in a table
-    for part in ("row_keys", "sort_keys", "values"):
-        fields = (replace(f, nullable=f.nullable or f.name in names) for f in getattr(schema, part))
-        object.__setattr__(nullable, part, tuple(fields))
-    return nullable
-
-
 def with_path_values(
     batches: Iterator[pa.RecordBatch], schema: Schema, values: Mapping[str, Array]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches with the values of the path in their columns.
-
-    Raises:
-        RefusedSourceError: a row has another value there.
-    """
+    """Yield batches with the values of the path. Raises RefusedSourceError: a row has another."""
     whole, before = arrow_schema(schema), 0
     for batch in batches:
         columns = list(batch.columns)
@@ -255,24 +246,25 @@ def _check_same(column: Array, value: Array, before: int, name: str) -> None:
     refuse_each(range(len(column)), check)
 
 
-def infer_path_columns(local: Path, known: set[str]) -> Iterator[FoundColumn]:
+def infer_path_columns(local: Path, names: set[str]) -> Iterator[FoundColumn]:
     """Yield the columns that the names of a file's folders add to those that it has.
 
-    Their types read the names of all folders beside them.
+    Their types read the names of all folders beside them. Raises RefusedSourceError: a folder is
+    not UTF-8.
     """
     for folder in reversed(local.parents):
         for name, _ in named_folders(f"{folder.name}/"):
-            if name in known:
+            if name in names:
                 continue
-            known.add(name)
+            names.add(name)
             beside = (path.name for path in folder.parent.iterdir() if path.is_dir())
             texts = [
                 text for each in beside for own, text in named_folders(f"{each}/") if own == name
             ]
             column = TextColumn()
             column.see(pa.array([None if text == NULL else text for text in texts], pa.string()))
-            found = column.found(name)
-            yield replace(found, found=f"{found.found}, of folders")
+            inferred = column.found(name)
+            yield replace(inferred, found=f"{inferred.found}, of folders")
 
 
 # Infer the types of columns from the values of JSON objects.
@@ -281,7 +273,14 @@ def infer_path_columns(local: Path, known: set[str]) -> Iterator[FoundColumn]:
 # are all dates or all times are these. An array has one type of element, an object any of the names
 # that some object there has.
 
-_TEXTS_HELD = 1024
+_MOST_PENDING = 1024
+_KINDS: dict[type, str] = {
+    bool: "truth values",
+    **dict.fromkeys((int, float, Decimal), "numbers"),
+    str: "texts",
+    list: "arrays",
+    dict: "objects",
+}
 _DIGITS, _UNSIGNED_DIGITS = 38, 20
 """The digits of the widest decimal, and of unsigned numbers of 64 bits."""
 _SPECIAL = TIMESTAMPS | {Primitive.DATE, Primitive.TIME, Primitive.UUID}
@@ -292,7 +291,6 @@ class JsonColumns:
     """The columns of the objects seen so far, in the order in which their names came."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._shapes: defaultdict[str, _Shape] = defaultdict(_Shape)
 
     def see(self, line: int, values: Mapping[str, object]) -> None:
@@ -315,38 +313,31 @@ class _Shape:
     """What the values at one place of the objects are; `lines` has the first line of each kind."""
 
     lines: dict[str, int] = field(default_factory=dict)
-    numbers: _Numbers = field(default_factory=lambda: _Numbers())
+    numbers: "_Numbers" = field(default_factory=lambda: _Numbers())
     texts: TextColumn = field(default_factory=TextColumn)
-    held: list[str] = field(default_factory=list)
-    elements: _Shape | None = None
-    members: defaultdict[str, _Shape] = field(default_factory=lambda: defaultdict(_Shape))
+    pending: list[str] = field(default_factory=list)
+    elements: "_Shape | None" = None
+    members: "defaultdict[str, _Shape]" = field(default_factory=lambda: defaultdict(_Shape))
 
-    def see(self, value: object, line: int, depth: int) -> None:
+    def see(self, value: Any, line: int, depth: int) -> None:
         if value is None:
             return
-        if depth > MAX_TYPE_DEPTH:
-            self.lines.setdefault("values nested too deep", line)
-            return
-        match value:
-            case bool():
-                kind = "truth values"
-            case int() | float() | Decimal():
-                kind = "numbers"
+        kind = _KINDS[type(value)] if depth <= MAX_TYPE_DEPTH else "values nested too deep"
+        self.lines.setdefault(kind, line)
+        match kind:
+            case "numbers":
                 self.numbers.see(value)
-            case str():
-                kind = "texts"
-                self._hold(value)
-            case list():
-                kind = "arrays"
+            case "texts":
+                self.pending.append(value)
+                if len(self.pending) >= _MOST_PENDING:
+                    self._look()
+            case "arrays":
                 self.elements = self.elements or _Shape()
                 for item in value:
                     self.elements.see(item, line, depth + 1)
-            case _:
-                kind = "objects"
-                assert isinstance(value, Mapping)
+            case "objects":
                 for name, item in value.items():
                     self.members[name].see(item, line, depth + 1)
-        self.lines.setdefault(kind, line)
 
     @property
     def words(self) -> str:
@@ -354,11 +345,7 @@ class _Shape:
         return " and ".join(self.lines) or "nothing"
 
     def type(self) -> FieldType:
-        """Return the type of all values.
-
-        Raises:
-            InvalidRequestError: they have none in common; the message continues "column 'x' …".
-        """
+        """Return the type of all values. Raises InvalidRequestError: they have none in common."""
         if not self.lines:
             raise InvalidRequestError("is null in every row")
         if len(self.lines) > 1:
@@ -371,31 +358,32 @@ class _Shape:
             case "numbers":
                 return self.numbers.type()
             case "texts":
-                return self._text_type()
+                self._look()
+                special = self.texts.found("").type
+                return special if special in _SPECIAL else Primitive.STRING
             case "arrays":
                 assert self.elements is not None
-                return ListType(_inner(self.elements, "has arrays, and what is in them"))
+                return ListType(self.elements.part_type("has arrays, and what is in them"))
             case "objects" if self.members:
-                return StructType(tuple(_member(name, s) for name, s in self.members.items()))
+                whats = ((name, f"has objects whose {name!r}") for name in self.members)
+                members = (Member(n, self.members[n].part_type(what), True) for n, what in whats)
+                return StructType(tuple(members))
         raise InvalidRequestError(
             "has values that are nested too deep"
             if kind != "objects"
             else "has objects without names"
         )
 
-    def _hold(self, text: str) -> None:
-        self.held.append(text)
-        if len(self.held) >= _TEXTS_HELD:
-            self._look()
+    def part_type(self, what: str) -> FieldType:
+        """Return `type`; `what` says in errors which values these are."""
+        try:
+            return self.type()
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{what} {error}") from error
 
     def _look(self) -> None:
-        self.texts.see(pa.array(self.held, pa.string()))
-        self.held.clear()
-
-    def _text_type(self) -> FieldType:
-        self._look()
-        kind = self.texts.found("").type
-        return kind if kind in _SPECIAL else Primitive.STRING
+        self.texts.see(pa.array(self.pending, pa.string()))
+        self.pending.clear()
 
 
 @dataclass(slots=True)
@@ -437,14 +425,3 @@ class _Numbers:
             )
         is_unsigned = self.is_whole and self.before <= _UNSIGNED_DIGITS
         return DecimalType(_UNSIGNED_DIGITS if is_unsigned else _DIGITS, self.after)
-
-
-def _inner(shape: _Shape, what: str) -> FieldType:
-    try:
-        return shape.type()
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{what} {error}") from error
-
-
-def _member(name: str, shape: _Shape) -> Member:
-    return Member(name, _inner(shape, f"has objects whose {name!r}"), nullable=True)

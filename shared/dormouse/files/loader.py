@@ -4,14 +4,12 @@ A file may be invalid in its last row. Its rows are therefore sorted separately,
 of the job only when the file was read to its end.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -35,6 +33,7 @@ from dormouse.schema.schema import (
     ETAG,
     FILE,
     FROM_FILES,
+    ROW_ID,
     ROW_NUMBER,
     SEQUENCE,
     TAGS,
@@ -44,7 +43,7 @@ from dormouse.schema.schema import (
 )
 from dormouse.state.sources import Source, on_error_of, row_tags_of
 from dormouse.storage import read_ahead
-from dormouse.stored.paths import rejected_prefix
+from dormouse.stored.paths import REJECTED
 from dormouse.tables.properties import CsvDialect, csv_dialect
 from dormouse.tables.row_rules import origin_fields, row_rules
 from dormouse.tables.table import Table
@@ -64,8 +63,18 @@ ROWS_OF_A_FILE = 2**40
 """More rows than a file has: the rows of the next file have places of their own."""
 
 
+@dataclass(eq=False)
 class SourceLoader:
-    """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them.
+    """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them. As a
+    whole it uses about `memory_bytes` of memory.
+
+    `dialect` is the dialect of CSV files, by default comma-separated with a header. `on_error` says
+    by its key whether rows of a file are skipped; `store` puts such rows, in a local file, into the
+    data root under a name, and returns the path there. Without it, none are skipped. With
+    `changes`, rows get the columns that such a table stores; `SEQUENCE` orders those that are
+    loaded here, by the `order` of their keys if it is given, else as they come. Rows get what is
+    `added`, of `TAGS` and `FROM_FILES`, as columns. Unless the table `keeps_tags`, files with row
+    tags are refused. Columns that are encrypted are so by `keys`.
 
     `rejected` names the files that had rows rejected; these rows are in the data root, written
     before any of the others, and once, under a name made of the file and of what was rejected.
@@ -73,40 +82,24 @@ class SourceLoader:
     among the rows.
     """
 
-    def __init__(
-        self,
-        schema: Schema,
-        scratch: Path,
-        *,
-        memory_bytes: int,
-        dialect: CsvDialect | None = None,
-        on_error: Callable[[str], str] = on_error_of,
-        store: Callable[[str, Path], str] | None = None,
-        changes: FileChanges | None = None,
-        order: Mapping[str, int] | None = None,
-        added: Sequence[Field] = (),
-        keeps_tags: bool = True,
-        keys: ColumnKeys | None = None,
-    ) -> None:
-        """Start empty; the loader as a whole uses about `memory_bytes` of memory.
+    schema: Schema
+    scratch: Path
+    _: KW_ONLY
+    memory_bytes: int
+    dialect: CsvDialect | None = None
+    on_error: Callable[[str], str] = on_error_of
+    store: Callable[[str, Path], str] | None = None
+    changes: FileChanges | None = None
+    order: Mapping[str, int] | None = None
+    added: Sequence[Field] = ()
+    keeps_tags: bool = True
+    keys: ColumnKeys | None = None
+    rejected: list[RejectedRows] = field(default_factory=list, init=False)
+    emptied: Emptied | None = field(default=None, init=False)
 
-        `dialect` is the dialect of CSV files, by default comma-separated with a header. `on_error`
-        says by its key whether rows of a file are skipped; `store` puts such rows, in a local file,
-        into the data root under a name, and returns the path there. Without it, none are skipped.
-        With `changes`, rows get the columns that such a table stores; `SEQUENCE` orders those that
-        are loaded here, by the `order` of their keys if it is given, else as they come. Rows get
-        what is `added`, of `TAGS` and `FROM_FILES`, as columns. Unless the table `keeps_tags`,
-        files with row tags are refused. Columns that are encrypted are so by `keys`.
-        """
-        self.rejected: list[RejectedRows] = []
-        self.emptied: Emptied | None = None
-        self._on_error, self._store = on_error, store
-        self._changes, self._order, self._added = changes, order or {}, 0
-        self._added_fields, self._keeps_tags = added, keeps_tags
-        self._schema, self._keys = schema, keys
-        self._dialect = dialect
-        self._scratch = scratch
-        self._memory_bytes = memory_bytes
+    def __post_init__(self) -> None:
+        """Start empty."""
+        self._files = 0
         self._loaded = self._sorter()
 
     @property
@@ -117,7 +110,7 @@ class SourceLoader:
     @property
     def columns(self) -> Schema:
         """The columns of the loaded rows."""
-        return self._schema.with_values(*self._added_fields)
+        return self.schema.with_values(*self.added)
 
     @property
     def size_bytes(self) -> int:
@@ -125,11 +118,7 @@ class SourceLoader:
         return self._loaded.size_bytes
 
     def add(
-        self,
-        local: Path,
-        key: str,
-        arrivals: Arrivals | None = None,
-        source: Source | None = None,
+        self, local: Path, key: str, arrivals: Arrivals | None = None, source: Source | None = None
     ) -> None:
         """Load a whole file; `key` is the object key under which it was dropped, and `source` says
         the rest about it. On an error, none of its rows is loaded.
@@ -144,19 +133,19 @@ class SourceLoader:
         origin = self._origin(source)
         missing = arrivals if arrivals is not None and arrivals.is_incomplete() else None
         staged = self._sorter()
-        left_out = self._scratch / f"{local.name}.rejected"
-        skips = self._store is not None and self._on_error(key) == "skip"
-        if skips and self._schema.encrypted:
+        left_out = self.scratch / f"{local.name}.rejected"
+        skips = self.store is not None and self.on_error(key) == "skip"
+        if skips and self.schema.encrypted:
             raise RefusedSourceError(
                 "its table has encrypted columns, and rows left out would be kept in plain",
                 hint="drop it to be read whole: on_error=refuse",
             )
         rejects = Rejects(key, left_out) if skips else None
-        file, emptied = self._order.get(key, self._added), list[Emptied]()
-        changes = self._changes and replace(self._changes, emptied=emptied.append)
-        numbers = RowNumbers(is_asked=ROW_NUMBER in self._added_fields)
+        file, emptied = (self.order or {}).get(key, self._files), list[Emptied]()
+        changes = self.changes and replace(self.changes, emptied=emptied.append)
+        numbers = RowNumbers(is_asked=ROW_NUMBER in self.added)
         rows = read_source(
-            local, key, self._schema.opened, self._dialect, missing, rejects, changes, numbers
+            local, key, self.schema.opened, self.dialect, missing, rejects, changes, numbers
         )
         try:
             with closing(read_ahead(rows)) as batches:
@@ -165,17 +154,17 @@ class SourceLoader:
                     self._make_room(staged)
             if missing is not None:
                 missing.wait_for_all()
-            if rejects is not None and rejects.rows and self._store is not None:
+            if rejects is not None and rejects.rows and self.store is not None:
                 rejects.check(staged.rows)
-                stored = self._store(local.name, left_out)
-                self.rejected.append(RejectedRows(key, rejects.rows, stored))
+                path = self.store(local.name, left_out)
+                self.rejected.append(RejectedRows(key, rejects.rows, path))
         except BaseException:
             staged.discard()
             raise
         finally:
             left_out.unlink(missing_ok=True)
         self._loaded.absorb(staged)
-        self._added += 1
+        self._files += 1
         first = file * ROWS_OF_A_FILE
         times = (replace(each, row=first + each.row) for each in emptied)
         self.emptied = last_emptied([self.emptied, *times])
@@ -188,16 +177,16 @@ class SourceLoader:
             RefusedSourceError: rows of the table have no row tags.
         """
         origin = self._origin(source)
-        rows = batches if self._changes is None else self._changes.stored(batches)
-        for batch in self._in_order(rows, self._added, origin, RowNumbers()):
+        rows = batches if self.changes is None else self.changes.stored(batches)
+        for batch in self._in_order(rows, self._files, origin, RowNumbers()):
             self._loaded.add(batch)
-        self._added += 1
+        self._files += 1
 
     def _origin(self, source: Source | None) -> dict[str, str]:
         """Return what all rows of a file have in the columns that are added."""
         if source is None:
             return {}
-        if (tags := row_tags_of(source)) and not self._keeps_tags:
+        if (tags := row_tags_of(source)) and not self.keeps_tags:
             raise RefusedSourceError(
                 "it has row tags, and rows of a table with aggregations have none: one may come of "
                 "several files",
@@ -212,22 +201,20 @@ class SourceLoader:
         origin: Mapping[str, str],
         numbers: RowNumbers,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file with the columns that are added; in a table that keeps the
-        latest, with their places.
-        """
+        """Yield the rows of a file with the columns that are added, such as places."""
         first = file * ROWS_OF_A_FILE
-        for batch in batches if self._keys is None else map(self._keys.encrypted, batches):
-            if self._changes is not None:
+        for batch in batches if self.keys is None else map(self.keys.encrypted, batches):
+            if self.changes is not None:
                 places = pa.arange(first, first + batch.num_rows)  # type: ignore[attr-defined]  # stubs lag
                 batch = batch.append_column(SEQUENCE.name, places)  # noqa: PLW2901
                 first += batch.num_rows
-            for field in self._added_fields:
+            for column in self.added:
                 cells = (
                     numbers.take(batch.num_rows)
-                    if field == ROW_NUMBER
-                    else pa.repeat(pa.scalar(origin.get(field.name), pa.string()), batch.num_rows)
+                    if column == ROW_NUMBER
+                    else pa.repeat(pa.scalar(origin.get(column.name), pa.string()), batch.num_rows)
                 )
-                batch = batch.append_column(field.name, cells)  # noqa: PLW2901
+                batch = batch.append_column(column.name, cells)  # noqa: PLW2901
             yield batch
 
     def sampled_keys(self) -> Iterator[Key]:
@@ -239,10 +226,10 @@ class SourceLoader:
         return self._loaded.sorted_rows()
 
     def _sorter(self) -> Sorter:
-        return Sorter(self.columns, self._scratch, memory_bytes=self._memory_bytes)
+        return Sorter(self.columns, self.scratch, memory_bytes=self.memory_bytes)
 
     def _make_room(self, staged: Sorter) -> None:
-        if self._loaded.held_bytes + staged.held_bytes > self._memory_bytes // SHARE_HELD:
+        if self._loaded.held_bytes + staged.held_bytes > self.memory_bytes // SHARE_HELD:
             max(self._loaded, staged, key=lambda sorter: sorter.held_bytes).spill()
 
 
@@ -263,7 +250,7 @@ def loader_of(
     def store(source: str, left_out: Path) -> str:
         with left_out.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        path = f"{rejected_prefix(table.id)}{source}-{digest[:16]}.jsonl"
+        path = f"{REJECTED.prefix(table.id)}{source}-{digest[:16]}.jsonl"
         storage.upload(path, left_out)
         return path
 
@@ -285,8 +272,8 @@ def loader_of(
 
 def loaded_schema(table: Table, *, tagged: bool) -> Schema:
     """Return the columns of rows that were read from files, until they are in shards."""
-    stored = row_rules(table.schema, table.properties).stored_schema(table.schema)
-    return stored.with_values(*_added_fields(table, tagged=tagged))
+    schema = row_rules(table.schema, table.properties).stored_schema(table.schema)
+    return schema.with_values(*_added_fields(table, tagged=tagged))
 
 
 def _added_fields(table: Table, *, tagged: bool) -> tuple[Field, ...]:
@@ -301,6 +288,8 @@ def ingested_schema(table: Table, sources: Iterable[Source]) -> tuple[Schema, st
     """
     schema = table.schema.with_values(TOMBSTONE) if changes_in_files(table) else table.schema
     schema = schema.with_values(*_added_fields(table, tagged=False))
+    if ROW_ID in origin_fields(row_rules(table.schema, table.properties), table.properties):
+        schema = schema.with_values(ROW_ID)
     tags = {*map(row_tags_of, sources)}
     return (schema, tags.pop()) if len(tags) == 1 else (schema.with_values(TAGS), "")
 
@@ -311,16 +300,25 @@ def ruled_rows(
     now_ms: int,
     loaded: Schema,
     columns: Schema,
-    emptied: Emptied | None = None,
+    emptied: Emptied | None,
+    reserve: Callable[[int], int],
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the rules of a table leave of sorted rows that were loaded, and were not there
-    when their source `emptied` its table; with some columns.
+    when their source `emptied` its table; with some columns. `reserve` returns the first of so many
+    new ids of rows.
     """
-    rules, wanted = row_rules(table.schema, table.properties), arrow_schema(columns)
+    rules, target = row_rules(table.schema, table.properties), arrow_schema(columns)
     if emptied is not None and not emptied.position:
         first = pa.scalar(emptied.row, pa.int64())
         batches = (rows.filter(pc.greater_equal(rows[SEQUENCE.name], first)) for rows in batches)
-    return (conform(b, wanted) for b in apply_row_rules(batches, loaded, rules, now_ms))
+    at = target.get_field_index(ROW_ID.name)
+    for batch in apply_row_rules(batches, loaded, rules, now_ms):
+        rows = conform(batch, target)
+        if at >= 0:
+            least = reserve(rows.num_rows)
+            ids = pa.array(range(least, least + rows.num_rows), pa.int64())
+            rows = rows.set_column(at, target.field(at), ids)
+        yield rows
 
 
 def last_emptied(times: Iterable[Emptied | None]) -> Emptied | None:
@@ -352,7 +350,7 @@ def load_local(loader: SourceLoader, source: Source, local: LocalRows) -> Loaded
 def load_sources(
     sources: Sources,
     loader: SourceLoader,
-    wanted: Iterable[Source],
+    files: Iterable[Source],
     scratch: Path,
     begins: Begins | None = None,
 ) -> Loaded:
@@ -366,7 +364,7 @@ def load_sources(
         UnavailableError: a source could not be read.
         OSError: the scratch space may be full.
     """
-    queue = deque(wanted)
+    queue = deque(files)
     local: deque[_LocalSource] = deque()
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as threads:
         try:
@@ -396,7 +394,7 @@ class _LocalSource:
     @staticmethod
     def download(
         threads: Executor, sources: Sources, source: Source, scratch: Path
-    ) -> _LocalSource:
+    ) -> "_LocalSource":
         path, arrivals = scratch / source.id, Arrivals(source.size_bytes)
         downloaded = threads.submit(sources.download, source, path, arrivals.add)
         downloaded.add_done_callback(arrivals.end)

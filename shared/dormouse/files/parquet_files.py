@@ -7,10 +7,11 @@ import datetime as dt
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -21,19 +22,10 @@ import pyarrow.parquet as pq
 from dormouse.arrow.types import Array, nulls
 from dormouse.arrow.values import LISTS, VARIANT_AS_TEXT, is_variant, leaves, plain, rebuilt
 from dormouse.errors import RefusedSourceError
-from dormouse.files.casting import (
-    FIRST_SECOND,
-    LAST_SECOND,
-    Place,
-    can_cast,
-    cast_column,
-    check_file_columns,
-    convert_batch,
-    unreadable,
-)
+from dormouse.files import casting
 from dormouse.ports import Arrivals
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import NANOSECONDS, UNITS, FieldType, Primitive, contains_type, show_type
+from dormouse.schema.types import NANOSECONDS, FieldType, Primitive, contains_type, show_type
 from dormouse.shards.thrift import Fields, has_field
 from dormouse.storage import SeekableFile
 
@@ -148,11 +140,7 @@ def paired(seconds: Array, nanoseconds: Array) -> Array:
 
 
 def exact_times(pair: Array, *, in_nanoseconds: bool) -> Array:
-    """Return a column of INT96 in microseconds or nanoseconds.
-
-    Raises:
-        ValueError: the unit does not hold a time.
-    """
+    """Return INT96 in microseconds or nanoseconds. Raises ValueError: the unit lacks a time."""
     seconds, nanoseconds = pair.flatten()  # type: ignore[attr-defined]  # it is a struct
     others = leaves(nanoseconds)
 
@@ -175,14 +163,14 @@ def has_nanoseconds(pair: Array) -> bool:
 
 def _joined(leaf: Array, finer: Array, in_nanoseconds: bool) -> Array:
     seconds, count = leaf.cast(pa.int64()), finer.cast(pa.int64())
-    last = _NANOSECONDS_HOLD - 1 if in_nanoseconds else LAST_SECOND
-    first = -_NANOSECONDS_HOLD if in_nanoseconds else FIRST_SECOND
+    last = _NANOSECONDS_HOLD - 1 if in_nanoseconds else casting.LAST_SECOND
+    first = -_NANOSECONDS_HOLD if in_nanoseconds else casting.FIRST_SECOND
     limits: Any = pc.min_max(seconds).as_py()
     if limits["min"] is not None and not first <= limits["min"] <= limits["max"] <= last:
         raise ValueError(
             "nanoseconds hold the years 1677 to 2262"
             if in_nanoseconds
-            else "times have the years 0 to 9999"
+            else "times have the years 1 to 9999"
         )
     if in_nanoseconds:
         return count.cast(pa.timestamp("ns"))
@@ -242,9 +230,7 @@ class LocalParquet:
     arrivals: Arrivals | None = None
 
     def open(self) -> BinaryIO:
-        """Open it to seek and read; a read waits for its bytes, and raises what their download
-        raised.
-        """
+        """Open it to seek and read; a read waits for its bytes, and raises as the download."""
         if self.arrivals is None:
             return self.path.open("rb")
         return cast(BinaryIO, io.BufferedReader(_Arriving(self.path, self.arrivals), READ_BYTES))
@@ -322,7 +308,7 @@ def open_parquet(
 ) -> Iterator[pq.ParquetFile]:
     """Open a file to read its batches one after the other; `metadata` is its footer, if known.
 
-    `old_unit` is what times of INT96 are counted in (`parquet_types`).
+    `old_unit` is what times of INT96 are counted in.
 
     Raises:
         RefusedSourceError: it is encrypted, or its footer is too large to be held in memory.
@@ -432,7 +418,8 @@ def _runs(metadata: pq.FileMetaData) -> Iterator[list[int]]:
     size_bytes = 0
     for number in range(metadata.num_row_groups):
         run.append(number)
-        size_bytes += _stored_bytes(metadata.row_group(number))
+        group = metadata.row_group(number)
+        size_bytes += sum(group.column(i).total_compressed_size for i in range(group.num_columns))
         if size_bytes >= RUN_BYTES:
             yield run
             run, size_bytes = [], 0
@@ -440,15 +427,9 @@ def _runs(metadata: pq.FileMetaData) -> Iterator[list[int]]:
         yield run
 
 
-def _stored_bytes(group: pq.RowGroupMetaData) -> int:
-    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-
-
 def _checked(column: pq.ColumnChunkMetaData, rows: int) -> int:
     """Return how many rows of a column may be read at once, given its number of elements.
-
-    Raises:
-        RefusedSourceError: it has too many elements, or unpacks to too much.
+    Raises RefusedSourceError: it has too many elements, or unpacks to too much.
     """
     if column.num_values > rows and column.num_values > MAX_ELEMENTS:
         raise RefusedSourceError(
@@ -482,8 +463,9 @@ def _longest_repeated(local: LocalParquet, metadata: pq.FileMetaData, groups: li
     with open_parquet(local, every, metadata) as file:
         for number, paths in paths_by_group.items():
             for batch in file.iter_batches(1, [number], paths, use_threads=False):
-                dictionaries = (_dictionaries(column) for column in batch.columns)
-                longest = max(longest, *(_length(d) for texts in dictionaries for d in texts), 0)
+                for texts in chain.from_iterable(map(_dictionaries, batch.columns)):
+                    lengths = pc.call_function("binary_length", [texts])
+                    longest = max(longest, pc.max(lengths).as_py() or 0)
                 break
     return longest
 
@@ -517,33 +499,25 @@ def _dictionaries(column: Array) -> Iterator[Array]:
         yield from _dictionaries(array.values)
 
 
-def _length(texts: Array) -> int:
-    return pc.max(pc.call_function("binary_length", [texts])).as_py() or 0
-
-
 # Columns of Arrow, of a Parquet file or a frame, as columns of the table.
-
-Converter = Callable[[Field], Callable[[Array], Array]]
 
 
 def convert_arrow(
-    batch: pa.RecordBatch, schema: Schema, place: Place, converter: Converter
+    batch: pa.RecordBatch, schema: Schema, place: casting.Place, converter: casting.Converter
 ) -> pa.RecordBatch:
     """Return a batch of a file or frame as rows of the table; `converter` is of `arrow_converter`.
-
-    Raises:
-        RefusedSourceError: a column or a value does not fit the table.
+    Raises RefusedSourceError: a column or a value does not fit the table.
     """
     columns = [
         _plain(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     plain_batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-    return convert_batch(plain_batch, schema, place, converter)
+    return casting.convert_batch(plain_batch, schema, place, converter)
 
 
 def arrow_converter(
     source: pa.Schema, schema: Schema, *, of: str, declared: pa.Schema | None = None
-) -> Converter:
+) -> casting.Converter:
     """Return what converts the columns of an Arrow schema to those of the table.
 
     It refuses a column of another type at its first value: a library gives some type to a column
@@ -556,18 +530,15 @@ def arrow_converter(
         if at < 0:
             continue
         kinds = [source.field(at).type, *([declared.field(at).type] if declared else [])]
-        if not any(can_cast(kind, field.type, field.unit) for kind in kinds):
+        if not any(casting.can_cast(kind, field.type, field.unit) for kind in kinds):
             misfits[field.name] = partial(_misfit, field, kinds[-1], of)
 
-    def converter(field: Field) -> Callable[[Array], Array]:
-        def build(column: Array) -> Array:
-            if column.null_count == len(column):
-                return nulls(len(column), field.type)
-            if field.name in misfits:
-                raise misfits[field.name]()
-            return cast_column(column, kind=field.type, unit=field.unit)
-
-        return build
+    def converter(field: Field, column: Array) -> Array:
+        if column.null_count == len(column):
+            return nulls(len(column), field.type)
+        if field.name in misfits:
+            raise misfits[field.name]()
+        return casting.cast_column(column, kind=field.type, unit=field.unit)
 
     return converter
 
@@ -576,7 +547,7 @@ def _plain(name: str, column: Array) -> Array:
     try:
         return plain(column)
     except pa.ArrowNotImplementedError as error:
-        raise unreadable(f"column {name!r}, which is {column.type}") from error
+        raise casting.unreadable(f"column {name!r}, which is {column.type}") from error
 
 
 def _misfit(field: Field, kind: pa.DataType, of: str) -> RefusedSourceError:
@@ -594,72 +565,58 @@ def _hint(arrow: pa.DataType, kind: FieldType) -> str:
             "pandas makes floats of whole numbers beside nulls: convert_dtypes() makes Int64 of "
             "them again; beyond 2^53, read the column as Int64"
         )
-    units = [unit for unit, counts in UNITS.items() if kind in counts]
-    if not units or not pa.types.is_integer(arrow):
-        return ""
-    return f'numbers need a unit: set the column\'s "unit" in the schema ({", ".join(units)})'
+    return casting.unit_hint(kind) if pa.types.is_integer(arrow) else ""
 
 
 def read_parquet(local: LocalParquet, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file; its columns may have narrower types than the table's.
-
-    Raises:
-        RefusedSourceError: the file is damaged, or its columns or values do not fit the table.
+    Raises RefusedSourceError: the file is damaged, or its columns or values do not fit the table.
     """
     try:
         with open_parquet(local) as file:
             arrow, declared = file.schema_arrow, declared_schema(file)
-            check_file_columns(arrow.names, schema)
+            casting.check_columns(arrow.names, schema)
             converter = arrow_converter(arrow, schema, of="the file", declared=declared)
-            converter = _of_times(
-                converter, set(old_times(arrow)), is_legacy=is_legacy(file.metadata)
-            )
-            place, row = _Rows(file.metadata), 0
+            converter = _of_times(converter, old_times(arrow), is_legacy=is_legacy(file.metadata))
+            first = 0
             for batch in read_batches(local, file):
-                yield convert_arrow(batch, schema, partial(place, row), converter)
-                row += batch.num_rows
+                place = partial(_place, file.metadata, first)
+                yield convert_arrow(batch, schema, place, converter)
+                first += batch.num_rows
     except pa.ArrowNotImplementedError as error:
-        raise unreadable(f"the Parquet file ({error})") from error
+        raise casting.unreadable(f"the Parquet file ({error})") from error
     except (pa.ArrowException, OSError) as error:
         raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
 
 
-def _of_times(converter: Converter, old: set[str], *, is_legacy: bool) -> Converter:
+def _of_times(
+    converter: casting.Converter, old: Collection[str], *, is_legacy: bool
+) -> casting.Converter:
     """Return a converter that also takes the pairs that columns of INT96 are read as, and refuses
     what Spark's legacy calendar has made of early days.
     """
 
-    def of_field(field: Field) -> Callable[[Array], Array]:
-        build = converter(field)
-        in_nanoseconds = any(contains_type(field.type, kind) for kind in NANOSECONDS)
-
-        def build_times(column: Array) -> Array:
-            if field.name in old:
-                column = exact_times(column, in_nanoseconds=in_nanoseconds)
-            times = build(column)
-            if is_legacy:
-                check_calendar(times)
-            return times
-
-        return build_times
+    def of_field(field: Field, column: Array) -> Array:
+        if field.name in old:
+            in_nanoseconds = any(contains_type(field.type, kind) for kind in NANOSECONDS)
+            column = exact_times(column, in_nanoseconds=in_nanoseconds)
+        times = converter(field, column)
+        if is_legacy:
+            check_calendar(times)
+        return times
 
     return of_field
 
 
-class _Rows:
-    """Finds the row group of a file that contains a row; messages count both from 1."""
-
-    def __init__(self, metadata: pq.FileMetaData) -> None:
-        self._metadata = metadata
-
-    def __call__(self, first: int, row: int) -> str:
-        at = first + row
-        for number in range(self._metadata.num_row_groups):
-            rows = self._metadata.row_group(number).num_rows
-            if at < rows:
-                return f"row {first + row + 1}, which is row {at + 1} of row group {number + 1}"
-            at -= rows
-        return f"row {first + row + 1}"
+def _place(metadata: pq.FileMetaData, first: int, row: int) -> str:
+    """Return where a row is in a file and its row groups; messages count both from 1."""
+    at = first + row
+    for number in range(metadata.num_row_groups):
+        rows = metadata.row_group(number).num_rows
+        if at < rows:
+            return f"row {first + row + 1}, which is row {at + 1} of row group {number + 1}"
+        at -= rows
+    return f"row {first + row + 1}"
 
 
 # Read ingested Arrow IPC files, and streams in files, as batches of the table.
@@ -672,47 +629,39 @@ CONVERTED_ROWS = 64 * 1024
 
 def read_arrow(local: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an Arrow file; its columns may have narrower types than the table's.
-
-    Raises:
-        RefusedSourceError: the file is damaged, or its columns or values do not fit the table.
+    Raises RefusedSourceError: the file is damaged, or its columns or values do not fit the table.
     """
     with opened_arrow(local) as (arrow, batches):
-        check_file_columns(arrow.names, schema)
+        casting.check_columns(arrow.names, schema)
         converter = arrow_converter(arrow, schema, of="the file")
-        first = 1
+        first = 0
         for batch in batches:
             for start in range(0, batch.num_rows, CONVERTED_ROWS):
                 part = batch.slice(start, CONVERTED_ROWS)
-
-                def place(row: int, first: int = first) -> str:
-                    return f"row {first + row}"
-
-                yield convert_arrow(part, schema, place, converter)
+                yield convert_arrow(part, schema, casting.rows_after(first), converter)
                 first += part.num_rows
 
 
 @contextmanager
 def opened_arrow(local: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Open a file; yield its schema, and its batches, each validated when it is read.
-
-    Raises:
-        RefusedSourceError: the file is damaged.
-    """
+    """Open a file; yield its schema and its batches, each validated. Raises RefusedSourceError."""
     with local.open("rb") as file:
         is_file = file.read(len(FILE_MAGIC)) == FILE_MAGIC
     try:
         with pa.memory_map(str(local)) as mapped:
-            reader = pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)
-            with reader:
-                yield reader.schema, _batches(reader)
+            if is_file:
+                with pa.ipc.open_file(mapped) as file_reader:
+                    numbers = range(file_reader.num_record_batches)
+                    yield file_reader.schema, _validated(map(file_reader.get_batch, numbers))
+            else:
+                with pa.ipc.open_stream(mapped) as reader:
+                    yield reader.schema, _validated(reader)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # names are decoded late
         raise RefusedSourceError(f"the Arrow file cannot be read: {error}") from error
 
 
-def _batches(
-    reader: pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader,
-) -> Iterator[pa.RecordBatch]:
-    for batch in _read(reader):
+def _validated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
         try:
             batch.validate(full=True)  # else a damaged offset would be followed out of the file
         except pa.ArrowInvalid as error:  # which may quote a value
@@ -722,17 +671,3 @@ def _batches(
                 f"{where}the Arrow file has values that its type does not allow, or is damaged"
             ) from error
         yield batch
-
-
-def _read(
-    reader: pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader,
-) -> Iterator[pa.RecordBatch]:
-    if isinstance(reader, pa.ipc.RecordBatchFileReader):
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
-        return
-    while True:
-        try:
-            yield reader.read_next_batch()
-        except StopIteration:
-            return

@@ -4,8 +4,6 @@ Only single records are left out. Where records begin and end must be certain: a
 closed, or a header of other columns, still refuses the file.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections import deque
@@ -39,7 +37,6 @@ class RowRefusal(RefusedSourceError):
     """
 
     def __init__(self, first: RefusedSourceError, every: Callable[[], Refused]) -> None:
-        """Have the message of `first`."""
         super().__init__(str(first), hint=first.hint)
         self.every = every
 
@@ -78,7 +75,6 @@ class RowNumbers:
     """
 
     def __init__(self, *, is_asked: bool = True) -> None:
-        """Start before the first row."""
         self._is_asked = is_asked
         self._lines: deque[Array] = deque()
         self._taken = 0
@@ -117,17 +113,12 @@ class Rejects:
     """Collects the rows that are left out of the file `key`, in the local file `path` if given."""
 
     def __init__(self, key: str, path: Path | None = None) -> None:
-        """Start with none."""
         self.rows = 0
         self.reasons: list[str] = []
         self._key, self._path = key, path
 
     def add(self, line: int, record: bytes, error: RefusedSourceError) -> None:
-        """Leave a record out.
-
-        Raises:
-            RefusedSourceError: there are too many.
-        """
+        """Leave a record out. Raises RefusedSourceError: there are too many."""
         self.rows += 1
         reason = _PLACE.sub("", error.explanation, count=1)
         if len(self.reasons) < 10:
@@ -142,13 +133,9 @@ class Rejects:
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
 
-    def check(self, kept: int) -> None:
-        """Check that some rows of the file were kept, unless it has none.
-
-        Raises:
-            RefusedSourceError: all were left out.
-        """
-        if self.rows and not kept:
+    def check(self, rows: int) -> None:
+        """Check that some `rows` can be read, if there are any. Raises RefusedSourceError: none."""
+        if self.rows and not rows:
             raise RefusedSourceError(
                 f"none of the {self.rows:,} rows can be read, the first in {self.reasons[0]}"
             )

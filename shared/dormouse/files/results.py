@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from io import IOBase
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -30,11 +30,7 @@ from dormouse.showing import json_lines
 
 @contextmanager
 def refusing_unwritable() -> Iterator[None]:
-    """Say of rows that Arrow cannot write what to do about it.
-
-    Raises:
-        InvalidRequestError: the block could not write rows.
-    """
+    """Say what to do about rows that Arrow cannot write. Raises InvalidRequestError."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text quotes values
@@ -63,29 +59,26 @@ Cells = Sequence[object]
 
 
 def json_cells(column: pa.Array[Any]) -> Cells:
-    """Return a column's values in the types that JSON has, as the module's docstring says."""
+    """Return a column's values in the types that JSON has."""
     column = _in_plain_form(column)
     kind = column.type
     if isinstance(kind, pa.JsonType):
-        return [None if text is None else msgspec.Raw(text.encode()) for text in column.to_pylist()]
+        return _each(column, lambda text: msgspec.Raw(text.encode()))
     if isinstance(column, pa.ExtensionArray):  # of UUIDs, the only other such type there is
         return json_cells(column.storage)
     if isinstance(column, pa.MapArray | pa.StructArray | pa.ListArray):
-        return _nested_cells(column)
+        return _nested_cells(column, json_cells)
     for applies, convert_column in _COLUMNS:
         if applies(kind):
             return convert_column(column)
-    values: Cells = column.to_pylist()
     for applies, convert in _CONVERSIONS:
         if applies(kind):
-            return [None if value is None else convert(value) for value in values]
-    return values
+            return _each(column, convert)
+    return column.to_pylist()
 
 
 def _in_plain_form(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the same values as lists, bytes, texts and dates of the usual kind: a statement may
-    return others.
-    """
+    """Return the same values in types of the usual kind: a statement may return others."""
     kind = column.type
     if isinstance(column, pa.DictionaryArray):
         return column.dictionary_decode()
@@ -123,8 +116,7 @@ def _dates(column: pa.Array[Any]) -> Cells:
 
 
 def _clocks(column: pa.Array[Any]) -> Cells:
-    counts = column.cast(pa.time64("ns")).cast(pa.int64()).to_pylist()
-    return [None if count is None else _clock(count) for count in counts]
+    return _each(column.cast(pa.time64("ns")).cast(pa.int64()), _clock)
 
 
 def _clock(nanoseconds: int) -> str:
@@ -136,14 +128,16 @@ def _clock(nanoseconds: int) -> str:
 
 def _singles(column: pa.Array[Any]) -> Cells:
     """Return floats of 32 bits with the fewest digits that give them back."""
-    texts = column.cast(pa.string()).to_pylist()
-    return [None if text is None else _finite(float(text)) for text in texts]
+    return _each(column.cast(pa.string()), lambda text: _finite(float(text)))
 
 
 def _durations(column: pa.Array[Any]) -> Cells:
     digits = _UNITS[column.type.unit]
-    counts = column.cast(pa.int64()).to_pylist()
-    return [None if count is None else _duration(count, digits) for count in counts]
+    return _each(column.cast(pa.int64()), lambda count: _duration(count, digits))
+
+
+def _each(column: pa.Array[Any], convert: Callable[[Any], object]) -> Cells:
+    return [None if value is None else convert(value) for value in column.to_pylist()]
 
 
 def _duration(count: int, digits: int) -> str:
@@ -174,17 +168,26 @@ def _iso_or_number(texts: list[str | None], numbers: pa.Array[Any], span: tuple[
     ]
 
 
-def _nested_cells(column: pa.MapArray[Any, Any] | pa.StructArray | pa.ListArray[Any]) -> Cells:
+_Pairs = Iterable[tuple[str, object]]
+
+
+def _nested_cells(
+    column: pa.MapArray[Any, Any] | pa.StructArray | pa.ListArray[Any],
+    convert: Callable[[pa.Array[Any]], Cells],
+    of_struct: Callable[[_Pairs], object] = dict,
+    of_map: Callable[[_Pairs], object] = dict,
+) -> Cells:
+    """Return nested values, of which `convert` returns the parts."""
     if isinstance(column, pa.StructArray):
         names = [field.name for field in column.type]
-        members = zip(*(json_cells(member) for member in column.flatten()), strict=True)
-        cells: Iterator[object] = (dict(zip(names, values, strict=True)) for values in members)
+        members = zip(*(convert(member) for member in column.flatten()), strict=True)
+        cells = (of_struct(zip(names, values, strict=True)) for values in members)
     elif isinstance(column, pa.MapArray):
         texts = [json_text(key) for key in json_cells(_items(column, column.keys))]
-        entries = zip(texts, json_cells(_items(column, column.items)), strict=True)
-        cells = (dict(islice(entries, length)) for length in _lengths(column))
+        entries = zip(texts, convert(_items(column, column.items)), strict=True)
+        cells = (of_map(islice(entries, length)) for length in _lengths(column))
     else:
-        items = iter(json_cells(_items(column, column.values)))
+        items = iter(convert(_items(column, column.values)))
         cells = (list(islice(items, length)) for length in _lengths(column))
     valid = column.is_valid().to_pylist()
     return [cell if there else None for cell, there in zip(cells, valid, strict=True)]
@@ -201,8 +204,8 @@ def _lengths(lists: pa.ListArray[Any]) -> Iterator[int]:
     return (end - start for start, end in pairwise(offsets))
 
 
-def _uuid_or_base64(value: bytes) -> str:
-    return show_uuid(value) if len(value) == UUID_BYTES else base64.b64encode(value).decode()
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 def _finite(value: float) -> float | str:
@@ -234,9 +237,10 @@ _COLUMNS: tuple[tuple[_Applies, Callable[[pa.Array[Any]], Cells]], ...] = (
 )
 _CONVERSIONS: tuple[tuple[_Applies, Callable[[Any], object]], ...] = (
     (pa.types.is_floating, _finite),
-    (pa.types.is_binary, lambda value: base64.b64encode(value).decode()),
+    (pa.types.is_binary, _base64),
     (pa.types.is_decimal, lambda value: format(value, "f")),
-    (pa.types.is_fixed_size_binary, _uuid_or_base64),
+    (lambda kind: kind == pa.binary(UUID_BYTES), show_uuid),
+    (pa.types.is_fixed_size_binary, _base64),
     (pa.types.is_interval, _interval),
 )
 
@@ -253,8 +257,7 @@ def json_texts(column: pa.Array[Any]) -> Iterator[bytes | None]:
     Raises:
         ValueError: a number is not finite, or a name is in an object twice.
     """
-    encode = msgspec.json.Encoder().encode
-    return (None if value is None else encode(value) for value in json_values(column))
+    return (None if value is None else msgspec.json.encode(value) for value in json_values(column))
 
 
 def json_values(column: pa.Array[Any]) -> Cells:
@@ -265,51 +268,45 @@ def json_values(column: pa.Array[Any]) -> Cells:
     if isinstance(column, pa.ExtensionArray):
         return json_values(column.storage)
     if pa.types.is_decimal(column.type):
-        texts = (None if value is None else format(value, "f") for value in column.to_pylist())
-        return [None if text is None else msgspec.Raw(text.encode()) for text in texts]
+        return _each(column, lambda value: msgspec.Raw(format(value, "f").encode()))
     if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column), min_count=0).as_py():
         raise ValueError("NaN and infinity are no numbers of JSON")
     if not isinstance(column, pa.MapArray | pa.StructArray | pa.ListArray):
         return json_cells(column)
-    cells: Iterator[object]
-    if isinstance(column, pa.StructArray):
-        if is_variant(column.type):
-            raise ValueError(f"there is a VARIANT in it: {VARIANT_AS_TEXT}")
-        names = [field.name for field in column.type]
-        members = zip(*(json_values(member) for member in column.flatten()), strict=True)
-        pairs = (zip(names, values, strict=True) for values in members)
-        cells = (_json_object([p for p in of_row if p[1] is not None]) for of_row in pairs)
-    elif isinstance(column, pa.MapArray):
-        keys = [json_text(key) for key in json_cells(_items(column, column.keys))]
-        entries = zip(keys, json_values(_items(column, column.items)), strict=True)
-        cells = (_json_object([*islice(entries, length)]) for length in _lengths(column))
-    else:
-        items = iter(json_values(_items(column, column.values)))
-        cells = (list(islice(items, length)) for length in _lengths(column))
-    valid = column.is_valid().to_pylist()
-    return [cell if there else None for cell, there in zip(cells, valid, strict=True)]
+    if isinstance(column, pa.StructArray) and is_variant(column.type):
+        raise ValueError(f"there is a VARIANT in it: {VARIANT_AS_TEXT}")
+    return _nested_cells(column, json_values, _without_nulls, _json_object)
 
 
-def _json_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
+def _without_nulls(members: _Pairs) -> dict[str, object]:
+    return _json_object(member for member in members if member[1] is not None)
+
+
+def _json_object(members: _Pairs) -> dict[str, object]:
+    pairs = list(members)
+    if len(by_name := dict(pairs)) < len(pairs):
         raise ValueError("an object has a name twice")
-    return members
+    return by_name
 
 
 @refusing_unwritable()
 def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
-    """Return the rows of a batch as JSON objects.
+    """Return rows as JSON objects.
 
     Raises:
-        InvalidRequestError: a value has no form.
+        InvalidRequestError: a value has no form, or two columns have the same name.
     """
     names = batch.schema.names
+    if double := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise InvalidRequestError(
+            f"an object of JSON cannot have two columns called {double!r}",
+            hint=f"give one another name: SELECT … AS {double}_2",
+        )
     columns = [json_cells(column) for column in batch.columns]
     return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
-# The writers of rows: `formats.RowWriter` for each format.
+# The writers of rows, one for each format.
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 32 * 1024 * 1024
@@ -329,7 +326,6 @@ class ParquetRows:
     def __init__(
         self, sink: BinaryIO | pa.NativeFile, schema: pa.Schema, *, sorted_by: Sequence[int] = ()
     ) -> None:
-        """Write into `sink`."""
         self._schema = json_schema(schema)
         self._is_marked = not self._schema.equals(schema)
         self._writer = pq.ParquetWriter(
@@ -382,74 +378,49 @@ class ParquetRows:
 
 
 class ArrowRows:
-    """A stream of Arrow IPC, with the types that the rows have."""
+    """A stream or file of Arrow IPC, with the types that the rows have."""
 
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        """Write into `sink`."""
-        self._writer: Any = pa.ipc.new_stream(cast(IOBase, sink), schema)
-        self.rows = 0
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         self._writer.write_batch(batch)
-        self.rows += batch.num_rows
 
     def close(self) -> None:
-        """Write the end of the stream."""
+        """Write the end."""
         self._writer.close()
 
     end = close
 
 
-class ArrowFileRows(ArrowRows):
-    """A file of Arrow IPC, whose footer says where each batch is."""
-
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        """Write into `sink`."""
-        self._writer: Any = pa.ipc.new_file(cast(IOBase, sink), schema)
-        self.rows = 0
-
-
-class CsvRows:
+class CsvRows(ArrowRows):
     """CSV as RFC 4180 has it, in UTF-8: a header, then a line for each row; a null is empty, an
-    empty text is quoted. Other types than numbers and texts are the texts of `cells`.
+    empty text is quoted. Other types than numbers and texts are the texts of `json_cells`.
     """
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        """Write into `sink`."""
         self._schema = pa.schema(
             [each if _csv_has(each.type) else pa.field(each.name, pa.string()) for each in schema]
         )
-        self._writer = csv.CSVWriter(sink, self._schema)
-        self.rows = 0
+        super().__init__(csv.CSVWriter(sink, self._schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         columns = [_csv_column(batch.column(i), f.type) for i, f in enumerate(self._schema)]
-        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
-        self.rows += batch.num_rows
-
-    def close(self) -> None:
-        """Write what is pending."""
-        self._writer.close()
-
-    end = close
+        super().write(pa.record_batch(columns, schema=self._schema))
 
 
 class JsonRows:
     """JSON lines: an object for each row."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        """Write into `sink`."""
         self._sink = sink
-        self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         for start in range(0, batch.num_rows, _JSON_ROWS):
-            part = batch.slice(start, _JSON_ROWS)
-            self._sink.write(json_lines(json_objects(part)))
-            self.rows += part.num_rows
+            self._sink.write(json_lines(json_objects(batch.slice(start, _JSON_ROWS))))
 
     def close(self) -> None:
         """Do nothing: each line is complete by itself."""
@@ -475,8 +446,9 @@ def _csv_has(kind: pa.DataType) -> bool:
 def _csv_column(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     if _csv_has(column.type):
         return column
-    texts = [None if value is None else json_text(value) for value in json_cells(column)]
-    return pa.array(texts, kind)
+    return pa.array(
+        [None if cell is None else json_text(cell) for cell in json_cells(column)], kind
+    )
 
 
 class ResultFormat(StrEnum):
@@ -510,84 +482,79 @@ _MEDIA_TYPES = {
 }
 
 
-class RowWriter(Protocol):
-    """Writes rows of one schema into an open file, batch by batch, in bounded memory.
+class _Writer(Protocol):
+    def write(self, batch: pa.RecordBatch) -> None: ...
 
-    The file is complete when the writer is closed, and not before; the file itself stays open. A
-    writer without rows makes a file that has none.
-    """
+    def close(self) -> None: ...
 
-    rows: int
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-
-    def close(self) -> None:
-        """Write what is pending, and the end of the file."""
-
-    def end(self) -> None:
-        """Release what is held, whether the file is complete or not; twice is as once."""
+    def end(self) -> None: ...
 
 
-_WRITERS: dict[ResultFormat, Callable[[BinaryIO, pa.Schema], RowWriter]] = {
+_WRITERS: dict[ResultFormat, Callable[[Any, pa.Schema], _Writer]] = {
     ResultFormat.parquet: ParquetRows,
-    ResultFormat.arrow: ArrowRows,
-    ResultFormat.feather: ArrowFileRows,
+    ResultFormat.arrow: lambda sink, schema: ArrowRows(pa.ipc.new_stream(sink, schema)),
+    # its footer says where each batch is
+    ResultFormat.feather: lambda sink, schema: ArrowRows(pa.ipc.new_file(sink, schema)),
     ResultFormat.csv: CsvRows,
     ResultFormat.json: JsonRows,
 }
 
 
-def row_writer(form: ResultFormat, sink: BinaryIO, schema: pa.Schema) -> RowWriter:
-    """Return a writer of a format into an open file."""
-    return _WRITERS[form](sink, schema)
+class RowWriter:
+    """Writes rows of one schema into an open file, batch by batch, in bounded memory; `rows` counts
+    them.
+
+    The file is complete when the writer is closed, and not before; the file itself stays open. A
+    writer without rows makes a file that has none.
+    """
+
+    def __init__(self, sink: BinaryIO, form: ResultFormat, schema: pa.Schema) -> None:
+        """Begin. Raises InvalidRequestError: the format lacks the type of a column."""
+        self.rows = 0
+        with refusing_unwritable():
+            self._writer = _WRITERS[form](sink, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows; raises InvalidRequestError if the format lacks a value."""
+        with refusing_unwritable():
+            self._writer.write(batch)
+        self.rows += batch.num_rows
+
+    def close(self) -> None:
+        """Write what is pending, and the end of the file; raises as `write`."""
+        with refusing_unwritable():
+            self._writer.close()
+
+    def end(self) -> None:
+        """Release what is held, whether the file is complete or not; twice is as once."""
+        self._writer.end()
 
 
 def write_rows(
     form: ResultFormat, batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO
 ) -> int:
-    """Write all rows in a format; return their number.
-
-    Raises:
-        InvalidRequestError: the format lacks the type of a column, or a value.
-    """
-    with refusing_unwritable():
-        writer = row_writer(form, sink, schema)
+    """Write all rows; return their number. Raises InvalidRequestError: the format lacks a type."""
+    writer = RowWriter(sink, form, schema)
     try:
         for batch in batches:
-            with refusing_unwritable():
-                writer.write(batch)
-        with refusing_unwritable():
-            writer.close()
+            writer.write(batch)
+        writer.close()
     finally:
         writer.end()
     return writer.rows
 
 
-# Local files of rows, while they are written.
-
-
-class RowFile:
+class RowFile(RowWriter):
     """A local file that rows are being written to, in some format."""
 
     def __init__(self, local: Path, form: ResultFormat, schema: pa.Schema) -> None:
-        """Create the file.
-
-        Raises:
-            InvalidRequestError: the format lacks the type of a column.
-        """
+        """Create the file. Raises InvalidRequestError: the format lacks the type of a column."""
         self._sink = local.open("wb")
         try:
-            with refusing_unwritable():
-                self._writer = row_writer(form, self._sink, schema)
+            super().__init__(self._sink, form, schema)
         except BaseException:
             self._sink.close()
             raise
-
-    @property
-    def rows(self) -> int:
-        """How many rows were written."""
-        return self._writer.rows
 
     @property
     def size_bytes(self) -> int:
@@ -596,20 +563,18 @@ class RowFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; raises InvalidRequestError if the format lacks a value."""
-        with refusing_unwritable():
-            self._writer.write(batch)
+        super().write(batch)
         self._sink.flush()  # so that what `size_bytes` counts can be read
 
     def close(self) -> None:
         """Complete the file; raises as `write`."""
-        with refusing_unwritable():
-            self._writer.close()
+        super().close()
         self._sink.close()
 
     def end(self) -> None:
         """Release what is held, whether the file is complete or not."""
         if not self._sink.closed:
-            self._writer.end()
+            super().end()
             self._sink.close()
 
 
@@ -621,11 +586,7 @@ READABLE = (ResultFormat.arrow, ResultFormat.parquet)
 
 
 def read_schema(stored: str, query_id: str) -> pa.Schema:
-    """Return the columns of a result as the manifest of its query has them.
-
-    Raises:
-        CorruptDataError: they are damaged.
-    """
+    """Return the columns of a result, by its manifest. Raises CorruptDataError."""
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored, validate=True)))
     except (ValueError, pa.ArrowException, OSError) as error:

@@ -1,12 +1,12 @@
-"""Read ingested CSV files as batches of the table.
+"""Read ingested CSV and JSON files as batches of the table.
 
-The first record names the columns, in any order, unless the table's properties say that there is no
-header. `csv_structure` validates the syntax, `text_cells` parses values. An empty field is null;
-``""`` is empty text. Lists, maps and structs are written in JSON.
+The first record of CSV names the columns, in any order, unless the table's properties say that
+there is no header. An empty field is null; ``""`` is empty text. Lists, maps and structs are
+written in JSON.
 """
 
-from __future__ import annotations
-
+import codecs
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,16 +24,14 @@ from dormouse.arrow.types import Array, arrow_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.files.casting import (
     Place,
-    check_file_columns,
+    check_columns,
     convert,
     convert_batch,
     exact_number,
-    null_refusal,
     text_parser,
 )
 from dormouse.files.cells import check_names, json_column
 from dormouse.files.change_data import ChangeData
-from dormouse.files.encodings import ENCODING_HINT, UTF8_BOM, in_utf8, strip_bom
 from dormouse.files.rejects import (
     NOT_ASKED,
     Finish,
@@ -50,9 +48,9 @@ from dormouse.tables.properties import CsvDialect
 # whole records, and validate them.
 #
 # Arrow parses records fast, but tolerates misplaced quotes: one stray quote can turn half a file
-# into a single value. Each block is therefore validated first, by the bytes next to its quotes,
-# about as fast as Arrow parses. Only a block that is not well formed is read again field by field,
-# to find the position of the error.
+# into a single value. Each block is therefore validated first, by what is left of it without its
+# quoted fields, about as fast as Arrow parses. Only a block that is not well formed is read again
+# field by field, to find the position of the error.
 
 BLOCK_BYTES = 1024 * 1024
 """How much of a file is parsed at once."""
@@ -99,7 +97,6 @@ class CsvStructure:
     """The grammar of one dialect; `names` are the names of the columns, once they are known."""
 
     def __init__(self, dialect: CsvDialect) -> None:
-        """Compile the grammar."""
         self.names: tuple[str, ...] = ()
         self.numbers: RowNumbers = NOT_ASKED
         self._quote, self._separator = dialect.quote.encode(), dialect.separator.encode()
@@ -109,19 +106,21 @@ class CsvStructure:
         quoted = opened + quote if quote else never
         self._opened = re.compile(opened if quote else never)
         self._quoted = re.compile(quoted)
-        self._between = re.compile(b"%b[^%b]*%b" % (quote, quote, quote) if quote else never)
-        self._field = re.compile(
-            b"(%b|[^%b%b\r\n]*+)(%b|\r?\n|\\Z)" % (quoted, separator, quote, separator)
-        )
+        plain, end = b"[^%b%b\r\n]*+" % (separator, quote), b"(?:%b|\r?\n)" % separator
+        self._field = re.compile(b"(%b|%b)(%b|\r?\n|\\Z)" % (quoted, plain, separator))
         self._unquoted = re.compile(b"[^%b\r\n]*" % quote)
-        self._before = _codes(self._separator + b"\n" + self._quote)
-        self._after = _codes(self._separator + b"\r\n" + self._quote)
+        # Runs of quoted fields and what is between them: to match each by itself takes longer. What
+        # follows a field is looked at for each: a run that failed by its last would be tried again
+        # from each field of it, in the square of their number.
+        begins = b"%b(?<![^%b\n]%b)" % (quote, separator, quote)
+        whole = quoted[len(quote) :] + b"(?=[%b\r\n]|\\Z)" % separator
+        run = begins + whole + b"(?:%b(?:%b%b)*+%b%b)*+" % (end, plain, end, quote, whole)
+        self._quoted_runs = re.compile(run if quote else never)
 
     def end_of_records(self, data: bytes) -> int:
         """Return the offset after the last complete record of `data`; 0 if there is none.
 
-        `data` begins with a record. A line end after an odd number of quotes is inside a quoted
-        field.
+        `data` begins with a record. A line end after an odd number of quotes is in a quoted field.
 
         For example, in `a,"b⏎c",d⏎e,"f⏎` the last line end follows 3 quotes, so it is inside the
         field `"f⏎…`. The search goes back to the line end before the third quote: after `d`, it
@@ -139,9 +138,7 @@ class CsvStructure:
 
     def validate(self, block: TextBlock) -> None:
         """Check that quotes and line ends are where RFC 4180 allows them.
-
-        Raises:
-            RefusedSourceError: one is not; the message says in which line and column.
+        Raises RefusedSourceError: one is not; the message says in which line and column.
         """
         if not self._is_well_formed(block.data):
             for _ in self.records(block):
@@ -149,9 +146,7 @@ class CsvStructure:
 
     def check_lines(self, block: TextBlock, records: int) -> None:
         """Check that no field of a well-formed block with that many records spans too many lines.
-
-        Raises:
-            RefusedSourceError: one does; the message says in which line and column it begins.
+        Raises RefusedSourceError: one does; the message says in which line and column it begins.
         """
         if block.line_ends - records > FIELD_LINES and any(
             field[0].count(b"\n") > FIELD_LINES for field in self._quoted.finditer(block.data)
@@ -184,9 +179,7 @@ class CsvStructure:
             yield Record(first_line, at, tuple(fields))
 
     def text(self, field: bytes) -> bytes:
-        """Return the text of a field, without its enclosing quotes
-        and with doubled quotes undone.
-        """
+        """Return the text of a field without its enclosing quotes, and doubled quotes undone."""
         if self._quote and field.startswith(self._quote):
             return field[1:-1].replace(self._quote * 2, self._quote)
         return field
@@ -199,32 +192,15 @@ class CsvStructure:
     def _is_well_formed(self, data: bytes) -> bool:
         """Return whether each quote and carriage return is where it is allowed.
 
-        In well-formed data, quotes alternately open and close; a doubled quote closes and opens
-        again. Before each opening quote there must be a separator, a line end or a quote, and
-        likewise after each closing one.
+        In well-formed data, no quote is left once the fields in quotes are taken out, each between
+        separators or line ends; nor is a carriage return without a line feed.
 
-        For example, in `a,"b""c",d` the quotes open, close, open, close. The third one opens
-        directly after a quote; the last one closes before a separator. In `a,b"c",d` the first
-        quote would open after `b`, so the data is not well formed.
+        For example, `a,"b""c",d` is left as `a,,d`. In `a,b"c",d` the first quote follows `b` and
+        the second begins no field that ends, so both are left.
         """
-        if self._quote and self._quote in data and not self._neighbours_fit(data):
-            return False
-        if b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"):
-            return True
-        outside = self._between.sub(lambda _: self._quote, data)
-        return outside.count(b"\r") == outside.count(b"\r\n")
-
-    def _neighbours_fit(self, data: bytes) -> bool:
-        padded = b"\n" + data + b"\n"
-        codes = pa.Array.from_buffers(pa.uint8(), len(padded), [None, pa.py_buffer(padded)])
-        quotes = pc.indices_nonzero(pc.equal(codes, pa.scalar(self._quote[0], pa.uint8())))
-        if len(quotes) % 2:
-            return False
-        by_turns = pa.py_buffer(b"\x55" * (len(quotes) // 8 + 1))  # true, false, true, …
-        opens = pa.Array.from_buffers(pa.bool_(), len(quotes), [None, by_turns])
-        before = pc.is_in(codes.take(pc.subtract(quotes, 1)), self._before)
-        after = pc.is_in(codes.take(pc.add(quotes, 1)), self._after)
-        return bool(pc.all(pc.if_else(opens, before, after)).as_py())
+        outside = self._quoted_runs.sub(b"", data)
+        is_quote_left = bool(self._quote) and self._quote in outside
+        return not is_quote_left and outside.count(b"\r") == outside.count(b"\r\n")
 
     def _broken(self, block: TextBlock, at: int, column: int) -> RefusedSourceError:
         """Return the error for the malformed field at offset `at` of a block."""
@@ -244,28 +220,18 @@ class CsvStructure:
         return self.refused(block.line_of(match.end()), column, reason, _HINT)
 
 
-def _codes(characters: bytes) -> Array:
-    return pa.array(list(characters), pa.uint8())
-
-
 class CsvBlocks:
     """Reads a file block by block."""
 
     def __init__(self, file: BinaryIO, structure: CsvStructure) -> None:
-        """Start at the first byte, after a UTF-8 byte order mark if there is one.
-
-        Raises:
-            RefusedSourceError: the file is in UTF-16.
-        """
+        """Start after a UTF-8 byte order mark. Raises RefusedSourceError: the file is in UTF-16."""
         self._file, self._structure = file, structure
         self._data, self._line = strip_bom(file.read(BLOCK_BYTES)), 1
         self._next = file.read(BLOCK_BYTES)
 
     def header(self) -> list[bytes]:
         """Read the first record that is not blank, and return the texts of its fields.
-
-        Raises:
-            RefusedSourceError: there is none, or it is not well formed.
+        Raises RefusedSourceError: there is none, or it is not well formed.
         """
         while self._data:
             block = self._take()
@@ -306,9 +272,7 @@ class CsvBlocks:
         return block
 
     def _too_long(self) -> RefusedSourceError:
-        """Return the error for the next record: it is too long, or an
-        earlier error makes it appear so.
-        """
+        """Return the error for the next record: it is, or seems by an earlier error, too long."""
         for _ in self._structure.records(TextBlock(self._data, self._line)):
             pass
         return RefusedSourceError(
@@ -372,11 +336,7 @@ def _rows_of(
 
 
 def _without_rejected(
-    block: TextBlock,
-    structure: CsvStructure,
-    parse: _Parse,
-    convert: _Convert,
-    rejects: Rejects,
+    block: TextBlock, structure: CsvStructure, parse: _Parse, convert: _Convert, rejects: Rejects
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a block of which some records cannot be read, without these."""
     whole: list[tuple[int, bytes]] = []
@@ -445,7 +405,7 @@ def _names(blocks: CsvBlocks, schema: Schema, dialect: CsvDialect) -> Sequence[s
         return [field.name for field in schema.fields]
     names = _header(blocks)
     try:
-        check_file_columns(names, schema)
+        check_columns(names, schema)
     except RefusedSourceError as error:
         separator = _other_separator(names, schema)
         if not separator:
@@ -477,8 +437,7 @@ def _header(blocks: CsvBlocks) -> list[str]:
 def _parser(dialect: CsvDialect, structure: CsvStructure) -> _Parse:
     """Return a function that parses a well-formed block into text columns, in one batch or none.
 
-    A blank line is skipped, unless the file has one column: then it is a record whose field is
-    null.
+    A blank line is skipped, unless the file has one column: then it is a record of a null.
     """
     names = structure.names
     schema = pa.schema([(name, pa.string()) for name in names])
@@ -554,24 +513,18 @@ def _misfit(structure: CsvStructure, record: Record) -> RefusedSourceError | Non
     return None
 
 
-def _cells(dialect: CsvDialect, field: Field) -> Callable[[Array], Array]:
-    parse = text_parser(field) or _json_parser(field)
-    if field.type not in TIMESTAMPS and field.type is not Primitive.DATE:
-        return parse
-    return lambda cells: parse(_in_iso_order(cells, dialect))
-
-
-def _json_parser(field: Field) -> Callable[[Array], Array]:
-    def parse(cells: Array) -> Array:
-        texts = cells.to_pylist()
-        return json_column([None if text is None else text.encode() for text in texts], field)
-
-    return parse
+def _cells(dialect: CsvDialect, field: Field, cells: Array) -> Array:
+    parse = text_parser(field.type, field.unit)
+    if parse is None:
+        return json_column(cells.cast(pa.binary()).to_pylist(), field)
+    if field.type in TIMESTAMPS or field.type is Primitive.DATE:
+        cells = _in_iso_order(cells, dialect)
+    return parse(cells)
 
 
 # Read ingested JSON as batches of the table: one object on each line, or one array of objects.
 #
-# A nullable column may be missing from an object. `json_cells` describes how values are written.
+# A nullable column may be missing from an object. `cells` describes how values are written.
 
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
@@ -679,9 +632,7 @@ def read_json_objects(
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, or the objects of an array, with the numbers of their
-    lines from 1.
-    """
+    """Yield the lines that are not blank, or the objects of an array, with their numbers from 1."""
     is_first = True
     for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
         if len(line) > LINE_BYTES:
@@ -730,10 +681,13 @@ def _object(number: int, line: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
 def _batch(rows: TextRows, schema: Schema) -> pa.RecordBatch:
     names = {f.name for f in schema.fields}
     if not all(values.keys() <= names for values in rows.objects):
-        check = partial(check_file_columns, schema=schema, of="the line")
+        check = partial(check_columns, schema=schema, of="the line")
         _refuse_lines(rows, [[*values] for values in rows.objects], check)
     cells = {field.name: rows.cells(field.name) for field in schema.fields}
-    columns = [_column(cells[field.name], rows, field) for field in schema.fields]
+    columns = [
+        convert(cells[field.name], field, rows.place, partial(json_column, field=field))
+        for field in schema.fields
+    ]
     _check_twice(rows, cells)
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
@@ -749,13 +703,6 @@ def _refuse_lines(rows: TextRows, items: Sequence[_T], check: Callable[[_T], obj
     refuse_each([*zip(rows.numbers, items, strict=True)], of_line)
 
 
-def _column(cells: list[bytes | None], rows: TextRows, field: Field) -> Array:
-    if not field.nullable and None in cells:
-        empty = [row for row, cell in enumerate(cells) if cell is None]
-        raise null_refusal(empty, field, rows.place)
-    return convert(cells, field, rows.place, lambda cells: json_column(cells, field))
-
-
 def _check_twice(rows: TextRows, cells: dict[str, list[bytes | None]]) -> None:
     """Check that no object has a name twice; the decoder would silently keep the last value.
 
@@ -767,3 +714,41 @@ def _check_twice(rows: TextRows, cells: dict[str, list[bytes | None]]) -> None:
     if b"".join(rows.lines).count(b":") == names + within:
         return
     _refuse_lines(rows, rows.lines, check_names)
+
+
+# Text files as UTF-8, whatever their encoding is.
+
+UTF8_BOM = codecs.BOM_UTF8
+"""The byte order mark that some programs write at the start of a UTF-8 file."""
+ENCODING_HINT = "the table's property csv_encoding says how its files are encoded"
+
+
+def strip_bom(start: bytes) -> bytes:
+    """Return a text's first bytes without a UTF-8 mark. Raises RefusedSourceError: it is UTF-16."""
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise RefusedSourceError(
+            "the file is in UTF-16", hint="write it in UTF-8, or set csv_encoding"
+        )
+    return start.removeprefix(UTF8_BOM)
+
+
+def in_utf8(file: BinaryIO, dialect: CsvDialect) -> BinaryIO:
+    """Return a file of a dialect as one of UTF-8."""
+    is_utf8 = dialect.encoding == "utf-8"
+    return file if is_utf8 else cast(BinaryIO, _Recoded(file, dialect.encoding))
+
+
+class _Recoded:
+    """A file of another encoding as UTF-8."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._texts = io.TextIOWrapper(file, encoding, newline="")
+
+    def read(self, size: int) -> bytes:
+        """Return the next characters, of about as many bytes; none at the end."""
+        try:
+            return self._texts.read(size).encode()
+        except UnicodeError as error:
+            raise RefusedSourceError(
+                f"the CSV file is not {self._texts.encoding}", hint=ENCODING_HINT
+            ) from error

@@ -5,8 +5,6 @@ of fields. `value` has a value, or what is left of it beside `typed_value`, whic
 type: plain ones, a list of such groups, or a struct of them.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,9 +37,7 @@ _BINARY, _STRING, _UUID = 15, 16, 20
 
 def variant_texts(column: Array) -> Iterator[bytes | None]:
     """Yield the values of a column of VARIANT as JSON documents; none for null.
-
-    Raises:
-        ValueError: one is damaged, or has a number that JSON has not.
+    Raises ValueError: one is damaged, or has a number that JSON has not.
     """
     there: Any = column.filter(column.is_valid())  # where it is null, its parts are empty bytes
     try:
@@ -75,8 +71,8 @@ def _values(group: Any, names: Sequence[Sequence[str]], depth: int) -> list[obje
     if "value" in parts:
         encoded = zip(parts["value"].to_pylist(), names, strict=True)
         rest = [
-            None if data is None else (_Encoded(data, known).value(0, depth),)
-            for data, known in encoded
+            None if data is None else (_Encoded(data, of_value).value(0, depth),)
+            for data, of_value in encoded
         ]
     typed: list[object] = [_MISSING] * len(group)
     if "typed_value" in parts:
@@ -120,24 +116,29 @@ def _typed(column: Any, names: Sequence[Sequence[str]], depth: int) -> list[obje
 
 @dataclass(slots=True)
 class _Encoded:
-    """The bytes of a value, and the names of fields; `found` counts the values read so far, and
+    """The bytes of a value, and the names of fields; `count` is of the values read so far, and
     characters of texts: no two lie at one place, though offsets may say so.
     """
 
     data: bytes
     names: Sequence[str]
-    found: int = 0
+    count: int = 0
 
     def value(self, at: int, depth: int) -> object:
         """Return the value that begins at an offset."""
         data = self.data
-        self.found += 1
-        if depth > MAX_DEPTH or self.found > 2 * len(data):
+        self.count += 1
+        if depth > MAX_DEPTH or self.count > 2 * len(data):
             raise ValueError(f"the VARIANT is damaged, or nested deeper than {MAX_DEPTH}")
         basic, header = data[at] & 3, data[at] >> 2
         if basic < 2:
-            part = _text(data, at + 1, header) if basic else _primitive(data, at + 1, header)
-            self.found += len(part) if isinstance(part, str) else 0
+            is_text = basic == 1
+            part = (
+                _slice(data, at + 1, header).decode()
+                if is_text
+                else _primitive(data, at + 1, header)
+            )
+            self.count += len(part) if isinstance(part, str) else 0
             return part
         width = (header & 3) + 1
         is_object = basic == 2
@@ -155,10 +156,6 @@ class _Encoded:
         values = [self.value(start + offset, depth + 1) for offset in offsets[:count]]
         names = [self.names[i] for i in ids]
         return dict(zip(names, values, strict=True)) if is_object else values
-
-
-def _text(data: bytes, at: int, length: int) -> object:
-    return _slice(data, at, length).decode()
 
 
 def _primitive(data: bytes, at: int, kind: int) -> object:

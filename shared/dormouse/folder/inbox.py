@@ -14,8 +14,6 @@ systems), programs that pause should write under a name that is ignored, and ren
 Links are not followed: who may put files there must not have other files of this user ingested.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import logging
@@ -31,7 +29,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from dormouse.errors import RefusedSourceError
+from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.folder.queues import insert_message
 from dormouse.folder.sqlite import Database
 from dormouse.messages.stages import FilesDropped, encode
@@ -67,7 +65,7 @@ class File:
     inode: int
 
     @staticmethod
-    def of(key: str, status: os.stat_result) -> File:
+    def of(key: str, status: os.stat_result) -> "File":
         """Return what the system says of a file."""
         inode = status.st_ino & _MOST
         return File(key, status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode)
@@ -94,22 +92,22 @@ def all_known(connection: sqlite3.Connection) -> Iterator[Known]:
     yield from map(_known, connection.execute(_SELECT))
 
 
-def note(connection: sqlite3.Connection, found: File, etag: str, now_ms: int) -> Known:
+def note(connection: sqlite3.Connection, file: File, etag: str, now_ms: int) -> Known:
     """Keep what is known of a file. Send its notification, unless this content was announced.
 
     A file whose content and time of change are those that are known was only moved, copied, or
     given other rights.
     """
-    row = connection.execute(f"{_SELECT} WHERE key = ?", (found.key,)).fetchone()
+    row = connection.execute(f"{_SELECT} WHERE key = ?", (file.key,)).fetchone()
     earlier = _known(row) if row else None
-    if earlier is not None and earlier.file == found:
+    if earlier is not None and earlier.file == file:
         return earlier
-    if earlier is not None and _is_same(earlier, found, etag):
-        record = Known(found, etag, earlier.dropped_ms)
+    if earlier is not None and _is_same(earlier, file, etag):
+        record = Known(file, etag, earlier.dropped_ms)
     else:
-        record = Known(found, etag, now_ms, is_new=True)
+        record = Known(file, etag, now_ms, is_new=True)
         insert_message(connection, "files", encode(FilesDropped((record.source,))), now_ms)
-    connection.execute(_INSERT, (*astuple(found), etag, record.dropped_ms))
+    connection.execute(_INSERT, (*astuple(file), etag, record.dropped_ms))
     return record
 
 
@@ -211,9 +209,11 @@ class Inbox:
             )
 
     def list(self, prefix: str, *, since_ms: int) -> Iterator[Source]:
-        """Yield, in key order, the files whose key begins with `prefix` and which were found at
-        `since_ms` or later.
+        """Yield, in key order, the files below `prefix` that were found at `since_ms` or later.
+        Raises InvalidRequestError: it is no path in the inbox.
         """
+        if prefix:
+            check_path(prefix.removesuffix("/"))
         records = self._all_known()
         for file in self._files(prefix):
             of_it = records.get(file.key)
@@ -272,10 +272,10 @@ class Inbox:
 
     def _forget(self, keys: Iterable[str]) -> None:
         """Forget files that are gone."""
-        gone = [(key,) for key in keys if not (self._root / key).is_file()]
-        if gone:
+        missing = [(key,) for key in keys if not (self._root / key).is_file()]
+        if missing:
             with self._database.writing() as connection:
-                connection.executemany("DELETE FROM inbox WHERE key = ?", gone)
+                connection.executemany("DELETE FROM inbox WHERE key = ?", missing)
 
     def _etag(self, file: File) -> str | None:
         """Return the ETag of a file; None if it cannot be read, or is being written."""
@@ -309,9 +309,11 @@ class Inbox:
         for key in sorted(key for key in below_prefix if is_file_below(prefix, key)):
             try:
                 key.encode()
-                status = (self._root / key).lstat()
+                status = (self._root / check_path(key)).lstat()
             except UnicodeEncodeError:
                 self._say(key, "its name is not UTF-8: rename it")
+            except InvalidRequestError:
+                self._say(key, "its name has backslashes or control characters: rename it")
             except OSError:
                 continue  # deleted meanwhile, or not for us to see
             else:

@@ -5,8 +5,6 @@ with a key of a new name makes that key, and the file. A name has one key or sev
 encrypted by the last one, and decrypted by any of them.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile
@@ -16,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from dormouse.encryption import decrypted_once, encrypted_once, new_key
+from dormouse.encryption import SubjectKeys, decrypted_once, encrypted_once, new_key
 from dormouse.errors import CorruptDataError, ForbiddenError
 from dormouse.folder.processes import locked
 from dormouse.stored.decoding import decode_json, raise_corrupt
@@ -36,6 +34,7 @@ class FileKeys:
 
     path: Path
     root: Path
+    subjects: SubjectKeys
 
     def wrap(self, name: str, key: bytes, table_id: str, *, is_new: bool = True) -> bytes:
         """Return a data key encrypted by the last key of a name, which is made if there is none and
@@ -46,13 +45,13 @@ class FileKeys:
             CorruptDataError: it is no file of keys.
         """
         with locked(self.root):
-            known = self._keys()
-            if name not in known and not is_new:
+            keys = self._keys()
+            if name not in keys and not is_new:
                 raise self._missing(name)
-            if name not in known:
-                known = {**known, name: [new_key()]}
-                self._write(known)
-        return encrypted_once(known[name][-1], key, table_id.encode())
+            if name not in keys:
+                keys = {**keys, name: [new_key()]}
+                self._write(keys)
+        return encrypted_once(keys[name][-1], key, table_id.encode())
 
     def unwrap(self, name: str, wrapped: bytes, table_id: str) -> bytes:
         """Return what `wrap` encrypted. Raises as that."""

@@ -1,7 +1,5 @@
 """What lies where in the folder of an instance."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

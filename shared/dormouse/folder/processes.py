@@ -7,38 +7,25 @@ parent. The file holds the release of its process: two releases do not work in o
 `joined` is called under the lock of the folder (`locked`), so no two processes join at once.
 """
 
-from __future__ import annotations
-
 import concurrent.futures.thread  # noqa: F401  # its end at exit is registered before ours
 import fcntl
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from dormouse.errors import DormouseError, InvalidRequestError
 from dormouse.folder.sqlite import without_locks
-from dormouse.ports import (
-    NoncurrentObject,
-    Storage,
-    StoredObject,
-    UnfinishedUpload,
-    Upload,
-    WholeUpload,
-)
+from dormouse.ports import Storage, Upload, WholeUpload
 from dormouse.storage import WrappedFile, writing_files
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Run the block while no other process is in such a block for this folder.
-
-    Raises:
-        InvalidRequestError: the file system has no locks.
-    """
+    """Run the block, alone of all processes, for a folder. Raises InvalidRequestError: no locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _lock(descriptor, fcntl.LOCK_EX, folder)
@@ -57,7 +44,7 @@ class Process:
         _JOINED.add(self)
 
     @staticmethod
-    def joined(folder: Path, name: str, release: str) -> Process:
+    def joined(folder: Path, name: str, release: str) -> "Process":
         """Join the processes whose files lie in `folder`; clean up after those that died.
 
         Raises:
@@ -108,9 +95,7 @@ def is_alive(folder: Path, name: str) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a living process has locked a file; the kernel frees the lock of one that
-    ends.
-    """
+    """Return whether a living process has locked a file; the kernel ends the lock with it."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -156,7 +141,6 @@ class Leaving:
     """Whether the process is about to end: because it was said so, or its main thread has ended."""
 
     def __init__(self) -> None:
-        """Begin with staying."""
         self._said = threading.Event()
         _ALL.add(self)
 
@@ -165,7 +149,6 @@ class Leaving:
         self._said.set()
 
     def __bool__(self) -> bool:
-        """Return whether the worker has to end."""
         return self._said.is_set() or not threading.main_thread().is_alive()
 
     def check(self) -> None:
@@ -187,96 +170,41 @@ threading._register_atexit(_leave_all)  # type: ignore[attr-defined]
 
 
 class LeavingStorage:
-    """A storage whose every call first checks whether to leave."""
+    """A `Storage` whose every call first checks whether to leave."""
 
     def __init__(self, storage: Storage, leaving: Leaving) -> None:
-        """Use `storage` until it is time to leave."""
         self._storage, self._leaving = storage, leaving
 
-    @property
-    def uri(self) -> str:
-        """Where the data root is, for people."""
-        return self._storage.uri
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._storage, name)
+        if not callable(attribute):
+            return attribute
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether a read waits for a network."""
-        return self._storage.is_remote
+        def checked(*args: Any, **options: Any) -> Any:
+            self._leaving.check()
+            return attribute(*args, **options)
+
+        return checked
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
-        """Open an object to seek and read."""
+        """Open an object whose every read checks, too."""
         self._leaving.check()
         return cast(BinaryIO, _LeavingFile(self._storage.open(path, size_bytes), self._leaving))
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes of an object from `start` up to `end`."""
+        """Yield the bytes of an object from `start` up to `end`, and check with each piece."""
         for piece in self._storage.stream(path, size_bytes, start, end):
             self._leaving.check()
             yield piece
 
-    def link(self, path: str, local: Path) -> bool:
-        """Make `local` a second name of an object's file, if that can be."""
-        self._leaving.check()
-        return self._storage.link(path, local)
-
-    def get(self, path: str) -> bytes:
-        """Return a whole object."""
-        self._leaving.check()
-        return self._storage.get(path)
-
-    def put(self, path: str, body: bytes) -> bool:
-        """Store an object if there is none at that path."""
-        self._leaving.check()
-        return self._storage.put(path, body)
-
-    def upload(self, path: str, local: Path) -> bool:
-        """Store a local file's content as `put` does."""
-        self._leaving.check()
-        return self._storage.upload(path, local)
-
-    def with_commits(self) -> LeavingStorage:
+    def with_commits(self) -> "LeavingStorage":
         """Return it for objects of new names, which are there with the next commit."""
         return LeavingStorage(self._storage.with_commits(), self._leaving)
 
     def start_upload(self, path: str, local: Path) -> Upload:
         """Start an upload whose completion first checks whether to leave."""
         self._leaving.check()
-        return WholeUpload(self, path, local)
-
-    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Yield the uploads that are not finished."""
-        self._leaving.check()
-        return self._storage.list_uploads(prefix)
-
-    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
-        """Delete what was sent of uploads."""
-        self._leaving.check()
-        self._storage.abort_uploads(uploads)
-
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects whose path begins with `prefix`, in path order."""
-        self._leaving.check()
-        return self._storage.list(prefix)
-
-    def expose(self, prefix: str) -> None:
-        """Let each object whose path begins with `prefix` be where other programs find it."""
-        self._leaving.check()
-        self._storage.expose(prefix)
-
-    def list_noncurrent(self, prefix: str) -> Iterator[NoncurrentObject]:
-        """Yield what is kept of deleted objects."""
-        self._leaving.check()
-        return self._storage.list_noncurrent(prefix)
-
-    def folders(self, below: str = "") -> Iterator[str]:
-        """Yield the folders of a folder."""
-        self._leaving.check()
-        return self._storage.folders(below)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are ignored."""
-        self._leaving.check()
-        self._storage.delete(paths)
+        return WholeUpload(cast(Storage, self), path, local)
 
 
 class _LeavingFile(WrappedFile):

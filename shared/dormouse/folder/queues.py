@@ -1,14 +1,11 @@
 """The queues: messages that wait, are worked on, come again, and end as dead letters.
 
 A message that was received is hidden from others as long as its process lives and works on it,
-however long that takes; `recovery` makes it visible again. Others of the same job are hidden
+however long that takes; its death makes it visible again. Others of the same job are hidden
 meanwhile: a file may be dropped by several processes at once, and a job that is run beside itself
-would seem to have crashed. Where no process is named, it is hidden for a time, as in SQS. A message
-that was received as often as the policy allows, and would be received again, moves to the
-dead-letter queue.
+would seem to have crashed. A message that was received as often as the policy allows, and would be
+received again, moves to the dead-letter queue.
 """
-
-from __future__ import annotations
 
 import re
 import sqlite3
@@ -34,28 +31,24 @@ HELD_MS = 2**62
 """The time until which a message is hidden while its process works on it: for ever."""
 SWEPT = "swept_ms"
 """The setting with the time of the last sweep."""
-_JOB_QUEUES = ("compaction-jobs", "spark-jobs")
-_JOB_ID = re.compile(r'"job_id":"([^"]+)"')
+_JOB_QUEUES = ("compaction-jobs", "spark-jobs", "purges", "exports")
+_JOB_ID = re.compile(r'"(?:job|purge|export)_id":"([^"]+)"')
 
 
 def release(
-    database: Database,
-    now_ms: int,
-    this: str,
-    held: Set[str],
-    is_alive: Callable[[str], bool],
+    database: Database, now_ms: int, this: str, own: Set[str], is_alive: Callable[[str], bool]
 ) -> int:
     """Let messages be seen on which nobody works any more; return how many.
 
-    `this` is the name of this process, `held` has the receipts of what it works on, and `is_alive`
+    `this` is the name of this process, `own` has the receipts of what it works on, and `is_alive`
     says which other processes live.
     """
     with database.reading() as connection:
-        found = _held_by_others(connection, this, is_alive) + _unheld(connection, this, held)
+        numbers = _held_by_others(connection, this, is_alive) + _unheld(connection, this, own)
         is_set_back = connection.execute(
             "SELECT 1 FROM messages WHERE since_ms > ? LIMIT 1", (now_ms,)
         ).fetchone()
-    if not found and not is_set_back:
+    if not numbers and not is_set_back:
         return 0
     with database.writing() as connection:
         # What was delayed before the clock was set back waits for as long as it was to, from now.
@@ -67,7 +60,7 @@ def release(
         freed = connection.executemany(
             "UPDATE messages SET visible_ms = min(sent_ms, ?), since_ms = ?, process = ''"
             " WHERE number = ? AND receipt = ? AND process != ''",
-            [(now_ms, now_ms, number, receipt) for number, receipt in found],
+            [(now_ms, now_ms, number, receipt) for number, receipt in numbers],
         )
         if freed.rowcount > 0:
             sweep_soon(connection)
@@ -80,7 +73,7 @@ def sweep_soon(connection: sqlite3.Connection) -> None:
 
 
 def jobs_in_queues(database: Database) -> Set[str]:
-    """Return the ids of all jobs of which there is a message, or a dead letter."""
+    """Return the ids of all jobs, purges and exports of which there is a message or dead letter."""
     queues = [*_JOB_QUEUES, *map(dead_letter_queue, _JOB_QUEUES)]
     with database.reading() as connection:
         bodies = connection.execute(
@@ -97,9 +90,9 @@ def _held_by_others(
     return [message for name in dead for message in _of(connection, name)]
 
 
-def _unheld(connection: sqlite3.Connection, this: str, held: Set[str]) -> list[tuple[int, str]]:
+def _unheld(connection: sqlite3.Connection, this: str, own: Set[str]) -> list[tuple[int, str]]:
     """Return what this process has by name, and no thread of it: its end could not be written."""
-    return [message for message in _of(connection, this) if message[1] not in held] if this else []
+    return [message for message in _of(connection, this) if message[1] not in own]
 
 
 def _of(connection: sqlite3.Connection, process: str) -> list[tuple[int, str]]:
@@ -132,11 +125,6 @@ THIS = "WHERE number = ? AND queue = ? AND receipt = ?"
 IsAlive = Callable[[str], bool]
 
 
-def _all_alive(process: str) -> bool:
-    """Take every process for alive: its messages come again when their time is over."""
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Received:
     """A message that this process works on. `receipt` is what deletes it, until it comes again."""
@@ -164,11 +152,10 @@ class SqliteQueues:
         self,
         database: Database,
         clock: Clock,
-        process: str = "",
-        is_alive: IsAlive = _all_alive,
+        process: str,
+        is_alive: IsAlive,
         sent: Callable[[], None] = lambda: None,
     ) -> None:
-        """Use `database`."""
         self._database, self._clock = database, clock
         self._process, self._is_alive, self._sent = process, is_alive, sent
         self._held: set[str] = set()
@@ -198,24 +185,23 @@ class SqliteQueues:
             insert_message(connection, queue, body, self._clock.now_ms(), reason=reason)
         self._sent()
 
-    def receive(self, queue: str, most: int, visibility_seconds: int) -> list[Received]:
+    def receive(self, queue: str, most: int) -> list[Received]:
         """Receive messages, the oldest first, which others do not see while this process works on
-        them; where it has no name, for so many seconds.
+        them.
         """
         check(queue)
         now_ms = self._clock.now_ms()
         with self._database.reading() as connection:  # mostly there is nothing to write
             if not connection.execute(_SEEN, (queue, now_ms, 1)).fetchone():
                 return []
-        until_ms = HELD_MS if self._process else now_ms + visibility_seconds * 1000
         with self._lock:  # so that `release_unheld` never sees one that nobody seems to hold
-            with self._database.writing() as connection:
-                messages = self._taken(connection, queue, most, now_ms, until_ms)
+            with self._database.writing(lazy=True) as connection:
+                messages = self._taken(connection, queue, most, now_ms)
             self._held.update(message.receipt for message in messages)
         return messages
 
     def _taken(
-        self, connection: sqlite3.Connection, queue: str, most: int, now_ms: int, until_ms: int
+        self, connection: sqlite3.Connection, queue: str, most: int, now_ms: int
     ) -> list[Received]:
         messages: list[Received] = []
         while not messages:
@@ -233,7 +219,7 @@ class SqliteQueues:
                 connection.execute(
                     "UPDATE messages SET visible_ms = ?, since_ms = ?, receives = receives + 1,"
                     " receipt = ?, process = ? WHERE number = ?",
-                    (until_ms, now_ms, receipt, self._process, number),
+                    (HELD_MS, now_ms, receipt, self._process, number),
                 )
                 messages.append(Received(str(number), queue, body, receives + 1, receipt))
         return messages
@@ -251,12 +237,12 @@ class SqliteQueues:
         """
         now_ms = self._clock.now_ms()
         with self._ending([message]) as connection:
-            changed = connection.execute(
+            update = connection.execute(
                 "UPDATE messages SET visible_ms = ?, since_ms = ?, receives = receives - ?,"
                 f" process = '' {THIS}",
                 (now_ms + int(seconds * 1000), now_ms, not is_counted, *message.place),
             )
-            if not changed.rowcount:
+            if not update.rowcount:
                 raise UnavailableError(f"a message of queue {message.queue!r} came again since")
 
     def give_back(self, messages: Sequence[Received]) -> None:
@@ -274,8 +260,8 @@ class SqliteQueues:
         interrupted on the way from the queue to the work, or back.
         """
         with self._lock:
-            held, self._held = self._held, set()
-        if not (held and self._process):
+            receipts, self._held = self._held, set()
+        if not receipts:
             return
         with self._database.writing() as connection:
             messages = connection.execute(
@@ -334,10 +320,14 @@ class SqliteQueues:
         return {queue: (now_ms - sent_ms) / 1000 for queue, sent_ms in rows if queue in queues}
 
     @contextmanager
-    def _ending(self, messages: Sequence[Received]) -> Iterator[sqlite3.Connection]:
-        """Run the block as a transaction that ends the work on messages, whether or not it can."""
+    def _ending(
+        self, messages: Sequence[Received], *, lazy: bool = True
+    ) -> Iterator[sqlite3.Connection]:
+        """Run the block as a transaction that ends the work on messages, whether or not it can. A
+        power failure that undoes it lets them come again, as any crash before it does.
+        """
         try:
-            with self._database.writing() as connection:
+            with self._database.writing(lazy=lazy) as connection:
                 yield connection
         finally:
             with self._lock:
@@ -360,16 +350,15 @@ class SqliteQueues:
         places = [message.place for message in done]
         rows = [row for row in rows if row[0] not in NEWS or not self._is_unread(*row[:2], now_ms)]
         if rows or places:
-            with self._ending(done) as connection:
+            is_news = all(queue in NEWS for queue, *_ in rows)  # which a sweep sends again
+            with self._ending(done, lazy=is_news or bool(places)) as connection:
                 connection.executemany(_INSERT, rows)
                 connection.executemany(f"DELETE FROM messages {THIS}", places)
         if messages:
             self._sent()
 
     def _is_unread(self, queue: str, body: str, now_ms: int) -> bool:
-        """Return whether the same message waits to be received: who does will see all that was
-        committed before now.
-        """
+        """Return whether the same message waits: who receives it sees all committed before."""
         same = "queue = ? AND body = ? AND visible_ms <= ?"
         select = f"SELECT 1 FROM messages WHERE {same} LIMIT 1"
         return bool(self._database.select(select, (queue, body, now_ms)))
@@ -383,11 +372,7 @@ def insert_message(
 
 
 def check(queue: str) -> str:
-    """Return the name of a queue.
-
-    Raises:
-        NotFoundError: there is no such queue.
-    """
+    """Return the name of a queue. Raises NotFoundError: there is no such queue."""
     if queue not in _KNOWN:
         hint = f"there are {', '.join(QUEUES)}"
         raise NotFoundError(f"there is no queue {queue!r}", hint=did_you_mean(queue, QUEUES, hint))
@@ -411,22 +396,19 @@ class SqliteDeadLetters:
     def __init__(
         self, database: Database, clock: Clock, sent: Callable[[], None] = lambda: None
     ) -> None:
-        """Use `database`; `sent` is called after messages were sent."""
         self._database, self._clock, self._sent = database, clock, sent
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
-        """Receive dead letters; others do not see them for some minutes, unless they are
-        released.
-        """
+        """Receive dead letters; others do not see them for some minutes, unless released."""
         dead, now_ms = check(dead_letter_queue(queue)), self._clock.now_ms()
         letters: list[DeadLetter] = []
         with self._database.writing() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 "SELECT number, body, reason, receives, sent_ms FROM messages"
                 " WHERE queue = ? AND visible_ms <= ? ORDER BY visible_ms, number LIMIT ?",
                 (dead, now_ms, most),
             ).fetchall()
-            for number, body, reason, receives, sent_ms in found:
+            for number, body, reason, receives, sent_ms in rows:
                 receipt = f"{number}-{receives + 1}"
                 connection.execute(
                     "UPDATE messages SET visible_ms = ?, since_ms = ?, receives = ?, receipt = ?"

@@ -5,8 +5,6 @@ seen in the state; what is kept here is only that the run has ended. The output 
 job that failed is kept beside the tables.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -79,17 +77,17 @@ class SparkRuns:
 
     def start(self, run: SparkRun) -> str:
         """Store a run, unless it was before; return its id."""
-        wanted = StoredRun(run.table_id, run.job_id, run.kind, run.generation, run.attempt)
-        self._items.write(_put(run.token, wanted, is_new=True))
+        start = StoredRun(run.table_id, run.job_id, run.kind, run.generation, run.attempt)
+        self._items.write(_put(run.token, start, is_new=True))
         self.sent()
         return run.token
 
     def describe(self, run_id: str) -> SparkRunState | None:
         """Return the state of a run; None if there is none, or if its record is damaged."""
-        (found,) = self._items.get(_key(run_id))
-        if found is None:
+        (item,) = self._items.get(_key(run_id))
+        if item is None:
             return None
-        run = _read(found)
+        run = _read(item)
         if run is None:
             return None
         return SparkRunState(run.table_id, run.job_id, run.attempt, run.outcome, run.reason)
@@ -109,9 +107,9 @@ class SparkRuns:
                 return None
             for run_id, run in runs:
                 if run.starts < MAX_STARTS:
-                    taken = replace(run, process=self.process, starts=run.starts + 1)
-                    items.write(_put(run_id, taken))
-                    return run_id, taken
+                    own = replace(run, process=self.process, starts=run.starts + 1)
+                    items.write(_put(run_id, own))
+                    return run_id, own
                 reason = f"the processes that ran it died, {run.starts} of them"
                 self._end(connection, run_id, run, "failed", reason)
         return None
@@ -184,17 +182,17 @@ class SparkWorker:
         if not self._busy.acquire(blocking=False):
             return False
         try:
-            taken = self.runs.take()
-            if taken is None:
+            run = self.runs.take()
+            if run is None:
                 return False
             try:
-                outcome, reason = self.submit(taken[1], self.leaving.check)
+                outcome, reason = self.submit(run[1], self.leaving.check)
             except BaseException as error:
-                self.runs.give_back(*taken)
+                self.runs.give_back(*run)
                 if isinstance(error, LeavingError):
                     return False
                 raise
-            self.runs.end(*taken, outcome, reason)
+            self.runs.end(*run, outcome, reason)
             return True
         finally:
             self._busy.release()
@@ -238,8 +236,8 @@ class SparkSubmit:
             return "succeeded", ""
         if code is None:
             return "failed", f"it did not end within {SPARK_RUN_SECONDS // 3600} hours"
-        said = _last_words(log, run.job_id) or f"it ended with exit code {code}"
-        return "failed", f"{said}; see {log.relative_to(root).as_posix()}"
+        words = _last_words(log, run.job_id) or f"it ended with exit code {code}"
+        return "failed", f"{words}; see {log.relative_to(root).as_posix()}"
 
     def _environment(self, folder: str, processors: int) -> Mapping[str, str]:
         memory_bytes = max(LEAST_MEMORY_BYTES, self.memory_bytes // processors)
@@ -254,20 +252,18 @@ class SparkSubmit:
 
 
 def _arguments(root: Path, run: StoredRun) -> list[str]:
-    given = {
+    options = {
         "--instance": root.as_uri(),
         "--table-id": run.table_id,
         "--job-id": run.job_id,
         "--generation": str(run.generation),
         "--attempt": str(run.attempt),
     }
-    return [run.kind, *(word for option in given.items() for word in option)]
+    return [run.kind, *(word for option in options.items() for word in option)]
 
 
 def _wait(process: subprocess.Popen[bytes], check: Callable[[], None]) -> int | None:
-    """Return the exit code of a process; None if it has not ended in time. Raises what `check`
-    does.
-    """
+    """Return the exit code of a process; None if it has not ended in time. Raises as `check`."""
     end = time.monotonic() + SPARK_RUN_SECONDS
     while time.monotonic() < end:
         check()
@@ -282,5 +278,5 @@ def _last_words(log: Path, job_id: str) -> str:
     """Return what the driver said of its failure; all else may quote rows."""
     lines = log.read_text(errors="replace").splitlines()
     start = f"job {job_id}: "
-    said = [line.removeprefix(start) for line in lines if line.startswith(start)]
-    return said[-1] if said else ""
+    words = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    return words[-1] if words else ""

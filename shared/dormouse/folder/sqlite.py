@@ -3,7 +3,10 @@
 The file is in WAL mode: readers do not wait for the writer, and a writer waits for the one before.
 With ``synchronous=FULL`` each commit is flushed to the disk before it is answered. So neither
 ``kill -9`` nor a power failure loses an answered commit, as long as the disk keeps what it says it
-has flushed; what was not answered happened as a whole or not at all.
+has flushed; what was not answered happened as a whole or not at all. Only what is `lazy` is flushed
+with the next commit, or by the system: records of jobs, what becomes of messages that are worked
+on, objects that no commit names yet. To lose it in a power failure is as a crash before it, which
+every stage survives.
 
 A connection is used by one thread at a time and then kept for the next. If the folder was moved or
 deleted meanwhile, nothing is read or committed: the files beside the database would be elsewhere.
@@ -22,27 +25,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    DiskFullError,
-    DormouseError,
-    InvalidRequestError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
-from dormouse.items.store import (
-    LAST,
-    Change,
-    Check,
-    Item,
-    Key,
-    Part,
-    Put,
-    Space,
-    changed,
-    with_id,
-)
+from dormouse import errors
+from dormouse.items import store
 from dormouse.storage import FREE_SPACE, FULL
 
 # Connections to SQLite files: none is used, or closed, by a process that was forked meanwhile.
@@ -78,7 +62,7 @@ class Connection(sqlite3.Connection):
         """Return the rows of one statement."""
         return self.execute(statement, values).fetchall()
 
-    def writing(self) -> AbstractContextManager[Connection]:
+    def writing(self, *, lazy: bool = False) -> AbstractContextManager[Connection]:
         """Return itself: what is written is part of a transaction that has begun."""
         return nullcontext(self)
 
@@ -108,7 +92,7 @@ def connect(path: Path, mode: str, busy_seconds: float) -> Connection:
 def check_not_forked(path: Path) -> None:
     """Raise InvalidRequestError if a parent process had connections to a file at the fork."""
     if file_at(path) in {connection.file for connection in _INHERITED}:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"{path.parent} cannot be used in this process: it was forked from one that had "
             "opened it",
             hint="start processes with multiprocessing.get_context('spawn'), or fork before an "
@@ -162,60 +146,60 @@ def committing(path: Path) -> Iterator[None]:
     try:
         with using(path):
             yield
-    except UnavailableError as error:
+    except errors.UnavailableError as error:
         cause = error.__cause__
         if isinstance(cause, sqlite3.Error) and _code(cause) == sqlite3.SQLITE_IOERR:
-            raise OutcomeUnknownError(f"{path} failed at a commit: {cause}") from cause
+            raise errors.OutcomeUnknownError(f"{path} failed at a commit: {cause}") from cause
         raise
 
 
-def full_disk(error: BaseException | None) -> DiskFullError | None:
+def full_disk(error: BaseException | None) -> errors.DiskFullError | None:
     """Return the error of a full disk that is behind another error; None if there is none.
 
     One that is not ours is of the folder of temporary files, where rows are sorted.
     """
     while error is not None:
-        if isinstance(error, DiskFullError):
+        if isinstance(error, errors.DiskFullError):
             return error
         if isinstance(error, OSError) and error.errno in FULL:
-            return DiskFullError("the disk of the temporary files is full", hint=FREE_SPACE)
+            return errors.DiskFullError("the disk of the temporary files is full", hint=FREE_SPACE)
         error = error.__cause__ or error.__context__
     return None
 
 
-def read_only(path: Path) -> InvalidRequestError:
+def read_only(path: Path) -> errors.InvalidRequestError:
     """Return the error of a write to what can only be read."""
-    return InvalidRequestError(f"{path} is read-only", hint=READ_ONLY)
+    return errors.InvalidRequestError(f"{path} is read-only", hint=READ_ONLY)
 
 
-def without_locks(path: Path, error: Exception) -> InvalidRequestError:
+def without_locks(path: Path, error: Exception) -> errors.InvalidRequestError:
     """Return the error of a folder in which processes cannot exclude each other."""
-    return InvalidRequestError(
+    return errors.InvalidRequestError(
         f"the file system of {path} has no locks, without which processes would overwrite each "
         f"other's work: {error}",
         hint=NO_LOCKS,
     )
 
 
-def _ours(path: Path, error: sqlite3.Error) -> DormouseError | None:
+def _ours(path: Path, error: sqlite3.Error) -> errors.DormouseError | None:
     """Return our error for one of SQLite; None if it can only be a fault of the caller."""
     code = _code(error)
     if code in _BUSY:
-        return ContendedError(f"other processes keep {path} locked; try again")
+        return errors.ContendedError(f"other processes keep {path} locked; try again")
     if code == sqlite3.SQLITE_FULL or (code in _FAILED and _is_full(path)):
-        return DiskFullError(f"the disk of {path} is full", hint=FREE_SPACE)
+        return errors.DiskFullError(f"the disk of {path} is full", hint=FREE_SPACE)
     if code == sqlite3.SQLITE_READONLY:
         return read_only(path)
     if code == sqlite3.SQLITE_PROTOCOL:
         return without_locks(path, error)
     if code in _DAMAGED:
-        return CorruptDataError(
+        return errors.CorruptDataError(
             f"{path} is damaged: {error}",
             hint="bring the folder back from a backup, or what SQLite can still read by `sqlite3 "
             f"{path.name} .recover`; `dormouse table unregistered` then lists what is left over",
         )
     if code in _FAILED:
-        return UnavailableError(
+        return errors.UnavailableError(
             f"{path} cannot be read or written: {error}",
             hint="see whether the disk is mounted, and whether you may read and write there; after "
             "a process was killed, open the folder once where it can be written",
@@ -243,8 +227,11 @@ WITHOUT_OBJECTS = 1
 """The form before small objects were in the file, which `check_format` brings to this one."""
 WAL_BYTES = 16 * 1024 * 1024
 """What is kept of the WAL once its content is in the file."""
+PAGE_BYTES = 1024
+"""A transaction writes each page that it changes: with SQLite's 4,096 bytes twice to three times as
+much, with 512 some keys take more than a page."""
 LEAST_FREE_PAGES, SHRUNK_PAGES, SHRINKS_AT_ONCE = 1024, 1024, 64
-"""A file is made smaller if it has so many free pages of 4 KiB; by so many in a transaction."""
+"""A file is made smaller if it has so many free pages; by so many in a transaction."""
 BUSY_SECONDS = 60.0
 """How long a transaction waits for those of others, each of which takes milliseconds."""
 
@@ -262,8 +249,7 @@ CREATE TABLE items (
     sum NOT NULL,
     expires_s INTEGER,
     PRIMARY KEY (space, owner, name, part)
-) WITHOUT ROWID;
-CREATE INDEX items_by_expiry ON items (expires_s) WHERE expires_s IS NOT NULL;
+);
 CREATE TABLE messages (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     queue TEXT NOT NULL,
@@ -294,6 +280,9 @@ CREATE TABLE inbox (
 class Database:
     """The SQLite file of one instance; safe for many threads and processes."""
 
+    synchronous = "FULL"
+    """What a commit that is not lazy waits for; see SQLite's pragma."""
+
     def __init__(
         self, path: Path, *, is_read_only: bool = False, busy_seconds: float = BUSY_SECONDS
     ) -> None:
@@ -310,7 +299,8 @@ class Database:
         Call it while no other process can do the same.
         """
         with using(self.path), self._opened("rwc") as connection:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in it
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # before anything is in it
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise without_locks(self.path, sqlite3.OperationalError(f"its mode is {mode}"))
@@ -337,40 +327,29 @@ class Database:
             if connection.select("PRAGMA user_version") == [(WITHOUT_OBJECTS,)]:
                 head = f"PRAGMA user_version = {FORMAT}; COMMIT;"
                 connection.executescript(f"BEGIN IMMEDIATE; {_OBJECTS} {head}")
-        self._give_back(self._taken())
+        self.select("SELECT 1")
 
     def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Return the rows of one statement, which sees one moment."""
-        connection = self._taken()
-        try:
-            return connection.execute(statement, values).fetchall()
-        except sqlite3.Error:
-            with using(self.path):
-                raise
-        finally:
-            self._give_back(connection)
+        with self._lent() as connection:
+            return connection.select(statement, values)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Run the block with a connection whose queries all see the same moment."""
-        connection = self._taken()
-        try:
+        with self._lent() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
             finally:
                 connection.execute("COMMIT")
-        except sqlite3.Error:
-            with using(self.path):
-                raise
-        finally:
-            self._give_back(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, *, lazy: bool = False) -> Iterator[Connection]:
         """Run the block as one transaction, before or after those of others; undo it if it raises.
 
-        Keep it short, and do nothing else in it: all writers wait for it.
+        Keep it short, and do nothing else in it: all writers wait for it. A `lazy` one is flushed
+        no later than the next that is not.
 
         Raises:
             InvalidRequestError: the folder can only be read.
@@ -380,8 +359,8 @@ class Database:
         """
         if self.is_read_only:
             self.check_writable()
-        connection = self._taken()
-        try:
+        with self._lent() as connection:
+            connection.execute(f"PRAGMA synchronous = {'NORMAL' if lazy else self.synchronous}")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 deferred = [*self._deferred.items()]
@@ -400,11 +379,6 @@ class Database:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            with using(self.path):
-                raise
-        finally:
-            self._give_back(connection)
 
     def defer(self, statement: str, values: Sequence[object]) -> None:
         """Write by a statement that can be repeated, at the beginning of the next transaction of
@@ -454,8 +428,26 @@ class Database:
         for connection in connections:
             connection.close()
 
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        """Run the block with a connection that nobody else uses; raise as `using`."""
+        connection = self._taken()
+        try:
+            if connection.file != file_at(self.path):
+                raise self._moved()
+            yield connection
+        except sqlite3.Error:
+            with using(self.path):
+                raise
+        finally:
+            if connection.in_transaction:  # it cannot be used again
+                connection.close()
+            else:
+                with self._lock:
+                    self._free.append(connection)
+
     def _taken(self) -> Connection:
-        """Return a connection that nobody else uses, to the file that is at this path."""
+        """Return a connection that nobody else uses."""
         if _INHERITED:
             check_not_forked(self.path)
         with self._lock:
@@ -471,17 +463,7 @@ class Database:
                 except BaseException:
                     connection.close()
                     raise
-        if connection.file != file_at(self.path):
-            self._give_back(connection)
-            raise self._moved()
         return connection
-
-    def _give_back(self, connection: Connection) -> None:
-        if connection.in_transaction:  # it cannot be used again
-            connection.close()
-            return
-        with self._lock:
-            self._free.append(connection)
 
     @contextmanager
     def _opened(self, mode: str = "rw") -> Iterator[Connection]:
@@ -498,7 +480,7 @@ class Database:
             mode = "ro&immutable=1" if looks else "ro"
         connection = connect(self.path, mode, self._busy_seconds)
         connection.looks = looks
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         connection.execute("PRAGMA secure_delete = ON")  # deleted deltas name keys of rows
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
         return connection
@@ -518,7 +500,7 @@ class Database:
         if self.path.with_name(f"{self.path.name}-shm").exists():
             return False
         if wal_bytes:
-            raise UnavailableError(
+            raise errors.UnavailableError(
                 f"{self._wal} holds commits of a process that was killed; they can only be read "
                 "where one may write",
                 hint="copy the folder to where you may write, and open the copy; or open this one "
@@ -527,18 +509,16 @@ class Database:
         return True
 
     def _looks(self) -> tuple[int, int, bool] | None:
-        """Return what differs once another process has changed the file, or is about to; None if
-        it is gone.
-        """
+        """Return what differs once another process changes the file; None if it is gone."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
             return None
         return status.st_mtime_ns, status.st_size, self._wal.exists()
 
-    def _moved(self) -> UnavailableError:
+    def _moved(self) -> errors.UnavailableError:
         """Return the error that the file which is open is not the one at this path."""
-        return UnavailableError(
+        return errors.UnavailableError(
             f"{self.path.parent} was moved, replaced or deleted while this process used it",
             hint="open the instance again, where it is now",
         )
@@ -555,15 +535,15 @@ class Database:
             CorruptDataError: another release of Dormouse wrote it.
         """
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application_id != APPLICATION_ID:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"{self.path} is not a file of Dormouse", hint="name another folder"
             )
-        if found != FORMAT:
-            newer = found > FORMAT
-            raise CorruptDataError(
-                f"{self.path} has format {found}; the one known here is {FORMAT}",
+        if version != FORMAT:
+            newer = version > FORMAT
+            raise errors.CorruptDataError(
+                f"{self.path} has format {version}; the one known here is {FORMAT}",
                 hint="a later release of Dormouse wrote it: upgrade this one"
                 if newer
                 else "an earlier release of Dormouse wrote it: use that one to copy the tables",
@@ -579,72 +559,75 @@ MOST_KEYS = 10_000
 """The items that one statement reads: SQLite takes 32,766 values, of which each key has three."""
 _SELECT = "SELECT space, owner, name, part, body, sum, expires_s FROM items WHERE"
 _ORDER = "ORDER BY space, owner, name"
-_PUT = "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?)"
+_IS_KEY = "(space, owner, name) = (column1, column2, column3)"
+"""Of keys as values: an IN would look at all items there are, as the other order of both would."""
+_PUT = """INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
+SET body = excluded.body, sum = excluded.sum, expires_s = excluded.expires_s"""
 _DELETE = "DELETE FROM items WHERE space = ? AND owner = ? AND name = ?"
 
 
 class SqliteItems:
     """`ItemStore` in the SQLite file; safe for many threads and processes.
 
-    Over a connection whose transaction has begun, each call is a part of that.
+    Over a connection whose transaction has begun, each call is a part of that. With `lazy`, writes
+    are so (`Database.writing`).
     """
 
-    def __init__(self, source: Database | Connection) -> None:
-        """Read and write by `source`."""
-        self._source = source
+    def __init__(self, source: Database | Connection, *, lazy: bool = False) -> None:
+        self._source, self._lazy = source, lazy
 
-    def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
+    def get(self, *keys: store.Key, never_change: bool = False) -> list[store.Item | None]:
         """Return the items of some keys, None where there is none."""
-        items: dict[Key, Item] = {}
+        items: dict[store.Key, store.Item] = {}
         for start in range(0, len(keys), MOST_KEYS):
             some = keys[start : start + MOST_KEYS]
             places = ", ".join(["(?, ?, ?)"] * len(some))
-            where = f"{_SELECT} (space, owner, name) IN (VALUES {places}) {_ORDER}"
-            items |= _items(self._source.select(where, [*chain.from_iterable(some)]))
+            select = f"SELECT items.* FROM (VALUES {places}) CROSS JOIN items ON {_IS_KEY}"
+            items |= _items(self._source.select(select, [*chain.from_iterable(some)]))
         return [*map(items.get, keys)]
 
-    def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
+    def query(self, space: store.Space, owner: str, *, least: str = "") -> Iterator[store.Item]:
         """Yield the items of an owner by name, from a name on."""
         where = f"{_SELECT} space = ? AND owner = ? AND name >= ? {_ORDER}"
         return iter(_items(self._source.select(where, (space, owner, least))).values())
 
     def names(
-        self, space: Space, owner: str, *, least: str = "", most: str = LAST
+        self, space: store.Space, owner: str, *, least: str = "", most: str = store.LAST
     ) -> Iterator[str]:
         """Yield the names of an owner's items, from a name up to another."""
         where = "FROM items WHERE space = ? AND owner = ? AND name BETWEEN ? AND ? ORDER BY name"
         rows = self._source.select(f"SELECT DISTINCT name {where}", (space, owner, least, most))
         return (name for (name,) in rows)
 
-    def scan(self, space: Space, *prefixes: str) -> Iterator[Item]:
+    def scan(self, space: store.Space, *prefixes: str) -> Iterator[store.Item]:
         """Yield all items whose owner begins with one of these."""
         where = " OR ".join(["space = ? AND owner BETWEEN ? AND ?"] * len(prefixes))
-        values = [value for each in prefixes for value in (space, each, each + LAST)]
+        values = [value for each in prefixes for value in (space, each, each + store.LAST)]
         return iter(_items(self._source.select(f"{_SELECT} {where} {_ORDER}", values)).values())
 
-    def write(self, *changes: Change) -> bool:
+    def write(self, *changes: store.Change) -> bool:
         """Make all changes; False, and nothing done, if a condition does not hold."""
-        with self._source.writing() as connection:
+        with self._source.writing(lazy=self._lazy) as connection:
             keys = [change.key for change in changes]
             both = [*zip(changes, SqliteItems(connection).get(*keys), strict=True)]
             for change, item in both:
                 if not change.when.holds(item):
                     return False
             for change, item in both:
-                if not isinstance(change, Check):
-                    _replace(connection, change.key, item, changed(change, item))
+                if not isinstance(change, store.Check):
+                    _replace(connection, change.key, item, store.changed(change, item))
         return True
 
-    def append(self, key: Key, new_id: bytes, *, room: int) -> Item | None:
+    def append(self, key: store.Key, new_id: bytes, *, room: int) -> store.Item | None:
         """Append an id to an item's ids; return the item as it then is."""
         with self._source.writing() as connection:
             (item,) = SqliteItems(connection).get(key)
-            if item is None or (longer := with_id(item, new_id, room)) is item:
+            if item is None or (longer := store.with_id(item, new_id, room)) is item:
                 return item
             _replace(connection, key, item, longer)
             return longer
 
-    def defer(self, change: Put) -> None:
+    def defer(self, change: store.Put) -> None:
         """Put an item under a new key with the next transaction of this process (`Database.defer`).
 
         Until then it is not read.
@@ -654,7 +637,7 @@ class SqliteItems:
         for name, part in item.parts.items():
             self._source.defer(_PUT, (*change.key, name, *part, item.expires_s))
 
-    def delete(self, keys: Iterable[Key]) -> None:
+    def delete(self, keys: Iterable[store.Key]) -> None:
         """Delete many items."""
         with self._source.writing() as connection:
             connection.executemany(_DELETE, keys)
@@ -666,7 +649,9 @@ class SqliteItems:
             yield SqliteItems(connection)
 
 
-def _replace(connection: Connection, key: Key, old: Item | None, new: Item | None) -> None:
+def _replace(
+    connection: Connection, key: store.Key, old: store.Item | None, new: store.Item | None
+) -> None:
     if old and not (new and old.parts.keys() <= new.parts.keys()):
         connection.execute(_DELETE, key)
         old = None
@@ -676,18 +661,21 @@ def _replace(connection: Connection, key: Key, old: Item | None, new: Item | Non
 
 
 def remove_expired(connection: sqlite3.Connection, now_ms: int) -> None:
-    """Delete the items whose time is over."""
-    connection.execute("DELETE FROM items WHERE expires_s <= ?", (now_ms // 1000,))
+    """Delete the items whose time is over. It looks at all records of jobs: nothing else expires,
+    and with an index each record would write a page more.
+    """
+    expired = "DELETE FROM items WHERE space = 'jobs' AND expires_s <= ?"
+    connection.execute(expired, (now_ms // 1000,))
 
 
-def _items(rows: Iterable[Any]) -> dict[Key, Item]:
+def _items(rows: Iterable[Any]) -> dict[store.Key, store.Item]:
     """Return the items of rows, in their order."""
-    items: dict[Key, Item] = {}
-    parts: dict[Key, dict[str, Part]] = {}
+    items: dict[store.Key, store.Item] = {}
+    parts: dict[store.Key, dict[str, store.Part]] = {}
     for space, owner, name, part, body, checksum, expires_s in rows:
-        key = Key(space, owner, name)
+        key = store.Key(space, owner, name)
         if key not in items:
             parts[key] = {}
-            items[key] = Item(key, parts[key], expires_s)
-        parts[key][part] = Part(body if isinstance(body, str | bytes) else None, checksum)
+            items[key] = store.Item(key, parts[key], expires_s)
+        parts[key][part] = store.Part(body if isinstance(body, str | bytes) else None, checksum)
     return items

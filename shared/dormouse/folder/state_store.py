@@ -1,35 +1,19 @@
 """The state store of a folder: deltas are items of its SQLite file, what is large is a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 from dormouse.items.blobs import ItemBlobs
-from dormouse.items.store import ItemStore, Put, put
+from dormouse.items.pages import ItemPages
+from dormouse.items.store import ItemStore, Put
 from dormouse.log.blobs import ObjectBlobs
 from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, Reader
-from dormouse.log.pages import Pages
 from dormouse.ports import Clock, Ids, Storage
 from dormouse.stored.paths import segment_prefix, snapshot_prefix
 from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 
 PART_BYTES = 1024 * 1024
 """A larger delta, of some thousand shards, takes several items."""
-
-
-class DeferredDeltas(ItemBlobs):
-    """Deltas that are stored with the id that the log gets of them: nothing reads one before."""
-
-    def __init__(self, *of: Any, defer: Callable[[Put], None], **options: Any) -> None:
-        """Keep blobs as `ItemBlobs` does, put by `defer`."""
-        super().__init__(*of, **options)
-        self._defer = defer
-
-    def _put(self, blob_id: str, part: int, piece: bytes) -> None:
-        self._defer(put(self._key(blob_id, part), piece))
 
 
 class FolderStateStore(LogStateStore):
@@ -43,7 +27,7 @@ class FolderStateStore(LogStateStore):
         table_id: str,
         storage: Storage,
         items: ItemStore,
-        pages: Pages,
+        pages: ItemPages,
         clock: Clock,
         ids: Ids,
         *,
@@ -54,10 +38,9 @@ class FolderStateStore(LogStateStore):
         """Use the state of `table_id`; nothing is read yet. With `defer`, deltas are put by that:
         with the next change of `pages`.
         """
-        form = partial(DeferredDeltas, defer=defer) if defer else ItemBlobs
         reader = Reader(
             Log(table_id, pages, retry_policy, options.name),
-            deltas=form(items, table_id, "delta", retry_policy, part_bytes=PART_BYTES),
+            ItemBlobs(items, table_id, "delta", retry_policy, part_bytes=PART_BYTES, defer=defer),
             segments=ObjectBlobs(storage, segment_prefix(table_id), "segment", retry_policy),
             snapshots=ObjectBlobs(storage, snapshot_prefix(table_id), "snapshot", retry_policy),
         )

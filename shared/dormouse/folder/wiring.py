@@ -4,8 +4,6 @@ What opening leaves when it dies: an empty SQLite file, which the next one compl
 process that is gone, which the next one removes.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -16,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
@@ -30,6 +28,7 @@ from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.folder.worker import Background, Schedule, Worker
 from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import LAST
+from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
 from dormouse.ports import Clock, Services, Sources, Storage, StoredObject
 from dormouse.settings import DEFAULT_MEMORY_BYTES, key_file
@@ -145,11 +144,7 @@ def open_folder(
 
 
 def _is_new(layout: FolderLayout) -> bool:
-    """Return whether there is no instance yet where one can be made.
-
-    Raises:
-        InvalidRequestError: there is something else.
-    """
+    """Return whether an instance can be made. Raises InvalidRequestError: something is there."""
     root = layout.root
     if root.exists() and not root.is_dir():
         raise InvalidRequestError(
@@ -168,9 +163,7 @@ def _is_new(layout: FolderLayout) -> bool:
 
 def _check_nothing_is_lost(layout: FolderLayout) -> None:
     """Refuse an empty SQLite file beside the folder of tables: a maker who died had none yet.
-
-    Raises:
-        CorruptDataError: there is one, though maybe all that it had was small, and in SQLite.
+    Raises CorruptDataError: there is one, though maybe all that it had was small, and in SQLite.
     """
     if layout.tables.exists():
         raise CorruptDataError(
@@ -201,7 +194,7 @@ def _wired(
     services = Services(
         tables=ItemTables(items),
         publications=FolderPublications(items, layout.tables),
-        tracker=ItemTracker(items),
+        tracker=ItemTracker(SqliteItems(database, lazy=True)),
         storage=storage,
         results=results,
         sources=inbox,
@@ -214,19 +207,13 @@ def _wired(
         spark=runs if submit else None,
         has_spark=submit is not None,
         owns_scratch=False,
-        keys=keys_of(layout.root),
+        keys=keys_of(layout.root, database),
     )
-    data, exports = LeavingStorage(storage, leaving), LeavingStorage(results, leaving)
-    found = Inbox(layout.inbox, database, clock, thread.wake, leaving.check)
-    working = replace(
-        services,
-        storage=data,
-        results=exports,
-        sources=found,
-        store=_store_factory(database, data),
-    )
+    data, exports = (cast(Storage, LeavingStorage(each, leaving)) for each in (storage, results))
+    watching = Inbox(layout.inbox, database, clock, thread.wake, leaving.check)
+    working = replace(services, storage=data, results=exports, sources=watching)
     spark = SparkWorker(runs, submit, leaving) if submit else None
-    worker = Worker(working, queues, found, Schedule(database, leaving), leaving, spark)
+    worker = Worker(working, queues, watching, Schedule(database, leaving), leaving, spark)
     thread.worker = worker
     return OpenFolder(layout, services, queues, inbox, worker, thread, database, process)
 
@@ -239,9 +226,13 @@ def files_of(root: Path) -> tuple[Storage, Storage, Sources]:
     return storage, FolderStorage(layout.exports), Inbox(layout.inbox, database, clock)
 
 
-def keys_of(root: Path) -> FileKeys:
-    """Return the keys of the instance in a folder."""
-    return FileKeys(key_file(root), root)
+def keys_of(root: Path, database: Database | None = None) -> FileKeys:
+    """Return the keys of the instance in a folder, for a process that has opened its `database`, or
+    has not.
+    """
+    database = database or Database(FolderLayout(root).database)
+    subjects = ItemSubjects(SqliteItems(database), database.forget)
+    return FileKeys(key_file(root), root, subjects)
 
 
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
@@ -301,9 +292,9 @@ class FolderPublications(ItemPublications):
             hint.unlink(missing_ok=True)
             return
         hint.parent.mkdir(parents=True, exist_ok=True)
-        written = hint.with_suffix(".new")
-        written.write_text(Path(record.metadata).name.removesuffix(METADATA_SUFFIX))
-        written.replace(hint)
+        draft = hint.with_suffix(".new")
+        draft.write_text(Path(record.metadata).name.removesuffix(METADATA_SUFFIX))
+        draft.replace(hint)
 
 
 # The data root of a folder: small objects are rows of its SQLite file, all others files.
@@ -319,9 +310,7 @@ class FolderPublications(ItemPublications):
 
 
 MOST_ROW_BYTES = 16 * 1024
-"""The size of the largest object that is a row: SQLite reads and writes it in less time than a file
-takes.
-"""
+"""The size of the largest object that is a row: SQLite takes less time for it than a file."""
 _ROW_KINDS = ("data", "state")
 
 
@@ -335,15 +324,12 @@ class FolderObjects(FolderStorage):
     """`ports.Storage` in a folder and its SQLite file; safe for many threads and processes."""
 
     def __init__(self, root: Path, database: Database, clock: Clock) -> None:
-        """Use the folder `root`, and the rows of `database`."""
         super().__init__(root)
         self._database, self._clock = database, clock
         self._defers = False
 
-    def with_commits(self) -> FolderObjects:
-        """Return it for objects of new names: small ones are part of this process's next
-        transaction.
-        """
+    def with_commits(self) -> "FolderObjects":
+        """Return it for objects of new names: small ones are put with the next transaction."""
         deferring = copy(self)
         deferring._defers = True
         return deferring
@@ -364,7 +350,7 @@ class FolderObjects(FolderStorage):
         if self._defers:
             self._database.defer(insert, values)
             return True
-        with self._database.writing() as connection:
+        with self._database.writing(lazy=True) as connection:  # nothing counts but by a commit
             if file.exists():
                 return False
             return connection.execute(insert, values).rowcount > 0

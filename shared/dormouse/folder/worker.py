@@ -6,8 +6,6 @@ kind of them needs: files are batched together, changes of a table are planned o
 requests are dropped, because in a folder who asks is answered by the call.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -33,17 +31,8 @@ from dormouse.folder.queues import NEWS, SWEPT, Received, SqliteQueues, jobs_in_
 from dormouse.folder.spark import SparkWorker
 from dormouse.folder.sqlite import Database, full_disk, remove_expired
 from dormouse.jobs import MAX_RECEIVES, SWEEP_SECONDS, permanent_failure
+from dormouse.messages import stages
 from dormouse.messages.requests import AdminRequest, Reply, decode_admin
-from dormouse.messages.stages import (
-    QUEUES,
-    STAGE_OF,
-    FilesDropped,
-    FilesWaiting,
-    Message,
-    OutboundMessage,
-    RequestStep,
-    TableChanged,
-)
 from dormouse.ports import Services
 from dormouse.stored.decoding import decode_json
 from dormouse.stored.paths import REPLIES
@@ -74,31 +63,29 @@ class QueueDeliveries:
     def check_disk(self) -> None:
         """Raise DiskFullError, once, if it was met just now in any thread.
 
-        The caller that waits for the work gets the error. Any process does the work once there is
-        room.
+        The caller that waits for the work gets the error. Any process does it once there is room.
         """
         full, self._full = self._full, None
         if full is not None and self.seconds() - full[0] < JUST_NOW_SECONDS:
             raise full[1]
 
     def decoded(
-        self, received: Iterable[Received], decode: Callable[[str], Message]
-    ) -> list[tuple[Received, Message]]:
+        self, received: Iterable[Received], decode: Callable[[str], stages.Message]
+    ) -> list[tuple[Received, stages.Message]]:
         """Return the messages that can be decoded; the others are dead letters."""
-        found = []
+        messages = []
         for message in received:
             try:
-                found.append((message, decode(message.body)))
+                messages.append((message, decode(message.body)))
             except InvalidRequestError as error:
                 self.queues.bury(message, str(error))
                 logger.error("dead letter in queue %s: it cannot be decoded", message.queue)
-        return found
+        return messages
 
     def run(
-        self, received: Sequence[Received], stage: Callable[[], Iterable[OutboundMessage]]
+        self, received: Sequence[Received], stage: Callable[[], Iterable[stages.OutboundMessage]]
     ) -> bool:
-        """Run a stage for messages, send what it returns, and delete them; return whether it
-        succeeded.
+        """Run a stage for messages, send what it returns, and delete them; return whether it could.
 
         If it fails, all of them come again: a stage may run twice. No error gets out, or one
         message would keep the others from being worked on; what is the matter with it is in the
@@ -121,9 +108,9 @@ class QueueDeliveries:
 
     def _failed(self, message: Received, error: BaseException) -> None:
         reason, full = permanent_failure(error), full_disk(error)
-        said = full or error
+        cause = full or error
         # Another error than ours may quote rows.
-        what = said.explanation if isinstance(said, DormouseError) else type(error).__name__
+        what = cause.explanation if isinstance(cause, DormouseError) else type(error).__name__
         logger.warning("a message of queue %s failed: %s", message.queue, what)
         logger.debug("it failed here", exc_info=error)
         if full is not None:
@@ -161,9 +148,10 @@ class Schedule:
         audit = self._claim("audited_ms", now_ms, AUDIT_SECONDS)
         if not self._claim(SWEPT, now_ms, SWEEP_SECONDS) and not audit:
             return
-        is_idle = not any(queues.depths(QUEUES).values())  # else what is free is used soon
-        with self.database.writing() as connection:
-            remove_expired(connection, now_ms)
+        is_idle = not any(queues.depths(stages.QUEUES).values())  # else what is free is used soon
+        if audit:
+            with self.database.writing() as connection:
+                remove_expired(connection, now_ms)
         try:
             _each_table(services, queues, self.database, audit=audit)
         except Exception:
@@ -228,8 +216,8 @@ def _lost_jobs(database: Database) -> Callable[[str], bool]:
 
     The queues are looked into once, with the first job: after the state was read that has it.
     """
-    known = cache(partial(jobs_in_queues, database))
-    return lambda job_id: job_id not in known()
+    queued = cache(partial(jobs_in_queues, database))
+    return lambda job_id: job_id not in queued()
 
 
 def _logged(what: str, run: Callable[[], object]) -> None:
@@ -242,8 +230,6 @@ def _logged(what: str, run: Callable[[], object]) -> None:
         logger.warning("%s failed: %s", what, error.explanation)
 
 
-VISIBILITY_SECONDS = 60 * 60
-"""How long a message is hidden where no process has a name; otherwise, while its worker lives."""
 FILES_AT_ONCE, CHANGES_AT_ONCE = 1000, 100
 LOOK_SECONDS = 1.0
 """How often the inbox is looked at, and dead processes are looked for."""
@@ -265,9 +251,7 @@ class FileReader(Protocol):
 
 @dataclass
 class Worker:
-    """Works for one process, in as many of its threads as call it. With a `reader`, ingest jobs are
-    left to that.
-    """
+    """Works in as many threads of a process as call it. With a `reader`, that runs ingest jobs."""
 
     services: Services
     queues: SqliteQueues
@@ -283,11 +267,9 @@ class Worker:
         """Begin with a look around."""
         self._deliveries = QueueDeliveries(self.queues, self.leaving)
 
-    def work_for(self, seconds: float, queues: Sequence[str] = QUEUES) -> None:
+    def work_for(self, seconds: float, queues: Sequence[str] = stages.QUEUES) -> None:
         """Work on what is due in some queues, or wait for that, for so long at least.
-
-        Raises:
-            DiskFullError: it was, in any thread of this process; the work waits for room.
+        Raises DiskFullError: it was, in any thread of this process; the work waits for room.
         """
         end = time.monotonic() + seconds
         while True:
@@ -297,21 +279,19 @@ class Worker:
             if self.leaving or time.monotonic() >= end:
                 return
 
-    def step(self, queues: Sequence[str] = QUEUES) -> bool:
-        """Work on the first messages that are due, in the order of the flow; return whether there
-        were any.
-        """
+    def step(self, queues: Sequence[str] = stages.QUEUES) -> bool:
+        """Work on the first messages that are due, by queue; return whether there were any."""
         self._look()
         for queue in queues:
             if queue == INGEST_QUEUE and self.reader is not None:
                 self.reader.keep(lambda: bool(self.queues.depths((INGEST_QUEUE,))[INGEST_QUEUE]))
                 continue
             most = FILES_AT_ONCE if queue == "files" else CHANGES_AT_ONCE if queue in NEWS else 1
-            received = self.queues.receive(queue, most, VISIBILITY_SECONDS)
+            received = self.queues.receive(queue, most)
             if received:
                 self._handle(queue, received)
                 return True
-        return queues == QUEUES and self.spark is not None and self.spark.step()
+        return queues == stages.QUEUES and self.spark is not None and self.spark.step()
 
     def _look(self) -> None:
         """Look from time to time for files, work of dead processes, and what the schedule says."""
@@ -327,18 +307,18 @@ class Worker:
         self.schedule.run_due(self.services, self.queues)
 
     def _handle(self, queue: str, received: list[Received]) -> None:
-        stage = STAGE_OF[queue]
+        stage = stages.STAGE_OF[queue]
         if queue == "files":
-            found = self._deliveries.decoded(received, _decode_files)
-            self._batch(found)
+            messages = self._deliveries.decoded(received, _decode_files)
+            self._batch(messages)
             return
         decode = decode_admin if queue == "admin" else stage.decode
-        found = self._deliveries.decoded(received, decode)
+        messages = self._deliveries.decoded(received, decode)
         if queue in NEWS:
-            self._plan(found, stage.load())
+            self._plan(messages, stage.load())
             return
-        for message, content in found:
-            if isinstance(content, RequestStep):
+        for message, content in messages:
+            if isinstance(content, stages.RequestStep):
                 run = partial(self._follow, stage.load(), content)
             elif isinstance(content, AdminRequest):
                 run = partial(self._administer, content)
@@ -346,7 +326,7 @@ class Worker:
                 run = partial(stage.load(), self.services, content)
             self._deliveries.run([message], run)
 
-    def _administer(self, request: AdminRequest) -> Iterable[OutboundMessage]:
+    def _administer(self, request: AdminRequest) -> Iterable[stages.OutboundMessage]:
         """Carry out a request that a program sent; who sent it reads what became of it."""
         from dormouse.features.administration import administer
 
@@ -357,19 +337,19 @@ class Worker:
             return []
         return [each for each in messages if each.queue != REPLIES]
 
-    def _batch(self, found: Sequence[tuple[Received, Message]]) -> None:
+    def _batch(self, messages: Sequence[tuple[Received, stages.Message]]) -> None:
         """Batch files together; if that fails, each half by itself: one table may be the reason."""
-        if not found:
+        if not messages:
             return
         from dormouse.features.batch_files import batch_files
 
-        dropped = [m for _, m in found if isinstance(m, FilesDropped)]
-        sources = [source for message in dropped for source in message.sources]
-        waiting = [m for _, m in found if isinstance(m, FilesWaiting)]
-        received = [message for message, _ in found]
+        drops = [m for _, m in messages if isinstance(m, stages.FilesDropped)]
+        sources = [source for message in drops for source in message.sources]
+        waiting = [m for _, m in messages if isinstance(m, stages.FilesWaiting)]
+        received = [message for message, _ in messages]
 
         stage = partial(batch_files, self.services, sources, waiting)
-        if len(found) == 1:
+        if len(messages) == 1:
             self._deliveries.run(received, stage)
             return
         try:
@@ -377,27 +357,27 @@ class Worker:
         except (UnavailableError, OutcomeUnknownError, OSError) as error:
             self._deliveries.run(received, partial(_raise, error))
         except Exception:  # any: each half meets it again, the last in `Deliveries.run`
-            half = len(found) // 2
-            self._batch(found[:half])
-            self._batch(found[half:])
+            half = len(messages) // 2
+            self._batch(messages[:half])
+            self._batch(messages[half:])
 
     def _plan(
         self,
-        found: Sequence[tuple[Received, Message]],
-        stage: Callable[..., Iterable[OutboundMessage]],
+        messages: Sequence[tuple[Received, stages.Message]],
+        stage: Callable[..., Iterable[stages.OutboundMessage]],
     ) -> None:
         """Plan each table once, however many messages name it; a swept one serves the others."""
-        changes: dict[str, list[tuple[Received, TableChanged]]] = {}
-        for message, content in found:
-            if isinstance(content, TableChanged):
+        changes: dict[str, list[tuple[Received, stages.TableChanged]]] = {}
+        for message, content in messages:
+            if isinstance(content, stages.TableChanged):
                 changes.setdefault(content.table_id, []).append((message, content))
         for same in changes.values():
             change = next((c for _, c in same if c.swept), same[0][1])
             self._deliveries.run([m for m, _ in same], partial(stage, self.services, change))
 
     def _follow(
-        self, stage: Callable[..., Iterable[OutboundMessage]], step: RequestStep
-    ) -> Iterable[OutboundMessage]:
+        self, stage: Callable[..., Iterable[stages.OutboundMessage]], step: stages.RequestStep
+    ) -> Iterable[stages.OutboundMessage]:
         """Follow a request; once its last reply would be sent, forget it."""
         from dormouse.features.administration import delete_request
 
@@ -408,15 +388,17 @@ class Worker:
         return [each for each in messages if each.queue != REPLIES]
 
 
-def _decode_files(body: str) -> FilesDropped | FilesWaiting:
+def _decode_files(body: str) -> stages.FilesDropped | stages.FilesWaiting:
     try:
-        files: FilesDropped | FilesWaiting = decode_json(body, FilesDropped | FilesWaiting)
+        files: stages.FilesDropped | stages.FilesWaiting = decode_json(
+            body, stages.FilesDropped | stages.FilesWaiting
+        )
     except ValueError as error:
         raise InvalidRequestError(f"not a valid message about files: {error}") from error
     return files
 
 
-def _raise(error: Exception) -> Iterable[OutboundMessage]:
+def _raise(error: Exception) -> Iterable[stages.OutboundMessage]:
     raise error
 
 
@@ -444,7 +426,6 @@ class Background:
     """
 
     def __init__(self, leaving: Leaving, *, enabled: bool) -> None:
-        """Begin with no thread."""
         self._leaving, self.enabled = leaving, enabled
         self.was_woken = False
         self._wake = threading.Event()
@@ -497,8 +478,8 @@ class Background:
                 # While the interpreter ends, no thread can be started, and it may end just now.
                 self._pause(FAILED_SECONDS)
                 if not self._leaving:
-                    said = error.explanation if isinstance(error, DormouseError) else type(error)
-                    logger.warning("the worker could not look for work: %s", said)
+                    words = error.explanation if isinstance(error, DormouseError) else type(error)
+                    logger.warning("the worker could not look for work: %s", words)
                     logger.debug("it failed here", exc_info=error)
                 continue
             if was_busy and not is_busy:

@@ -4,8 +4,6 @@ A web page could make a browser send requests to it by a name of its own that le
 requests are answered only that name the server by its address, or as localhost.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading
@@ -19,14 +17,7 @@ from typing import Any, Self
 
 from dormouse.access import LOCAL
 from dormouse.errors import InvalidRequestError
-from dormouse.http.messages import (
-    BodyStream,
-    HttpRequest,
-    HttpResponse,
-    Refuse,
-    Responder,
-    catalog_refusal,
-)
+from dormouse.http import messages
 
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 10_000_000
@@ -50,10 +41,10 @@ class LoopbackServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        answer: Responder,
+        answer: messages.Responder,
         port: int = 0,
         *,
-        refuse: Refuse = catalog_refusal,
+        refuse: messages.Refuse = messages.catalog_refusal,
         streamed: Collection[str] = (),
     ) -> None:
         """Take a port; 0 is a free one. What is no request, or too long, is answered by `refuse`.
@@ -91,12 +82,10 @@ class LoopbackServer(ThreadingHTTPServer):
         self.server_close()
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
         self.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -119,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_DELETE = do_GET = do_HEAD = do_OPTIONS = do_PATCH = do_POST = do_PUT = _serve
 
-    def _refusal(self) -> HttpResponse | None:
+    def _refusal(self) -> messages.HttpResponse | None:
         """Return why this request is not answered by what this server serves."""
         if any(len(self.headers.get_all(name, ())) > 1 for name in ("Host", "Content-Length")):
             return self._ended(400, "a Host or Content-Length is given twice")  # RFC 9112, 3.2, 6.3
@@ -135,17 +124,21 @@ class _Handler(BaseHTTPRequestHandler):
             return self._ended(413, f"a body has at most {most:,} bytes")
         return None
 
-    def _ended(self, status: int, reason: str) -> HttpResponse:
+    def _ended(self, status: int, reason: str) -> messages.HttpResponse:
         """Return an error after which the connection cannot be used: its body is not read."""
         self.close_connection = self._lingers = True
         refusal = self.server.refuse(status, reason)
         return replace(refusal, headers={**refusal.headers, "connection": "close"})
 
-    def _answered(self) -> HttpResponse:
+    def _answered(self) -> messages.HttpResponse:
         path, _, query_string = self.path.partition("?")
         length = int(self.headers.get("Content-Length", "0"))
-        stream = BodyStream(self.rfile, length) if self.command in self.server.streamed else None
-        request = HttpRequest(
+        stream = (
+            messages.BodyStream(self.rfile, length)
+            if self.command in self.server.streamed
+            else None
+        )
+        request = messages.HttpRequest(
             self.command,
             path,
             query_string,
@@ -163,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             if stream is not None and stream.left:  # what is left of it is no request
                 self.close_connection = True
 
-    def _send(self, response: HttpResponse) -> None:
+    def _send(self, response: messages.HttpResponse) -> None:
         self.send_response(response.status)
         for name, value in response.headers.items():
             self.send_header(name, value)
@@ -210,26 +203,26 @@ def _linger(connection: socket.socket) -> None:
     A connection that is closed with bytes unread is reset, and a reset takes from the client what
     it has not read yet: the answer that says why the rest was not read (RFC 9112, 9.6).
     """
-    deadline, left = time.monotonic() + LINGER_SECONDS, 2 * MOST_BODY_BYTES
+    deadline, rest_bytes = time.monotonic() + LINGER_SECONDS, 2 * MOST_BODY_BYTES
     with suppress(OSError):  # the client has gone, or sends no more
         connection.shutdown(socket.SHUT_WR)
-        while left > 0 and (seconds := deadline - time.monotonic()) > 0:
+        while rest_bytes > 0 and (seconds := deadline - time.monotonic()) > 0:
             connection.settimeout(seconds)
-            if not (read := len(connection.recv(65_536))):
+            if not (size := len(connection.recv(65_536))):
                 return
-            left -= read
+            rest_bytes -= size
 
 
 def _is_here(host: str, port: int) -> bool:
     """Return whether a Host header names this server."""
-    name, _, given = host.strip().lower().partition(":")
-    return name in (HOST, "localhost") and given in ("", str(port))
+    name, _, port_text = host.strip().lower().partition(":")
+    return name in (HOST, "localhost") and port_text in ("", str(port))
 
 
 def _joined(headers: Any) -> Mapping[str, str]:
     """Return headers by their names in lower case; the values of a repeated one are joined."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for name, value in headers:
         key = name.lower()
-        found[key] = f"{found[key]},{value}" if key in found else value
-    return found
+        by_name[key] = f"{by_name[key]},{value}" if key in by_name else value
+    return by_name

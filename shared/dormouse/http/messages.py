@@ -1,7 +1,5 @@
 """Requests and responses of HTTP as plain values, whichever server carries them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +20,6 @@ class BodyStream:
     """The body of a request: `left` bytes of a connection that are not read yet."""
 
     def __init__(self, connection: Readable, length: int) -> None:
-        """Read up to `length` bytes of a connection."""
         self._connection, self.left = connection, length
 
     def read(self, size: int = -1, /) -> bytes:
@@ -31,12 +28,12 @@ class BodyStream:
         Raises:
             ConnectionAbortedError: the other side broke off before the end.
         """
-        wanted = self.left if size < 0 else min(size, self.left)
-        found = self._connection.read(wanted) if wanted else b""
-        self.left -= len(found)
-        if len(found) < wanted:
+        most = self.left if size < 0 else min(size, self.left)
+        content = self._connection.read(most) if most else b""
+        self.left -= len(content)
+        if len(content) < most:
             raise ConnectionAbortedError("a body broke off before its end")
-        return found
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +87,9 @@ Refuse = Callable[[int, str], HttpResponse]
 
 def json_response(status: int, content: object, **headers: str) -> HttpResponse:
     """Return a response with content as JSON. A header's name is given with underscores."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
     body = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    return HttpResponse(status, {"content-type": "application/json", **named}, body)
+    return HttpResponse(status, {"content-type": "application/json", **fields}, body)
 
 
 def error_response(status: int, kind: str, message: str, **headers: str) -> HttpResponse:
@@ -130,20 +127,16 @@ def preferred_type(headers: Mapping[str, str], offered: Iterable[str]) -> str | 
     CSV.
     """
     ranges = [_rated(part) for part in (headers.get("accept", "").strip() or _ALL).split(",")]
-    best: tuple[float, int] | None = None
-    found = None
-    for media_type in offered:
-        rating = _rating(media_type, ranges)
-        if rating[0] > 0 and (best is None or rating > best):
-            best, found = rating, media_type
-    return found
+    ratings = {media_type: _rating(media_type, ranges) for media_type in offered}
+    best = max(ratings, key=ratings.__getitem__, default=None)  # the first of the best
+    return best if best is not None and ratings[best][0] > 0 else None
 
 
 def _rating(media_type: str, ranges: list[tuple[str, float]]) -> tuple[float, int]:
     """Return the quality of a type, and the negative place of the range that says so."""
-    for wanted in (media_type, media_type.partition("/")[0] + "/*", _ALL):
+    for pattern in (media_type, media_type.partition("/")[0] + "/*", _ALL):
         for place, (media_range, quality) in enumerate(ranges):
-            if media_range == wanted:
+            if media_range == pattern:
                 return quality, -place
     return 0.0, 0
 
@@ -151,9 +144,8 @@ def _rating(media_type: str, ranges: list[tuple[str, float]]) -> tuple[float, in
 def _rated(text: str) -> tuple[str, float]:
     """Return a range and its quality; what is no quality is 0."""
     media_range, *parameters = (part.strip().lower() for part in text.split(";"))
-    given = next((p[2:] for p in parameters if p.startswith("q=")), "1")
     try:
-        quality = float(given)
+        quality = float(next((p[2:] for p in parameters if p.startswith("q=")), "1"))
     except ValueError:
         return media_range, 0.0
     return media_range, quality if 0 <= quality <= 1 else 0.0

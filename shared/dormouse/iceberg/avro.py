@@ -1,15 +1,12 @@
 """Write and read Avro container files: the form of Iceberg's manifests.
 
-Equal records give equal bytes: the marker between blocks is a digest of the header, and all records
-are one block. Only the types that manifests need are known.
+Equal records give equal bytes: all records are one block, and the marker around it is a digest of
+all else, by which damage is found. Only the types that manifests need are known.
 """
-
-from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from struct import pack
 from typing import Any, TypeAlias
@@ -24,6 +21,9 @@ _Decode: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+_TEXTS = [{"name": name, "type": "string"} for name in ("key", "value")]
+_HEADER: Schema = {"type": "array", "items": {"type": "record", "fields": _TEXTS}}
+"""The map in a header is encoded as an array of its pairs."""
 LIBRARY = f"zlib {zlib.ZLIB_RUNTIME_VERSION}"
 """What decides about the bytes beside the records. Names made from records contain it."""
 
@@ -36,30 +36,18 @@ def write_container(
     for record in records:
         encode(block, record)
         count += 1
-    header = bytearray(_MAGIC)
+    header, content = bytearray(_MAGIC), bytearray()
     described = {"avro.schema": _dumps(schema), "avro.codec": "deflate", **metadata}
-    _put_long(header, len(described))
-    for key, value in described.items():
-        _put_text(header, key)
-        _put_text(header, value)
-    _put_long(header, 0)
-    sync = blake2b(header, digest_size=_SYNC_BYTES).digest()
-    header += sync
+    _encoder(_HEADER)(header, [{"key": key, "value": text} for key, text in described.items()])
     if count:
-        deflated = zlib.compress(bytes(block), 9, -zlib.MAX_WBITS)
-        _put_long(header, count)
-        _put_bytes(header, deflated)
-        header += sync
-    return bytes(header)
+        _put_long(content, count)
+        _put_bytes(content, zlib.compress(bytes(block), 9, -zlib.MAX_WBITS))
+    head, body = bytes(header), bytes(content)
+    return head + _framed(body, _digest(head + body))
 
 
 def read_container(data: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return the header's metadata and the records of a container file that `write_container`
-    wrote.
-
-    Raises:
-        CorruptDataError: it is none.
-    """
+    """Return metadata and records of what `write_container` wrote. Raises CorruptDataError."""
     if not data.startswith(_MAGIC):
         raise CorruptDataError("it is not an Avro file")
     try:
@@ -69,27 +57,32 @@ def read_container(data: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
 
 
 def _read(data: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    metadata, at = {}, len(_MAGIC)
-    count, at = _get_long(data, at)
-    for _ in range(count):
-        key, at = _get_text(data, at)
-        metadata[key], at = _get_text(data, at)
-    _, at = _get_long(data, at)
-    sync, at = data[at : at + _SYNC_BYTES], at + _SYNC_BYTES
-    if len(sync) < _SYNC_BYTES:
-        raise ValueError("it is cut off")
+    pairs, start = _decoder(_HEADER)(data, len(_MAGIC))
+    sync, body = data[start : start + _SYNC_BYTES], data[start + _SYNC_BYTES : -_SYNC_BYTES]
+    # files that were written before the digest covered their records have one of the header
+    digests = _digest(data[:start] + body), _digest(data[:start])
+    if sync not in digests or data[start:] != _framed(body, sync):
+        raise ValueError("it is cut off or damaged")
+    metadata = {pair["key"]: pair["value"] for pair in pairs}
     decode, records = _decoder(json.loads(metadata["avro.schema"])), []
-    while at < len(data):
-        count, at = _get_long(data, at)
-        deflated, at = _get_bytes(data, at)
-        block, place = zlib.decompress(deflated, -zlib.MAX_WBITS), 0
+    if body:
+        count, at = _get_long(body, 0)
+        block, place = zlib.decompress(_get_bytes(body, at)[0], -zlib.MAX_WBITS), 0
         for _ in range(count):
             record, place = decode(block, place)
             records.append(record)
-        if place != len(block) or data[at : at + _SYNC_BYTES] != sync:
+        if place != len(block):
             raise ValueError("a block is damaged")
-        at += _SYNC_BYTES
     return metadata, records
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_SYNC_BYTES).digest()
+
+
+def _framed(body: bytes, sync: bytes) -> bytes:
+    """Return what follows a header: its marker, and a block between two of them if there is one."""
+    return sync + body + sync if body else sync
 
 
 def _dumps(schema: Schema) -> str:
@@ -102,15 +95,15 @@ def _encoder(schema: Schema) -> _Encode:
         case "int" | "long":
             return _put_long
         case "string":
-            return _put_text
+            return lambda out, value: _put_bytes(out, value.encode())
         case "bytes":
             return _put_bytes
         case "boolean":
-            return lambda out, value: out.append(value)
+            return bytearray.append
         case ["null", inner]:
             return _optional_encoder(_encoder(inner))
         case {"type": "record", "fields": fields}:
-            return _record_encoder(list(fields))
+            return _record_encoder(fields)
         case {"type": "array", "items": items}:
             return _array_encoder(_encoder(items))
     raise ValueError(f"no Avro schema of a manifest: {_dumps(schema)}")
@@ -162,10 +155,6 @@ def _put_bytes(out: bytearray, value: bytes) -> None:
     out += value
 
 
-def _put_text(out: bytearray, value: str) -> None:
-    _put_bytes(out, value.encode())
-
-
 def _decoder(schema: Schema) -> _Decode:
     """Return the function that reads a value of a schema at a place; it returns where it ends."""
     match schema:
@@ -178,16 +167,13 @@ def _decoder(schema: Schema) -> _Decode:
         case "boolean":
             return lambda data, at: (bool(data[at]), at + 1)
         case ["null", inner]:
-            return _optional_decoder(_decoder(inner))
+            decode = _decoder(inner)
+            return lambda data, at: decode(data, at + 1) if data[at] else (None, at + 1)
         case {"type": "record", "fields": fields}:
-            return _record_decoder(list(fields))
+            return _record_decoder(fields)
         case {"type": "array", "items": items}:
             return _array_decoder(_decoder(items))
     raise ValueError(f"no Avro schema of a manifest: {_dumps(schema)}")
-
-
-def _optional_decoder(decode: _Decode) -> _Decode:
-    return lambda data, at: decode(data, at + 1) if data[at] else (None, at + 1)
 
 
 def _record_decoder(fields: Sequence[Any]) -> _Decode:
@@ -338,11 +324,7 @@ _MANIFEST_V3 = [*_MANIFEST_V2, _field(520, "first_row_id", "long")]
 
 def entry_schema(format_version: int) -> dict[str, Any]:
     """Return the Avro schema of the entries of a manifest."""
-    file = {
-        "type": "record",
-        "name": "r2",
-        "fields": _FILE_V2 if format_version == 2 else _FILE_V3,
-    }
+    file = {"type": "record", "name": "r2", "fields": _FILE_V2 if format_version == 2 else _FILE_V3}
     return {
         "type": "record",
         "name": "manifest_entry",
@@ -365,44 +347,32 @@ def manifest_schema(format_version: int) -> dict[str, Any]:
     }
 
 
-def entry(file: Mapping[str, Any], sequence: int | None) -> dict[str, Any]:
-    """Return the entry of a file, known before under a sequence number; None says that it is new in
-    the snapshot that adds its manifest, from which it has its numbers.
+def entry(file: Mapping[str, Any], sequence: int | None, *, is_new: bool) -> dict[str, Any]:
+    """Return the entry of a file under a sequence number. One that is new in the snapshot that adds
+    its manifest has its numbers from that, as far as it has none.
     """
-    if sequence is None:
-        return {"status": ADDED, "data_file": file}
-    return {
-        "status": EXISTING,
-        "snapshot_id": FOLDED_SNAPSHOT,
-        "sequence_number": sequence,
-        "file_sequence_number": sequence,
-        "data_file": file,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class EntryTotals:
-    """What a manifest says of its files in the list: how many they are, and their rows."""
-
-    files: int
-    rows: int
+    numbers = {"sequence_number": sequence, "file_sequence_number": sequence, "data_file": file}
+    if is_new:
+        return {"status": ADDED, **numbers}
+    return {"status": EXISTING, "snapshot_id": FOLDED_SNAPSHOT, **numbers}
 
 
 def manifest(
     uri: str,
     length_bytes: int,
     content: int,
-    totals: EntryTotals,
+    files: int,
+    rows: int,
     added_in: tuple[int, int] | None,
     sequences: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Return the record of a manifest in a list.
+    """Return the record of a manifest of so many files and rows in a list.
 
     `added_in` has the id and sequence number of the snapshot in which its files are new; None if
     they were known before, under `sequences`.
     """
     snapshot, sequence = added_in or (FOLDED_SNAPSHOT, max(sequences))
-    new, known = (totals, EntryTotals(0, 0)) if added_in else (EntryTotals(0, 0), totals)
+    of_new, of_old = bool(added_in), not added_in
     return {
         "manifest_path": uri,
         "manifest_length": length_bytes,
@@ -411,11 +381,11 @@ def manifest(
         "sequence_number": sequence,
         "min_sequence_number": min(sequences, default=sequence),
         "added_snapshot_id": snapshot,
-        "added_files_count": new.files,
-        "existing_files_count": known.files,
+        "added_files_count": of_new * files,
+        "existing_files_count": of_old * files,
         "deleted_files_count": 0,
-        "added_rows_count": new.rows,
-        "existing_rows_count": known.rows,
+        "added_rows_count": of_new * rows,
+        "existing_rows_count": of_old * rows,
         "deleted_rows_count": 0,
     }
 
@@ -449,9 +419,8 @@ def vector(rows: Sequence[RowRange]) -> bytes:
     return pack(">I", len(body)) + body + pack(">I", crc32(body))
 
 
-def puffin(uri: str, rows: Sequence[RowRange]) -> bytes:
-    """Return a Puffin file with the vector of dead rows of the data file at `uri`."""
-    blob = vector(rows)
+def puffin(uri: str, blob: bytes, rows: int) -> bytes:
+    """Return a Puffin file with the vector of some dead rows of the data file at `uri`."""
     described = {
         "type": "deletion-vector-v1",
         "fields": [_ROW_POSITION_ID],
@@ -459,7 +428,7 @@ def puffin(uri: str, rows: Sequence[RowRange]) -> bytes:
         "sequence-number": -1,
         "offset": VECTOR_OFFSET,
         "length": len(blob),
-        "properties": {"referenced-data-file": uri, "cardinality": str(count_rows(rows))},
+        "properties": {"referenced-data-file": uri, "cardinality": str(rows)},
     }
     footer = json.dumps({"blobs": [described], "properties": {}}, separators=(",", ":")).encode()
     end = pack("<i", len(footer)) + bytes(4) + _PUFFIN
@@ -468,9 +437,7 @@ def puffin(uri: str, rows: Sequence[RowRange]) -> bytes:
 
 def bitmap64(rows: Sequence[RowRange]) -> bytes:
     """Return a 64-bit Roaring bitmap in its portable form."""
-    bitmaps: dict[int, list[RowRange]] = {}
-    for upper, part in _cut(rows, _BITMAP_BITS):
-        bitmaps.setdefault(upper, []).append(part)
+    bitmaps = _cut(rows, _BITMAP_BITS)
     out = pack("<Q", len(bitmaps))
     for upper, parts in bitmaps.items():
         out += pack("<I", upper) + _bitmap32(parts)
@@ -478,9 +445,7 @@ def bitmap64(rows: Sequence[RowRange]) -> bytes:
 
 
 def _bitmap32(rows: Sequence[RowRange]) -> bytes:
-    containers: dict[int, list[RowRange]] = {}
-    for upper, part in _cut(rows, _CONTAINER_BITS):
-        containers.setdefault(upper, []).append(part)
+    containers = _cut(rows, _CONTAINER_BITS)
     count = len(containers)
     head = pack("<I", _RUN_COOKIE | (count - 1) << 16)
     head += ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
@@ -497,15 +462,15 @@ def _bitmap32(rows: Sequence[RowRange]) -> bytes:
     return head + b"".join(bodies)
 
 
-def _cut(rows: Sequence[RowRange], bits: int) -> Iterator[tuple[int, RowRange]]:
-    """Yield the parts of ranges between multiples of ``2**bits``: which multiple, and the part
-    after it.
-    """
+def _cut(rows: Sequence[RowRange], bits: int) -> dict[int, list[RowRange]]:
+    """Return the parts of ranges between multiples of ``2**bits``, counted from there, by which."""
     size = 1 << bits
+    parts: dict[int, list[RowRange]] = {}
     for start, end in rows:
         at = start
         while at < end:
             upper, low = at >> bits, at & (size - 1)
             length = min(end - at, size - low)
-            yield upper, (low, low + length)
+            parts.setdefault(upper, []).append((low, low + length))
             at += length
+    return parts

@@ -2,8 +2,6 @@
 and those that deletions hide, by reading the columns that these name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,13 +16,7 @@ from dormouse.iceberg.avro import RowRange
 from dormouse.iceberg.liveness import LiveShard
 from dormouse.keys import Key, KeyRange, complement
 from dormouse.ports import Cache, Storage
-from dormouse.query.rows import (
-    ROW,
-    QueryResources,
-    count_slices,
-    hidden_rows,
-    numbered_rows,
-)
+from dormouse.query.rows import ROW, QueryResources, count_slices, hidden_rows, numbered_rows
 from dormouse.rows.aggregation import latest_rows
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.latest import entombed
@@ -51,12 +43,12 @@ def find_hidden_rows(
 
     Raises: as `find_dead_rows`.
     """
-    found: dict[str, tuple[RowRange, ...]] = {}
+    ranges: dict[str, tuple[RowRange, ...]] = {}
     for rivals in sorted({each.rivals for each in shards.values()}):
         together = [live[shard] for shard in rivals]
         rows = _hidden_together(resources, table, together)
-        found |= {each.shard.id: dead for each, dead in zip(together, rows, strict=True)}
-    return {shard: found[shard] for shard in shards}
+        ranges |= {each.shard.id: dead for each, dead in zip(together, rows, strict=True)}
+    return {shard: ranges[shard] for shard in shards}
 
 
 _SHARD = Field(f"{RESERVED}shard", Primitive.LONG)
@@ -66,7 +58,7 @@ def _hidden_together(
     resources: QueryResources, table: Table, shards: Sequence[LiveShard]
 ) -> list[tuple[RowRange, ...]]:
     rules = row_rules(table.schema, table.properties)
-    stored, aggregation = rules.stored_schema(table.schema), rules.aggregation
+    stored_schema, aggregation = rules.stored_schema(table.schema), rules.aggregation
     assert aggregation is not None  # the table keeps the latest rows
     by = [table.schema.field_named(aggregation.by)] if aggregation.by else []
     order = Schema(table.schema.row_keys, (), (*by, SEQUENCE, TOMBSTONE, ROW, _SHARD), is_part=True)
@@ -74,7 +66,7 @@ def _hidden_together(
     with TemporaryDirectory(dir=resources.scratch) as folder:
         sorter = Sorter(order, Path(folder), memory_bytes=resources.memory_bytes)
         for number, live in enumerate(shards):
-            for batch in _live_rows(resources, table, stored, aggregation.by, live):
+            for batch in _live_rows(resources, table, stored_schema, aggregation.by, live):
                 of_shard = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
                 sorter.add(conform(batch.append_column(_SHARD.name, of_shard), arrow_schema(order)))
         for batch in latest_rows(sorter.sorted_rows(), order, aggregation):
@@ -86,13 +78,13 @@ def _hidden_together(
 
 
 def _live_rows(
-    resources: QueryResources, table: Table, stored: Schema, by: str, live: LiveShard
+    resources: QueryResources, table: Table, stored_schema: Schema, by: str, live: LiveShard
 ) -> Iterator[pa.RecordBatch]:
     """Yield what decides about the rows of a shard that are in no dead key range."""
-    made = deletions_for(stored, live.deletions) if live.deletions else None
-    schema = made.schema if made else stored
+    deletions = deletions_for(stored_schema, live.deletions) if live.deletions else None
+    schema = deletions.schema if deletions else stored_schema
     names = {*(field.name for field in schema.row_keys), by, SEQUENCE.name, TOMBSTONE.name}
-    names |= made.hidden.columns if made else set()
+    names |= deletions.hidden.columns if deletions else set()
     columns = [field.name for field in schema.fields if field.name in names]
     objects = CountedObjects(resources.storage, ReadCounters())
     slices = [Slice(live.shard, KeyRange())]
@@ -100,10 +92,10 @@ def _live_rows(
     rows = numbered_rows(objects, table.id, blocks, schema, columns)
     ranges = complement(list(live.dead)) if live.dead else [KeyRange()]
     parts = (part for batch in rows for part in rows_in_ranges(batch, ranges, table.schema))
-    if made is None:
+    if deletions is None:
         yield from parts
         return
-    for part, hidden in Predicate(made.hidden, schema).tested(parts):
+    for part, hidden in Predicate(deletions.hidden, schema).tested(parts):
         yield entombed(part, hidden, Schema(schema.row_keys, (), (TOMBSTONE,)), by, 0)
 
 
@@ -140,7 +132,7 @@ def find_dead_rows(
     parts = {key: _parts(live.dead) for key, live in shards.items()}
     slices = [Slice(shards[key].shard, part) for key, cut in parts.items() for part in cut]
     counted = iter(count_slices(storage, table, slices, cache))
-    found = {}
+    ranges = {}
     for key, cut in parts.items():
         rows, at = [], 0
         for part in cut:
@@ -152,8 +144,8 @@ def find_dead_rows(
             live = shards[key]
             hidden = hidden_rows(storage, table, live.shard, live.deletions, cache or Cache(0))
             rows += ((row, row + 1) for row in hidden)
-        found[key] = tuple(_joined(rows))
-    return found
+        ranges[key] = tuple(_joined(rows))
+    return ranges
 
 
 def _joined(rows: Iterable[RowRange]) -> Iterator[RowRange]:

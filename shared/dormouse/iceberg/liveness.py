@@ -5,8 +5,6 @@ partition takes the references to a shard there, so of a shard that spans severa
 rows may be dead while others are not. So may those that a deletion hides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -40,17 +38,15 @@ class LiveShard:
 
 def with_rivals(groups: Mapping[Key, Sequence[LiveShard]]) -> dict[Key, list[LiveShard]]:
     """Return the shards of a table that keeps the latest rows, with the rivals of each."""
-    rivals: dict[str, tuple[str, ...]] = {}
-    together: list[str] = []
+    together: list[list[str]] = []
     end = b""
     shards = (live.shard for group in groups.values() for live in group)
     for shard in sorted(shards, key=lambda shard: shard.low):
-        if together and shard.low > end:
-            rivals |= dict.fromkeys(together, tuple(sorted(together)))
-            together = []
-        together.append(shard.id)
+        if not together or shard.low > end:
+            together.append([])
+        together[-1].append(shard.id)
         end = max(end, shard.high)
-    rivals |= dict.fromkeys(together, tuple(sorted(together)))
+    rivals = {shard: ids for ids in map(tuple, map(sorted, together)) for shard in ids}
     return {
         key: [replace(live, rivals=rivals[live.shard.id]) for live in group]
         for key, group in groups.items()
@@ -64,9 +60,9 @@ def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:
     same key, a leaf and those above it, are one group, under that key.
     """
     spans: dict[str, list[KeyRange]] = {}
-    for partition, held in state.references.items():
+    for partition, references in state.references.items():
         span = state.partitions.get(partition).range
-        for reference in held:
+        for reference in references:
             spans.setdefault(reference.shard, []).append(span)
     groups: dict[Key, list[LiveShard]] = {}
     for shard_id, ranges in spans.items():
@@ -79,9 +75,7 @@ def live_shards(state: TableState) -> dict[Key, list[LiveShard]]:
 
 
 def dead_ranges(shard: Shard, live: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
-    """Return the key ranges in which a shard may have rows that lie in none of the ranges
-    `live`.
-    """
+    """Return the key ranges in which a shard may have rows that lie in none of the `live` ones."""
     if len(live) == 1 and live[0].contains_span(shard.low, shard.high):
         return ()
     gaps = complement(list(live))
@@ -96,8 +90,8 @@ def cut_into_manifests(groups: Mapping[Key, Sequence[LiveShard]]) -> list[list[L
     is a power of two, so that it seldom changes.
     """
     shards = sum(map(len, groups.values()))
-    wanted = max(1, ENTRIES * len(groups) // max(1, shards))
-    mask = (1 << (wanted.bit_length() - 1)) - 1
+    count = max(1, ENTRIES * len(groups) // max(1, shards))
+    mask = (1 << (count.bit_length() - 1)) - 1
     manifests: list[list[LiveShard]] = []
     is_open = False
     for key, group in groups.items():

@@ -7,11 +7,12 @@ may be about to be collected.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -89,20 +90,12 @@ class NewObject:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestFile:
-    """A manifest: its record in a list, and the object, unless that was put before."""
-
-    record: Mapping[str, Any]
-    object: NewObject | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteFile:
-    """A file that says which rows of a shard are dead: its entry, and the object, unless that was
-    put before.
+class ListedFile:
+    """A manifest, or a file that says which rows of a shard are dead: its record in what lists it,
+    and the object, unless that was put before.
     """
 
-    file: Mapping[str, Any]
+    record: Mapping[str, Any]
     object: NewObject | None = None
 
 
@@ -121,8 +114,10 @@ class Place:
     """Where a table is published, and in which form: its id, the URI of the data root, its schema,
     and the version of Iceberg's format.
 
-    `sequence` is the first sequence number of the publication. All names begin with it.
-    `listed_schema` is the schema as the metadata lists it, with its id.
+    `sequence` is the number of the publication, with which all names begin, and `first_sequence`
+    the first sequence number of its snapshots. `listed_schema` is the schema as the metadata lists
+    it, with its id. If shards have the ids of their rows (`keeps_row_ids`), they have the sequence
+    numbers of their commits, which compactions write beside the ids.
     """
 
     table_id: str
@@ -130,7 +125,13 @@ class Place:
     schema: Schema
     format_version: int
     sequence: int
+    first_sequence: int
     listed_schema: Mapping[str, Any]
+    keeps_row_ids: bool = False
+
+    def sequence_of(self, shard: Shard, sequence: int) -> int:
+        """Return the sequence number of the rows of a shard that is new in that of a snapshot."""
+        return (self.keeps_row_ids and shard.published_sequence) or sequence
 
     def metadata_path(self, name: str) -> str:
         """Return the path of an object of the publication."""
@@ -159,36 +160,34 @@ class Place:
         """Return a name for what is made of `parts`, of this place and by these libraries."""
         libraries = avro.LIBRARY, LIBRARY
         context = self.table_id, self.root, str(self.format_version), *libraries
-        return blake2b(
-            json.dumps([*context, *parts]).encode(), digest_size=_DIGEST_BYTES
-        ).hexdigest()
+        return content_digest(json.dumps([*context, *parts]).encode())
 
 
 def data_manifest(
     place: Place,
     shards: Sequence[Shard],
-    known: Mapping[str, Mapping[str, Any]],
+    records: Mapping[str, Mapping[str, Any]],
     added_in: tuple[int, int] | None = None,
     lineage: Mapping[str, RowLineage] | None = None,
-) -> ManifestFile:
-    """Return the manifest of some shards; `known` has the records of earlier manifests by
+) -> ListedFile:
+    """Return the manifest of some shards; `records` has the records of earlier manifests by
     `content_name`.
 
     `added_in` has id and sequence number of the snapshot in which the shards are new, if they are.
-    Otherwise, format 3 needs their `lineage`, by shard id.
+    Format 3 needs their `lineage`, by shard id.
     """
     name = data_name(place, shards, added_in)
-    if name in known:
-        return ManifestFile(known[name])
+    if name in records:
+        return ListedFile(records[name])
     files = [_data_file(place, shard) for shard in shards]
-    if added_in is not None:
-        return _manifest(place, name, avro.DATA, files, added_in)
     if lineage is None:
-        return _manifest(place, name, avro.DATA, files)
-    found = [lineage[shard.id] for shard in shards]
-    files = [{**f, "first_row_id": n.first_row_id} for f, n in zip(files, found, strict=True)]
-    sequences = [each.sequence for each in found]
-    return _manifest(place, name, avro.DATA, files, sequences=sequences)
+        return _manifest(place, name, avro.DATA, files, added_in)
+    lineages = [lineage[shard.id] for shard in shards]
+    if added_in is None:
+        ids = (each.first_row_id for each in lineages)
+        files = [{**file, "first_row_id": id} for file, id in zip(files, ids, strict=True)]
+    sequences = [each.sequence for each in lineages]
+    return _manifest(place, name, avro.DATA, files, added_in, sequences)
 
 
 def data_name(
@@ -202,18 +201,18 @@ def data_name(
 
 def delete_manifest(
     place: Place,
-    deletes: Sequence[DeleteFile],
-    known: Mapping[str, Mapping[str, Any]],
+    deletes: Sequence[ListedFile],
+    records: Mapping[str, Mapping[str, Any]],
     sequence: int = avro.FOLDED_SEQUENCE,
-) -> ManifestFile:
+) -> ListedFile:
     """Return the manifest of all files that say which rows are dead. These are dead in files with
     the same sequence number, or an earlier one.
     """
-    files = [delete.file for delete in deletes]
+    files = [delete.record for delete in deletes]
     paths = (str(file["file_path"]) for file in files)
     name = f"deletes-{place.digest('deletes', place.schema_text, *paths)}.avro"
-    if name in known:
-        return ManifestFile(known[name])
+    if name in records:
+        return ListedFile(records[name])
     return _manifest(place, name, avro.DELETES, files, sequences=[sequence] * len(files))
 
 
@@ -226,29 +225,31 @@ def delete_name(place: Place, live: LiveShard) -> str:
     return f"{place.digest('dead', live.shard.id, json.dumps(ends))}.{ending}"
 
 
-def delete_file(place: Place, live: LiveShard, rows: Sequence[RowRange]) -> DeleteFile:
+def delete_file(place: Place, live: LiveShard, rows: Sequence[RowRange]) -> ListedFile:
     """Return the file that says that these rows of a shard are dead."""
     path, target = place.deletes_path(delete_name(place, live)), place.shard_uri(live.shard)
+    count = avro.count_rows(rows)
     bound = [{"key": avro.FILE_PATH_ID, "value": target.encode()}]
     described = {
         "content": avro.DELETES,
         "file_path": place.uri(path),
         "partition": {},
-        "record_count": avro.count_rows(rows),
+        "record_count": count,
         "referenced_data_file": target,
     }
     if place.format_version == 2:
         content = position_deletes(target, rows)
         described |= {"file_format": "PARQUET", "lower_bounds": bound, "upper_bounds": bound}
     else:
-        content = avro.puffin(target, rows)
+        vector = avro.vector(rows)
+        content = avro.puffin(target, vector, count)
         described |= {
             "file_format": "PUFFIN",
             "content_offset": avro.VECTOR_OFFSET,
-            "content_size_in_bytes": len(avro.vector(rows)),
+            "content_size_in_bytes": len(vector),
         }
     described["file_size_in_bytes"] = len(content)
-    return DeleteFile(described, NewObject(path, content))
+    return ListedFile(described, NewObject(path, content))
 
 
 def manifest_list(
@@ -256,7 +257,7 @@ def manifest_list(
     snapshot_id: int,
     parent: int | None,
     sequence: int,
-    manifests: Sequence[ManifestFile],
+    manifests: Sequence[ListedFile],
 ) -> NewObject:
     """Return the manifest list of a snapshot."""
     metadata = {
@@ -279,7 +280,7 @@ def _manifest(
     files: Sequence[Mapping[str, Any]],
     added_in: tuple[int, int] | None = None,
     sequences: Sequence[int] | None = None,
-) -> ManifestFile:
+) -> ListedFile:
     """Return a manifest of files that are new in a snapshot, or were known before under sequence
     numbers: those given, or the one of all files of format 2.
     """
@@ -299,13 +300,14 @@ def _manifest(
     }
     data = avro.write_container(
         avro.entry_schema(place.format_version),
-        map(avro.entry, files, sequences or itertools.repeat(None)),
+        map(partial(avro.entry, is_new=added_in is not None), files, sequences or repeat(None)),
         metadata,
     )
-    totals = avro.EntryTotals(len(files), sum(file["record_count"] for file in files))
-    path = place.metadata_path(name)
-    record = avro.manifest(place.uri(path), len(data), content, totals, added_in, sequences or ())
-    return ManifestFile(record, NewObject(path, data))
+    rows, path = sum(file["record_count"] for file in files), place.metadata_path(name)
+    record = avro.manifest(
+        place.uri(path), len(data), content, len(files), rows, added_in, sequences or ()
+    )
+    return ListedFile(record, NewObject(path, data))
 
 
 def _data_file(place: Place, shard: Shard) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """The metadata.json of a published table, and which of its snapshots it goes on to list."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any
 
 from dormouse.errors import CorruptDataError
 from dormouse.iceberg import avro
 from dormouse.iceberg.avro import VERSION_IDS
 from dormouse.iceberg.manifests import (
-    ManifestFile,
+    ListedFile,
     NewObject,
     Place,
     RowLineage,
@@ -21,7 +20,8 @@ from dormouse.iceberg.manifests import (
     manifest_list,
 )
 from dormouse.schema.iceberg import iceberg_schema
-from dormouse.schema.schema import Schema
+from dormouse.schema.schema import ROW_IDS_END, Schema
+from dormouse.schema.types import UUID_BYTES, show_uuid
 from dormouse.state.partitions import Shard
 from dormouse.stored.paths import METADATA_SUFFIX, iceberg_prefix, shard_id_of
 from dormouse.tables.table import Table
@@ -38,9 +38,9 @@ _VECTORIZED = "read.parquet.vectorization.enabled"
 
 def is_same(content: bytes, earlier: Mapping[str, Any]) -> bool:
     """Return whether composed metadata and `earlier` mean the same to readers."""
-    counted = ("last-sequence-number", "last-updated-ms")
-    found = json.loads(content)
-    return {**found, **dict.fromkeys(counted)} == {**earlier, **dict.fromkeys(counted)}
+    counters = ("last-sequence-number", "last-updated-ms")
+    other = json.loads(content)
+    return {**other, **dict.fromkeys(counters)} == {**earlier, **dict.fromkeys(counters)}
 
 
 def listed_schema(
@@ -79,7 +79,7 @@ def compose(
     """
     present = place.listed_schema["schema-id"]
     by_id = {item["schema-id"]: item for item in (*_schemas(earlier), place.listed_schema)}
-    used = {present, *(snapshot["schema-id"] for snapshot in snapshots)}
+    schema_ids = {present, *(snapshot["schema-id"] for snapshot in snapshots)}
     current = snapshots[-1]["snapshot-id"]
     body: dict[str, Any] = {
         "format-version": place.format_version,
@@ -89,7 +89,7 @@ def compose(
         "last-updated-ms": time_ms,
         "last-column-id": place.schema.next_field_id - 1,
         "current-schema-id": present,
-        "schemas": [by_id[number] for number in sorted(used)],
+        "schemas": [by_id[number] for number in sorted(schema_ids)],
         "default-spec-id": 0,
         "partition-specs": [{"spec-id": 0, "fields": []}],
         "last-partition-id": 999,
@@ -107,9 +107,17 @@ def compose(
         "metadata-log": [],
     }
     if place.format_version >= 3:
-        body["next-row-id"] = max(s["first-row-id"] + s["added-rows"] for s in snapshots)
+        least = 0 if earlier is None else earlier.get("next-row-id", 0)
+        following = ROW_IDS_END if place.keeps_row_ids else next_row_id(body)
+        body["next-row-id"] = max(least, following)
     content = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     return NewObject(place.metadata_path(f"{content_digest(content)}{METADATA_SUFFIX}"), content)
+
+
+def next_row_id(metadata: Mapping[str, Any]) -> int:
+    """Return the first id of a row that no snapshot has used, but for those that shards have."""
+    listed = metadata.get("snapshots", ())
+    return max((s.get("first-row-id", 0) + s.get("added-rows", 0) for s in listed), default=0)
 
 
 def retained(
@@ -120,32 +128,23 @@ def retained(
     A snapshot is listed for `keep_ms` after the next publication: shards that only it names are
     kept that long. Of the older ones of these, one in each part of that time is listed.
     """
-    publications: list[list[Mapping[str, Any]]] = []
-    for snapshot in snapshots:
-        if publications and _state_of(publications[-1][-1]) == _state_of(snapshot):
-            publications[-1].append(snapshot)
-        else:
-            publications.append([snapshot])
-    kept: list[Mapping[str, Any]] = []
-    for i, publication in enumerate(publications):
-        is_last = i == len(publications) - 1
-        if not is_last and publications[i + 1][-1]["timestamp-ms"] + keep_ms <= now_ms:
+    publications = [list(group) for _, group in groupby(snapshots, _state_of)]
+    recent: list[Mapping[str, Any]] = []
+    for number, publication in enumerate(publications, start=1):
+        following = publications[number : number + 1]
+        if any(each[-1]["timestamp-ms"] + keep_ms <= now_ms for each in following):
             continue
-        if i >= len(publications) - WHOLE_PUBLICATIONS:
-            kept += publication
-        elif kept and _part(kept[-1], keep_ms) == _part(publication[-1], keep_ms):
-            kept[-1] = publication[-1]
+        if number > len(publications) - WHOLE_PUBLICATIONS:
+            recent += publication
+        elif recent and _part(recent[-1], keep_ms) == _part(publication[-1], keep_ms):
+            recent[-1] = publication[-1]
         else:
-            kept.append(publication[-1])
-    return kept
+            recent.append(publication[-1])
+    return recent
 
 
 def _part(snapshot: Mapping[str, Any], keep_ms: int) -> int:
     return int(snapshot["timestamp-ms"]) // max(1, keep_ms // OLDER_SNAPSHOTS)
-
-
-def _version(snapshot: Mapping[str, Any]) -> str:
-    return str(snapshot["summary"][VERSION])
 
 
 def _state_of(snapshot: Mapping[str, Any]) -> int:
@@ -155,18 +154,17 @@ def _state_of(snapshot: Mapping[str, Any]) -> int:
 
 def _refs(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the branch of readers who ask for no version, and a tag for each version."""
-    last = {_version(item): item["snapshot-id"] for item in snapshots}
+    last = {item["summary"][VERSION]: item["snapshot-id"] for item in snapshots}
     tags = {f"v{version}": {"snapshot-id": i, "type": "tag"} for version, i in last.items()}
     return {"main": {"snapshot-id": snapshots[-1]["snapshot-id"], "type": "branch"}, **tags}
 
 
 def uuid_of(text: str) -> str:
     """Return a UUID that follows from a text."""
-    digits = blake2b(text.encode(), digest_size=16).hexdigest()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return show_uuid(blake2b(text.encode(), digest_size=UUID_BYTES).digest())
 
 
-# What a table's current publication consists of, read back: the next one begins there.
+# What is published of a table, read back: the next publication begins there.
 
 AGAIN = "`dormouse iceberg publish NAME --all` publishes the table again, from its state"
 _LIST = "-snap-"
@@ -175,41 +173,27 @@ Fetch = Callable[[str], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Previous:
-    """The metadata of a publication, at `path`; the data root then had the URI `root`.
+class MetadataFile:
+    """The metadata of a publication, at `path` in the data root; `fetch` gets what it names.
 
-    `manifests` are those of its current snapshot, in order, and `deletes` the files that say which
-    rows are dead.
+    What reads objects raises CorruptDataError: one is not what Dormouse put there. It raises what
+    `fetch` does, too.
     """
 
     path: str
-    root: str
     metadata: Mapping[str, Any]
-    manifests: Sequence[Mapping[str, Any]]
-    deletes: Sequence[Mapping[str, Any]]
-    _fetch: Fetch
+    fetch: Fetch
+
+    @staticmethod
+    def read(path: str, fetch: Fetch) -> "MetadataFile":
+        """Read metadata."""
+        fetch = intact(fetch)
+        return MetadataFile(path, parse_metadata(fetch(path)), fetch)
 
     @property
-    def data_manifests(self) -> list[Mapping[str, Any]]:
-        """The records of the manifests of shards."""
-        return [record for record in self.manifests if record["content"] == avro.DATA]
-
-    def lineage(self, kept: Collection[str]) -> dict[str, RowLineage]:
-        """Return the lineage of all shards, by id, but for those in the manifests with a
-        `content_name` in `kept`, which are not read.
-
-        Raises: as `read_previous`.
-        """
-        found: dict[str, RowLineage] = {}
-        for record in self.data_manifests:
-            if content_name(record["manifest_path"]) not in kept:
-                path = relative(record["manifest_path"], self.root)
-                for item in avro.read_container(self._fetch(path))[1]:
-                    file = item["data_file"]
-                    number = RowLineage(file["first_row_id"], item["sequence_number"])
-                    if shard := shard_id_of(file["file_path"]):
-                        found[shard] = number
-        return found
+    def root(self) -> str:
+        """The URI that the data root had when the metadata was put there."""
+        return str(self.metadata["location"]).removesuffix(f"/{self._table_id}/iceberg")
 
     @property
     def snapshots(self) -> list[dict[str, Any]]:
@@ -218,30 +202,83 @@ class Previous:
 
     @property
     def current(self) -> Mapping[str, Any]:
-        """The snapshot of the published version."""
+        """The snapshot of the published version, which readers see who ask for none."""
         return current_snapshot(self.metadata)
 
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions of the table that can be asked for, the newest last."""
+        return tuple(dict.fromkeys(int(each["summary"][VERSION]) for each in self.snapshots))
 
-def read_previous(metadata_path: str, fetch: Fetch) -> Previous:
-    """Read the metadata of a publication, the manifests of its version, and what is dead in it.
+    def list_path(self, snapshot: Mapping[str, Any]) -> str:
+        """Return the path of the manifest list of a snapshot."""
+        return self.relative(snapshot["manifest-list"])
 
-    Raises:
-        CorruptDataError: an object is not what Dormouse put there. What `fetch` raises, too.
+    def manifests_in(self, list_path: str) -> list[dict[str, Any]]:
+        """Return the records of the manifests in a list."""
+        return avro.read_container(self.fetch(list_path))[1]
+
+    def entries(self, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the entries of a manifest, given its record."""
+        return avro.read_container(self.fetch(self.relative(manifest["manifest_path"])))[1]
+
+    def files(self, manifest: Mapping[str, Any]) -> list[str]:
+        """Return the paths that a manifest lists: shards, or files of dead rows."""
+        return [self.relative(each["data_file"]["file_path"]) for each in self.entries(manifest)]
+
+    def relative(self, uri: str) -> str:
+        """Return the path in the data root of a URI that is published, which is of the table."""
+        if not uri.startswith(f"{self.root}/{self._table_id}/"):
+            raise CorruptDataError(
+                f"what is published of table {self._table_id} at {self.root!r} names {uri!r}, "
+                "which is of another table, or elsewhere",
+                hint=AGAIN,
+            )
+        return uri.removeprefix(f"{self.root}/")
+
+    @property
+    def _table_id(self) -> str:
+        return self.path.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Previous(MetadataFile):
+    """A publication that another one follows: `manifests` are those of its current snapshot, in
+    order, and `deletes` the files that say which rows are dead.
     """
-    fetch = intact(fetch)
-    metadata = parse_metadata(fetch(metadata_path))
-    root = root_of(metadata, metadata_path)
-    listed = fetch(relative(current_snapshot(metadata)["manifest-list"], root))
-    manifests = avro.read_container(listed)[1]
-    deletes = [
-        item["data_file"]
-        for record in manifests
-        if record["content"] == avro.DELETES
-        for item in avro.read_container(fetch(relative(record["manifest_path"], root)))[1]
-    ]
-    for item in deletes:
-        check_own(relative(item["file_path"], root), metadata_path)
-    return Previous(metadata_path, root, metadata, manifests, deletes, fetch)
+
+    manifests: Sequence[Mapping[str, Any]]
+    deletes: Sequence[Mapping[str, Any]]
+
+    @property
+    def data_manifests(self) -> list[Mapping[str, Any]]:
+        """The records of the manifests of shards."""
+        return [record for record in self.manifests if record["content"] == avro.DATA]
+
+    def lineage(self, paths: Collection[str]) -> dict[str, RowLineage]:
+        """Return the lineage of all shards, by id, but for those in the manifests with a
+        `content_name` in `paths`, which are not read.
+        """
+        return {
+            shard: RowLineage(item["data_file"]["first_row_id"], item["sequence_number"])
+            for record in self.data_manifests
+            if content_name(record["manifest_path"]) not in paths
+            for item in self.entries(record)
+            if (shard := shard_id_of(item["data_file"]["file_path"]))
+        }
+
+
+def read_previous(path: str, fetch: Fetch) -> Previous:
+    """Read the metadata of a publication, the manifests of its version, and what is dead in it.
+    Raises as `MetadataFile`.
+    """
+    file = MetadataFile.read(path, fetch)
+    manifests = file.manifests_in(file.list_path(file.current))
+    dead = [each for each in manifests if each["content"] == avro.DELETES]
+    deletes = [entry["data_file"] for manifest in dead for entry in file.entries(manifest)]
+    for each in deletes:
+        file.relative(each["file_path"])  # raises if it is of another table
+    return Previous(path, file.metadata, file.fetch, manifests, deletes)
 
 
 def intact(fetch: Fetch) -> Fetch:
@@ -259,32 +296,14 @@ def intact(fetch: Fetch) -> Fetch:
     return checked
 
 
-def check_own(path: str, metadata_path: str) -> None:
-    """Check that what is named at a path is of the table that the metadata is of.
-
-    Raises:
-        CorruptDataError: it is of another.
-    """
-    table_id = metadata_path.partition("/")[0]
-    if not path.startswith(f"{table_id}/"):
-        raise CorruptDataError(
-            f"what is published of table {table_id} names {path}, which is of another", hint=AGAIN
-        )
-
-
 def parse_metadata(content: bytes) -> dict[str, Any]:
-    """Return the metadata of a published table.
-
-    Raises:
-        CorruptDataError: it is no such metadata.
-    """
+    """Return the metadata of a published table. Raises CorruptDataError: it is none."""
     try:
         metadata = json.loads(content)
         metadata["snapshots"], current_snapshot(metadata)
     except (ValueError, KeyError, TypeError, StopIteration) as error:
         raise CorruptDataError(
-            "the metadata published for readers of Iceberg is damaged",
-            hint=AGAIN,
+            "the metadata published for readers of Iceberg is damaged", hint=AGAIN
         ) from error
     return dict(metadata)
 
@@ -293,23 +312,6 @@ def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the snapshot that readers see who ask for none."""
     current = metadata["current-snapshot-id"]
     return next(item for item in metadata["snapshots"] if item["snapshot-id"] == current)
-
-
-def root_of(metadata: Mapping[str, Any], metadata_path: str) -> str:
-    """Return the URI that the data root had when metadata was put at a path in it."""
-    table_id = metadata_path.partition("/")[0]
-    return str(metadata["location"]).removesuffix(f"/{table_id}/iceberg")
-
-
-def relative(uri: str, root: str) -> str:
-    """Return the path in the data root of what is published at a URI.
-
-    Raises:
-        CorruptDataError: it lies elsewhere.
-    """
-    if not uri.startswith(f"{root}/"):
-        raise CorruptDataError(f"published metadata names {uri!r}, which is not below {root!r}")
-    return uri.removeprefix(f"{root}/")
 
 
 # Snapshots of a published table: what each one lists, how many rows that is, and its id.
@@ -336,7 +338,7 @@ class Totals:
         """The number of rows that readers see."""
         return self.rows - self.dead_rows
 
-    def plus(self, shards: Sequence[Shard]) -> Totals:
+    def plus(self, shards: Sequence[Shard]) -> "Totals":
         """Return the totals with shards added that have no dead rows."""
         return replace(
             self,
@@ -357,7 +359,7 @@ class Totals:
         }
 
     @staticmethod
-    def of(snapshot: Mapping[str, Any]) -> Totals:
+    def of(snapshot: Mapping[str, Any]) -> "Totals":
         """Return the totals in the summary of a snapshot."""
         summary = snapshot["summary"]
         names = ("data-files", "records", "files-size", "delete-files", "position-deletes")
@@ -370,7 +372,7 @@ class PublicationStep:
 
     id: int
     operation: str
-    manifests: Sequence[ManifestFile]
+    manifests: Sequence[ListedFile]
     totals: Totals
     added: Sequence[Shard] = ()
 
@@ -394,7 +396,7 @@ def snapshot_id(table: Table, version: int) -> int:
 
 def make_snapshot(
     place: Place, chain: Chain, step: PublicationStep, *, version: int, time_ms: int, schema_id: int
-) -> tuple[dict[str, Any], tuple[ManifestFile, ...], Chain]:
+) -> tuple[dict[str, Any], tuple[ListedFile, ...], Chain]:
     """Return the snapshot of a step as metadata lists it, the objects of it that may have to be
     put, its list last, and where the one after it is added.
     """
@@ -423,15 +425,13 @@ def make_snapshot(
     if chain.parent is not None:
         snapshot["parent-snapshot-id"] = chain.parent
     if place.format_version >= 3:
-        numbered = next_row_id - chain.next_row_id
-        snapshot |= {"first-row-id": chain.next_row_id, "added-rows": numbered}
+        count = next_row_id - chain.next_row_id
+        snapshot |= {"first-row-id": chain.next_row_id, "added-rows": count}
     following = Chain(step.id, sequence, next_row_id)
-    return snapshot, (*step.manifests, ManifestFile({}, listed)), following
+    return snapshot, (*step.manifests, ListedFile({}, listed)), following
 
 
-def with_row_ids(
-    manifests: Sequence[ManifestFile], next_row_id: int
-) -> tuple[list[ManifestFile], int]:
+def with_row_ids(manifests: Sequence[ListedFile], next_row_id: int) -> tuple[list[ListedFile], int]:
     """Return manifests with the id of the first row of each, and the id after their rows. Those of
     rows that have none yet get as many as they have rows, as Iceberg's specification says: also
     those whose files keep the ids they have, so their ids may never be used.
@@ -444,88 +444,3 @@ def with_row_ids(
             next_row_id += record["added_rows_count"] + record["existing_rows_count"]
         numbered.append(manifest)
     return numbered, next_row_id
-
-
-# What published metadata names: the objects that must stay as long as it is read.
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestPath:
-    """Where a manifest is, in the data root, and whether it lists files of dead rows."""
-
-    path: str
-    is_deletes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What the metadata of a table tells its readers.
-
-    `versions` are those that can be asked for, the newest last.
-    """
-
-    format_version: int
-    root: str
-    versions: tuple[int, ...]
-    rows: int
-    data_files: int
-    delete_files: int
-    dead_rows: int
-
-    @property
-    def version(self) -> int:
-        """The version that readers see who ask for none."""
-        return self.versions[-1]
-
-
-def manifest_lists_of(metadata: bytes, path: str) -> tuple[str, ...]:
-    """Return the paths of the manifest lists of all snapshots in the metadata at `path`.
-
-    Raises:
-        CorruptDataError: it is not the metadata of a published table.
-    """
-    body = parse_metadata(metadata)
-    root = root_of(body, path)
-    return tuple(relative(item["manifest-list"], root) for item in body["snapshots"])
-
-
-def manifests_of(manifest_list: bytes, root: str) -> tuple[ManifestPath, ...]:
-    """Return the manifests in a list; `root` is the URI of the data root.
-
-    Raises:
-        CorruptDataError: it is no manifest list of that root.
-    """
-    return tuple(
-        ManifestPath(relative(record["manifest_path"], root), record["content"] == avro.DELETES)
-        for record in avro.read_container(manifest_list)[1]
-    )
-
-
-def files_of(manifest: bytes, root: str) -> Iterator[str]:
-    """Yield the paths of the files in a manifest: shards, or files of dead rows.
-
-    Raises:
-        CorruptDataError: it is no manifest of that root.
-    """
-    for item in avro.read_container(manifest)[1]:
-        yield relative(item["data_file"]["file_path"], root)
-
-
-def show_metadata(metadata: bytes, path: str) -> Summary:
-    """Return what the metadata at `path` tells its readers.
-
-    Raises:
-        CorruptDataError: it is not the metadata of a published table.
-    """
-    body = parse_metadata(metadata)
-    current = current_snapshot(body)
-    totals = Totals.of(current)
-    return Summary(
-        format_version=body["format-version"],
-        root=root_of(body, path),
-        versions=tuple(dict.fromkeys(int(item["summary"][VERSION]) for item in body["snapshots"])),
-        rows=totals.live_rows,
-        data_files=totals.files,
-        delete_files=totals.delete_files,
-        dead_rows=totals.dead_rows,
-    )

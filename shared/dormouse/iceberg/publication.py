@@ -5,23 +5,14 @@ added, also those that compactions took since; and the state. So a reader who fo
 that append gets each ingested row once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dormouse.iceberg import liveness
 from dormouse.iceberg.avro import DELETES, FOLDED_SEQUENCE, RowRange
-from dormouse.iceberg.liveness import (
-    LiveShard,
-    cut_into_manifests,
-    live_shards,
-    quick_shards,
-    with_rivals,
-)
 from dormouse.iceberg.manifests import (
-    DeleteFile,
-    ManifestFile,
+    ListedFile,
     NewObject,
     Place,
     RowLineage,
@@ -46,9 +37,10 @@ from dormouse.iceberg.metadata import (
     retained,
     snapshot_id,
 )
-from dormouse.state.partitions import Shard
+from dormouse.state.partitions import SNAPSHOTS_OF_A_COMMIT, Shard
 from dormouse.state.state import TableState
 from dormouse.state.store import VersionRecord
+from dormouse.stored.paths import publication_sequence
 from dormouse.tables.table import Table
 
 # What happened to a table between two publications, as far as readers of changes need it.
@@ -71,19 +63,17 @@ class Changes:
 
 
 def changes_since(history: Sequence[VersionRecord], after: int, to: int) -> Changes | None:
-    """Return the changes after version `after` up to `to`; None if the history does not have them
-    all.
-    """
+    """Return the changes after version `after` up to `to`; None if the history lacks some."""
     records = [record for record in history if after < record.version <= to]
     if [record.version for record in records] != list(range(after + 1, to + 1)):
         return None
-    changes = Changes()
+    added: list[Shard] = []
+    reset = restored = False
     for record in records:
         if _RESET in record.changes or _RESTORED in record.changes:
-            changes = Changes(reset=True, restored=_RESTORED in record.changes)
-        added = (*changes.added, *record.added)
-        changes = Changes(added, changes.reset, changes.restored)
-    return changes
+            added, reset, restored = [], True, _RESTORED in record.changes
+        added += record.added
+    return Changes(tuple(added), reset, restored)
 
 
 # A publication as far as it follows from the state: its snapshots, and the objects to put.
@@ -93,7 +83,7 @@ def changes_since(history: Sequence[VersionRecord], after: int, to: int) -> Chan
 class PublicationSource:
     """What is published: a table, and the URI of the data root, without a slash at its end.
 
-    `sequence` is the last sequence number that is known of its publications, and `next_row_id` the
+    `sequence` is the last number that names of its publications begin with, and `next_row_id` the
     first id of a row that none of them used. Earlier snapshots are listed for the table's
     `gc_delay_seconds`.
     """
@@ -106,33 +96,22 @@ class PublicationSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """What must be remembered of a publication: the path of its metadata in the data root, and
-    which version of which log it shows. `sequence` is Iceberg's number of the snapshot.
-    """
-
-    metadata: str
-    log: str
-    version: int
-    state_ms: int
-    sequence: int
-    snapshot_id: int
-
-
-@dataclass(frozen=True, slots=True)
 class Publication:
-    """The objects to put, in this order, and what to remember then.
+    """The objects to put, in this order, and what to remember then: the path of the metadata in the
+    data root, and the last number that is used up for names.
 
-    There are none if the metadata that is published shows the state already.
+    There are no objects if the metadata that is published shows the state already.
     """
 
     objects: tuple[NewObject, ...]
-    record: Published
+    metadata: str
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """What a publication is made of. `previous` is None if no earlier snapshot is to be listed.
+class PublicationPlan:
+    """A publication that lacks nothing but the row numbers of some dead rows: `unranked` has the
+    shards of those, by id. `previous` is None if no earlier snapshot is to be listed.
 
     `manifests` has the shards of each manifest, and `deletes` the files that are published of dead
     rows, by `content_name`. `lineage` has that of published shards whose manifests change, by id.
@@ -144,10 +123,16 @@ class Draft:
     changes: Changes | None
     previous: Previous | None
     now_ms: int
-    manifests: Sequence[Sequence[LiveShard]]
+    manifests: Sequence[Sequence[liveness.LiveShard]]
     deletes: Mapping[str, Mapping[str, Any]]
+    unranked: Mapping[str, liveness.LiveShard]
     lineage: Mapping[str, RowLineage]
     purged: bool
+
+    @property
+    def live(self) -> dict[str, liveness.LiveShard]:
+        """All shards, by id."""
+        return {each.shard.id: each for shards in self.manifests for each in shards}
 
     @property
     def _time_ms(self) -> int:
@@ -158,13 +143,14 @@ class Draft:
         return max(self.state.time_ms, earlier_ms)
 
     def publication(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> Publication:
-        """Return the publication, given the dead rows of each shard that has none published."""
+        """Return the publication, given the dead rows of each shard in `unranked`, by shard id."""
         deletes = self._delete_files(dead_rows)
         folded = self._folded(deletes)
-        totals = self._totals(deletes)
-        steps = self._steps(folded, totals) if self._is_new(folded) else []
+        steps = self._steps(folded, self._totals(deletes)) if self._is_new(folded) else []
         objects = [item.object for item in deletes]
-        chain, made = self._chain(), []
+        parent = self.previous.current["snapshot-id"] if self.previous else None
+        chain = Chain(parent, self.place.first_sequence - 1, self.source.next_row_id)
+        snapshots = []
         for step in steps:
             snapshot, manifests, chain = make_snapshot(
                 self.place,
@@ -174,67 +160,57 @@ class Draft:
                 time_ms=self._time_ms,
                 schema_id=self.place.listed_schema["schema-id"],
             )
-            made.append(snapshot)
+            snapshots.append(snapshot)
             objects += [item.object for item in manifests]
-        return self._with_metadata(made, chain, objects)
+        return self._with_metadata(snapshots, chain, objects)
 
     def _with_metadata(
-        self,
-        made: Sequence[Mapping[str, Any]],
-        chain: Chain,
-        objects: Sequence[NewObject | None],
+        self, made: Sequence[Mapping[str, Any]], chain: Chain, objects: Sequence[NewObject | None]
     ) -> Publication:
         """Return the publication of new snapshots, which may be none, if its metadata is new."""
         listed = self.previous.snapshots if self.previous else []
         keep_ms = self.source.table.properties.gc_delay_seconds * 1000
         snapshots = [*retained(listed, self.now_ms, keep_ms), *made]
-        sequence = max(chain.sequence, self.place.sequence)
+        sequence = self.place.sequence + max(len(made) - 1, 0)
         metadata = compose(
             self.place,
             self.previous.metadata if self.previous else None,
             snapshots,
-            sequence=sequence,
+            sequence=max(chain.sequence, self.place.first_sequence),
             time_ms=self._time_ms,
-            is_quick=bool(quick_shards(self.state)),
+            is_quick=bool(liveness.quick_shards(self.state)),
         )
         if self.previous is not None and is_same(metadata.content, self.previous.metadata):
-            return Publication((), self._record(self.previous.path, self.place.sequence - 1, chain))
+            return Publication((), self.previous.path, self.place.sequence - 1)
         new = {item.path: item for item in (*objects, metadata) if item is not None}
-        return Publication(tuple(new.values()), self._record(metadata.path, sequence, chain))
+        return Publication(tuple(new.values()), metadata.path, sequence)
 
-    def _record(self, path: str, sequence: int, chain: Chain) -> Published:
-        state = self.state
-        snapshot = chain.parent or 0
-        return Published(
-            path, self.source.table.log, state.version, state.time_ms, sequence, snapshot
-        )
-
-    def _delete_files(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> list[DeleteFile]:
+    def _delete_files(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> list[ListedFile]:
         """Return the files of dead rows. A shard whose dead ranges have no rows needs none."""
-        found = []
+        files = []
         for live in (live for shards in self.manifests for live in shards if live.is_partly_dead):
-            known = self.deletes.get(delete_name(self.place, live))
-            if known is not None:
-                found.append(DeleteFile(known))
+            file = self.deletes.get(delete_name(self.place, live))
+            if file is not None:
+                files.append(ListedFile(file))
             elif rows := dead_rows[live.shard.id]:
-                found.append(delete_file(self.place, live, rows))
-        return found
+                files.append(delete_file(self.place, live, rows))
+        return files
 
-    def _folded(self, deletes: Sequence[DeleteFile]) -> list[ManifestFile]:
+    def _folded(self, deletes: Sequence[ListedFile]) -> list[ListedFile]:
         """Return the manifests of the state, whatever happened before."""
         records = self.previous.manifests if self.previous else ()
-        known = {content_name(record["manifest_path"]): record for record in records}
-        lineage, sequence = self._lineage(known)
-        folded = [
-            data_manifest(self.place, [live.shard for live in shards], known, lineage=lineage)
+        by_name = {content_name(record["manifest_path"]): record for record in records}
+        lineage, sequence = self._lineage(by_name)
+        manifests = [
+            data_manifest(self.place, [live.shard for live in shards], by_name, lineage=lineage)
             for shards in self.manifests
         ]
         if deletes:
-            folded.append(delete_manifest(self.place, deletes, known, sequence))
-        return folded
+            manifests.append(delete_manifest(self.place, deletes, by_name, sequence))
+        return manifests
 
-    def _lineage(self, known: Collection[str]) -> tuple[dict[str, RowLineage] | None, int]:
-        """Return the lineage of the shards in all manifests but the `known` ones, and the sequence
+    def _lineage(self, names: Collection[str]) -> tuple[dict[str, RowLineage] | None, int]:
+        """Return the lineage of the shards in all manifests but the `names` ones, and the sequence
         number of what is dead of them. Format 2 needs none.
 
         A shard that is appended has its numbers from then on. One that a compaction made has those
@@ -244,41 +220,33 @@ class Draft:
             return None, FOLDED_SEQUENCE
         lineage, at = dict(self.lineage), self.source.next_row_id
         appended = self._appended(self.changes or Changes())
-        first = self.place.sequence + self._is_emptied
-        at = _number(lineage, [shard for part in appended for shard in part], at, first)
+        first = self.place.first_sequence + self._is_emptied
+        added = [shard for part in appended for shard in part]
+        at = _number(self.place, lineage, added, at, first)
         last = first + bool(appended)
         for part in self.manifests:
             shards = [live.shard for live in part]
-            if data_name(self.place, shards) not in known:
-                _number(lineage, shards, at, last)
+            if data_name(self.place, shards) not in names:
+                _number(self.place, lineage, shards, at, last)
                 at += sum(shard.rows for shard in shards)
         # at first, the snapshot of what is appended lists what is dead of it
         return lineage, last if self.previous else first
 
-    def _totals(self, deletes: Sequence[DeleteFile]) -> Totals:
-        dead = sum(item.file["record_count"] for item in deletes)
+    def _totals(self, deletes: Sequence[ListedFile]) -> Totals:
+        dead = sum(item.record["record_count"] for item in deletes)
         shards = [live.shard for part in self.manifests for live in part]
         return replace(Totals().plus(shards), delete_files=len(deletes), dead_rows=dead)
 
-    def _is_new(self, folded: Sequence[ManifestFile]) -> bool:
-        """Return whether readers would see other rows than in the snapshot before, or must learn
-        of appended ones.
-        """
+    def _is_new(self, manifests: Sequence[ListedFile]) -> bool:
+        """Return whether readers would see other rows, or must learn of appended ones."""
         if self.previous is None:
             return True
-        if self.previous.current["snapshot-id"] == snapshot_id(
-            self.source.table, self.state.version
-        ):
+        own = snapshot_id(self.source.table, self.state.version)
+        if self.previous.current["snapshot-id"] == own:
             return False
-        if self.changes and self.changes.added:
-            return True
         before = [record["manifest_path"] for record in self.previous.manifests]
-        return before != [manifest.record["manifest_path"] for manifest in folded]
-
-    def _chain(self) -> Chain:
-        """Return where the first snapshot of the publication is added."""
-        parent = self.previous.current["snapshot-id"] if self.previous else None
-        return Chain(parent, self.place.sequence - 1, self.source.next_row_id)
+        is_other = before != [manifest.record["manifest_path"] for manifest in manifests]
+        return is_other or bool(self.changes and self.changes.added)
 
     @property
     def _is_emptied(self) -> bool:
@@ -286,26 +254,36 @@ class Draft:
         changes = self.changes or Changes()
         return self.previous is not None and changes.reset and not changes.restored
 
-    def _steps(self, folded: Sequence[ManifestFile], totals: Totals) -> list[PublicationStep]:
+    def _steps(self, lists: Sequence[ListedFile], totals: Totals) -> list[PublicationStep]:
         """Return the snapshots to make, the one of the state last."""
         own = snapshot_id(self.source.table, self.state.version)
-        steps, before = [], self._totals_before(totals)
-        changes, base = self.changes or Changes(), self._base(folded)
+        steps, changes = [], self.changes or Changes()
+        if self.previous is None:  # what is dead is listed beside the shards that are appended
+            before = Totals(delete_files=totals.delete_files, dead_rows=totals.dead_rows)
+            base = [item for item in lists if item.record["content"] == DELETES]
+        else:
+            before = Totals.of(self.previous.current)
+            base = [ListedFile(record) for record in self.previous.manifests]
+        # Readers who follow appended snapshots ignore what is dead: they would get a row twice
+        # whose other copy a compaction wrote. Of an overwriting one they say they cannot follow it.
+        operation = "overwrite" if self.previous is None and base else "append"
         if self._is_emptied:
             base, before = [], Totals()
             steps.append(PublicationStep(EMPTIED + own, "delete", (), Totals()))
         if appended := self._appended(changes):
-            added_in = APPENDED + own, self.place.sequence + len(steps)
-            news = [data_manifest(self.place, part, {}, added_in) for part in appended]
+            added_in = APPENDED + own, self.place.first_sequence + len(steps)
             added = [shard for part in appended for shard in part]
+            lineage = dict[str, RowLineage]()
+            _number(self.place, lineage, added, 0, added_in[1])
+            own_numbers = lineage if self.place.keeps_row_ids else None
+            news = [data_manifest(self.place, p, {}, added_in, own_numbers) for p in appended]
             before = before.plus(added)
-            how = self._operation(base)
-            steps.append(PublicationStep(APPENDED + own, how, [*base, *news], before, added))
+            steps.append(PublicationStep(APPENDED + own, operation, [*base, *news], before, added))
         is_known = self.changes is not None or (self.previous is None and not self.purged)
         is_same = is_known and totals.live_rows == before.live_rows and not changes.restored
         if changes.added and not appended:
             is_same = False  # as many rows, of which some are others
-        return [*steps, PublicationStep(own, "replace" if is_same else "overwrite", folded, totals)]
+        return [*steps, PublicationStep(own, "replace" if is_same else "overwrite", lists, totals)]
 
     def _appended(self, changes: Changes) -> list[list[Shard]]:
         """Return the shards that are new to readers, in the manifests to make of them.
@@ -320,55 +298,20 @@ class Draft:
             return [[live.shard for live in shards] for shards in self.manifests]
         return [list(changes.added)] if changes.added else []
 
-    def _base(self, folded: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """Return what the snapshot of appended shards lists beside these. At first, that is which
-        of their rows are dead.
-        """
-        if self.previous is None:
-            return [item for item in folded if item.record["content"] == DELETES]
-        return [ManifestFile(record) for record in self.previous.manifests]
-
-    def _operation(self, base: Sequence[ManifestFile]) -> str:
-        """Return what the snapshot of new shards does: it appends, unless some of their rows are
-        dead.
-
-        That can only be at first. Readers who follow appended snapshots ignore what is dead: they
-        would get a row twice whose other copy a compaction wrote. Of an overwriting snapshot they
-        say that they cannot follow it.
-        """
-        return "overwrite" if self.previous is None and base else "append"
-
-    def _totals_before(self, totals: Totals) -> Totals:
-        if self.previous is None:
-            return Totals(delete_files=totals.delete_files, dead_rows=totals.dead_rows)
-        return Totals.of(self.previous.current)
-
 
 def _number(
-    lineage: dict[str, RowLineage], shards: Iterable[Shard], next_row_id: int, sequence: int
+    place: Place,
+    lineage: dict[str, RowLineage],
+    shards: Iterable[Shard],
+    next_row_id: int,
+    sequence: int,
 ) -> int:
     """Add the lineage of new rows for all shards that have none; return the id after theirs."""
     for shard in shards:
         if shard.id not in lineage:
-            lineage[shard.id] = RowLineage(next_row_id, sequence)
+            lineage[shard.id] = RowLineage(next_row_id, place.sequence_of(shard, sequence))
             next_row_id += shard.rows
     return next_row_id
-
-
-@dataclass(frozen=True, slots=True)
-class PublicationPlan:
-    """A publication that lacks nothing but the row numbers of some dead rows.
-
-    `unranked` has the shards of those, with the key ranges, by shard id; `live` has all shards.
-    """
-
-    unranked: Mapping[str, LiveShard]
-    live: Mapping[str, LiveShard]
-    _draft: Draft
-
-    def publication(self, dead_rows: Mapping[str, Sequence[RowRange]]) -> Publication:
-        """Return the publication, given the dead rows of each shard in `unranked`, by shard id."""
-        return self._draft.publication(dead_rows)
 
 
 def plan_publication(
@@ -387,24 +330,31 @@ def plan_publication(
 
     Raises: in format 3, as `read_previous`: manifests that change are read for the lineage of rows.
     """
-    earlier = 0 if previous is None else int(previous.metadata["last-sequence-number"])
-    table = source.table
-    sequence = max(source.sequence, earlier) + 1
-    kept = None if previous is None or purged or not _fits(previous, source) else previous
-    listed = listed_schema(table.schema, kept.metadata if kept else None, sequence)
-    place = Place(table.id, source.root, table.schema, source.format_version, sequence, listed)
-    groups = live_shards(state)
+    table, number, earlier = source.table, 0, 0
+    if previous is not None:
+        number = publication_sequence(previous.path) or 0
+        earlier = int(previous.metadata["last-sequence-number"])
+    sequence = max(source.sequence, number) + 1
+    keeps_row_ids = source.format_version >= 3 and table.properties.row_origin == "ids"
+    first = state.last_number * SNAPSHOTS_OF_A_COMMIT if keeps_row_ids else sequence
+    base = None if previous is None or purged or not _fits(previous, source) else previous
+    listed = listed_schema(table.schema, base.metadata if base else None, sequence)
+    of_table = table.id, source.root, table.schema, source.format_version
+    numbers = sequence, max(first, sequence, earlier + 1)
+    place = Place(*of_table, *numbers, listed, keeps_row_ids)
+    groups = liveness.live_shards(state)
     keeps_latest = table.properties.keep == "latest"
-    manifests = cut_into_manifests(with_rivals(groups) if keeps_latest else groups)
-    known = {content_name(file["file_path"]): file for file in kept.deletes} if kept else {}
+    manifests = liveness.cut_into_manifests(
+        liveness.with_rivals(groups) if keeps_latest else groups
+    )
+    deletes = {content_name(file["file_path"]): file for file in base.deletes} if base else {}
     partly = [live for shards in manifests for live in shards if live.is_partly_dead]
-    unranked = {live.shard.id: live for live in partly if delete_name(place, live) not in known}
+    unranked = {live.shard.id: live for live in partly if delete_name(place, live) not in deletes}
     lineage = {}
-    if kept is not None and source.format_version >= 3:
-        lineage = kept.lineage({data_name(place, [live.shard for live in m]) for m in manifests})
-    live = {each.shard.id: each for shards in manifests for each in shards}
-    draft = Draft(source, place, state, changes, kept, now_ms, manifests, known, lineage, purged)
-    return PublicationPlan(unranked, live, draft)
+    if base is not None and source.format_version >= 3:
+        lineage = base.lineage({data_name(place, [live.shard for live in m]) for m in manifests})
+    of_state = source, place, state, changes, base, now_ms, manifests, deletes
+    return PublicationPlan(*of_state, unranked, lineage, purged)
 
 
 def _fits(previous: Previous, source: PublicationSource) -> bool:

@@ -5,8 +5,6 @@ name as a prefix of all later paths: some engines need the name that a user gave
 resolve what views refer to, and so send it back.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -48,7 +46,6 @@ class CatalogError(DormouseError):
     """A request that is answered by an error: its status, and its type as clients know it."""
 
     def __init__(self, status: int, kind: str, message: str, *, hint: str = "") -> None:
-        """Set all of it."""
         super().__init__(message, hint=hint)
         self.status, self.kind = status, kind
 
@@ -66,18 +63,14 @@ class Target:
 
 
 def parse_path(path: str) -> Target:
-    """Return what a path names, below `BASE`.
-
-    Raises:
-        CatalogError: there is nothing of that path.
-    """
+    """Return what a path names, below `BASE`. Raises CatalogError: there is nothing there."""
     parts = [unquote(part) for part in path.split("/")[1:]]
     if parts[:2] == [BASE[1:], _VERSION]:
         if parts[2:] == ["config"]:
             return Target("config")
         for rest, prefix in ((parts[2:], ""), (parts[3:], "".join(parts[2:3]))):
-            for kind, wanted in _PATHS.items():
-                if _fits(rest, wanted):
+            for kind, pattern in _PATHS.items():
+                if _fits(rest, pattern):
                     return Target(kind, "".join(rest[1:2]), "".join(rest[3:4]), prefix)
     raise CatalogError(
         404,
@@ -87,19 +80,17 @@ def parse_path(path: str) -> Target:
     )
 
 
-def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    return len(parts) == len(wanted) and all(
+def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    return len(parts) == len(pattern) and all(
         part == word or (part and word.startswith("{"))
-        for part, word in zip(parts, wanted, strict=True)
+        for part, word in zip(parts, pattern, strict=True)
     )
 
 
 def check_namespace(target: Target) -> None:
     """Check that what a path names is in the namespace that there is.
-
-    Raises:
-        CatalogError: it is not. A table of no namespace is no table: Spark looks for a table of the
-            name ``dormouse.flights`` before it asks for the snapshots of ``flights``.
+    Raises CatalogError: it is not. A table of no namespace is no table: Spark looks for a table of
+    the name ``dormouse.flights`` before it asks for the snapshots of ``flights``.
     """
     if target.namespace in ("", NAMESPACE):
         return
@@ -132,32 +123,26 @@ def config(warehouse: str) -> dict[str, Any]:
     return {"defaults": {}, "overrides": overrides, "endpoints": endpoints}
 
 
-def page(names: Sequence[str], query: Mapping[str, str]) -> tuple[Sequence[str], str | None]:
-    """Return the names that a client asked for, and the token of the next page if there is one.
+def page(names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the list of the tables or views that a client asked for, and the token of the next
+    page, if there is one.
 
     Clients that know pages send a token, at first an empty one; others get all names. A token is
     the name after which the page begins, so that names that come and go do not matter.
 
-    Raises:
-        CatalogError: the size of a page is no positive number.
+    Raises CatalogError: the size of a page is no positive number.
     """
-    ordered = sorted(names)
-    if "pageToken" not in query and "pageSize" not in query:
-        return ordered, None
-    size = query.get("pageSize", str(MOST_NAMES))
-    if not (size.isascii() and size.isdecimal() and int(size[:9])):
-        raise CatalogError(400, "BadRequestException", f"pageSize is {shown(size)}, not a number")
-    most = min(int(size[:9]), MOST_NAMES)
-    left = [name for name in ordered if name > query.get("pageToken", "")]
-    return left[:most], left[most - 1] if len(left) > most else None
-
-
-def identifiers(names: Sequence[str], following: str | None) -> dict[str, Any]:
-    """Return a list of tables or views, and the token of the next page, if there is one."""
-    found: dict[str, Any] = {
-        "identifiers": [{"namespace": [NAMESPACE], "name": name} for name in names]
-    }
-    return found if following is None else {**found, "next-page-token": following}
+    listed, rest = sorted(names), []
+    if "pageToken" in query or "pageSize" in query:
+        size = query.get("pageSize", str(MOST_NAMES))
+        if not (size.isascii() and size.isdecimal() and int(size[:9])):
+            message = f"pageSize is {shown(size)}, not a number"
+            raise CatalogError(400, "BadRequestException", message)
+        most = min(int(size[:9]), MOST_NAMES)
+        listed = [name for name in listed if name > query.get("pageToken", "")]
+        listed, rest = listed[:most], listed[most:]
+    identifiers = [{"namespace": [NAMESPACE], "name": name} for name in listed]
+    return {"identifiers": identifiers} | ({"next-page-token": listed[-1]} if rest else {})
 
 
 def load_result(location: str, metadata: Mapping[str, Any], *, only_refs: bool) -> dict[str, Any]:
@@ -166,12 +151,15 @@ def load_result(location: str, metadata: Mapping[str, Any], *, only_refs: bool) 
     With `only_refs`, only the snapshots are listed that have a branch or a tag. If the result would
     be too long to be returned, the oldest snapshots are left out, and what only they use.
     """
-    kept = set_aside_unnamed(metadata) if only_refs else dict(metadata)
+    content = dict(metadata)
+    if only_refs:
+        ids = {ref["snapshot-id"] for ref in metadata["refs"].values()}
+        content["snapshots"] = [s for s in metadata["snapshots"] if s["snapshot-id"] in ids]
     while True:
-        found = {"metadata-location": location, "metadata": kept}
-        if sent_bytes(found) <= MOST_BYTES or len(kept["snapshots"]) <= 1:
-            return found
-        kept = with_newest(kept, len(kept["snapshots"]) // 2)
+        result = {"metadata-location": location, "metadata": content}
+        if sent_bytes(result) <= MOST_BYTES or len(content["snapshots"]) <= 1:
+            return result
+        content = with_newest(content, len(content["snapshots"]) // 2)
 
 
 def entity_tag(location: str, only_refs: bool) -> str:
@@ -180,25 +168,16 @@ def entity_tag(location: str, only_refs: bool) -> str:
     return f'"{name}-{"refs" if only_refs else "all"}"'
 
 
-def is_known(tag: str, known: str) -> bool:
+def is_known(tag: str, etag: str) -> bool:
     """Return whether a header If-None-Match names an ETag (RFC 9110, 13.1.2)."""
-    return known.strip() == "*" or tag in {
-        each.strip().removeprefix("W/") for each in known.split(",")
+    return etag.strip() == "*" or tag in {
+        each.strip().removeprefix("W/") for each in etag.split(",")
     }
 
 
 def sent_bytes(content: object) -> int:
     """Return how long a body is as a function returns it: JSON in a string of JSON."""
     return len(json.dumps(json.dumps(content, separators=(",", ":"), ensure_ascii=False)))
-
-
-def set_aside_unnamed(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata without the snapshots that have no branch and no tag."""
-    named = {ref["snapshot-id"] for ref in metadata["refs"].values()}
-    return {
-        **metadata,
-        "snapshots": [s for s in metadata["snapshots"] if s["snapshot-id"] in named],
-    }
 
 
 def with_newest(metadata: Mapping[str, Any], count: int) -> dict[str, Any]:

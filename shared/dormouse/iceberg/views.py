@@ -5,8 +5,6 @@ view of the table's own name applies filters first, then the aggregation, as Dor
 it reads. It does so for each query, so that rows age off by the clock of the engine.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -30,18 +28,7 @@ from dormouse.schema.types import (
     show_count,
     show_uuid,
 )
-from dormouse.sql.conditions import (
-    ARITHMETIC,
-    TESTS,
-    Call,
-    Column,
-    Expression,
-    Literal,
-    call_sql,
-    quoted,
-    render,
-    text_literal,
-)
+from dormouse.sql import conditions
 from dormouse.stored.paths import METADATA_SUFFIX, iceberg_prefix
 from dormouse.tables.row_rules import Aggregation, RowRules, row_rules
 from dormouse.tables.table import Table, published_name
@@ -58,8 +45,8 @@ _WHOLE = (Primitive.INT, Primitive.LONG)
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _COMPARED = _COMPARISONS | {"IS DISTINCT FROM", "IS NOT DISTINCT FROM", "nullif"}
 _SAID = _COMPARED | {
-    *ARITHMETIC,
-    *TESTS,
+    *conditions.ARITHMETIC,
+    *conditions.TESTS,
     "AND",
     "OR",
     "NOT",
@@ -87,35 +74,31 @@ class Trino:
 
     def quoted(self, name: str) -> str:
         """Return a name as an identifier."""
-        return quoted(name)
+        return conditions.quoted(name)
 
     def text(self, value: str) -> str:
         """Return text as a literal."""
-        return text_literal(value)
+        return conditions.text_literal(value)
 
-    def condition(self, expression: Expression) -> str:
-        """Return a condition on rows.
+    def condition(self, expression: conditions.Expression) -> str:
+        """Return a condition on rows. Raises InvalidRequestError: engines differ in it."""
+        return conditions.render(expression, self._leaf, self._call)
 
-        Raises:
-            InvalidRequestError: engines understand some part of it differently.
-        """
-        return render(expression, self._leaf, self._call)
-
-    def since(self, column: Column, age_ms: int) -> str:
+    def since(self, column: conditions.Column, age_ms: int) -> str:
         """Return the condition that a time is less than an age ago."""
         name = self.quoted(column.name)
         if column.type is Primitive.LONG:
             return f"({name} > {self._now_ms()} - {age_ms})"
         return f"({name} > {self._ago(age_ms)})"
 
-    def ordered(self, column: Column, *, descending: bool) -> str:
+    def ordered(self, column: conditions.Column, *, descending: bool) -> str:
         """Return the terms that order rows by a column: nulls are least, NaN is greatest."""
         how = "DESC NULLS LAST" if descending else "ASC NULLS FIRST"
         name = self.quoted(column.name)
         terms = [f"is_nan({name})", name] if column.type in FLOATS else [name]
         return ", ".join(f"{term} {how}" for term in terms)
 
-    def extreme(self, operation: str, column: Column) -> str:
+    def extreme(self, operation: str, column: conditions.Column) -> str:
         """Return the least or greatest value of a column that has no nulls."""
         name = self.quoted(column.name)
         if column.type not in FLOATS:
@@ -139,8 +122,8 @@ class Trino:
     def _ago(self, age_ms: int) -> str:
         return f"date_add('millisecond', -{min(age_ms, _TRINO_AGE_MS)}, current_timestamp)"
 
-    def _leaf(self, leaf: Column | Literal) -> str:
-        if isinstance(leaf, Column):
+    def _leaf(self, leaf: conditions.Column | conditions.Literal) -> str:
+        if isinstance(leaf, conditions.Column):
             return self.quoted(leaf.name)
         value, kind = leaf.value, leaf.type
         if isinstance(value, bytes):
@@ -168,7 +151,7 @@ class Trino:
     def _uuid(self, value: bytes) -> str:
         return f"UUID '{show_uuid(value)}'"
 
-    def _call(self, call: Call, parts: list[str]) -> str:
+    def _call(self, call: conditions.Call, parts: list[str]) -> str:
         op = call.op
         if op not in _SAID:
             raise _cannot(op.partition(" ")[0])
@@ -176,35 +159,35 @@ class Trino:
             return f"({parts[0]} IS NOT DISTINCT FROM {op.removeprefix('IS ')})"
         if op == "LIKE":
             return f"({parts[0]} LIKE {self.text(_pattern(call))} ESCAPE '{_ESCAPE}')"
-        if op in ARITHMETIC:
+        if op in conditions.ARITHMETIC:
             return self._calculated(call, parts)
         if op in _COMPARED and any(part.type in FLOATS for part in call.arguments):
             return self._with_nan(call, parts)
         if op == "trim":
             return f"trim(BOTH ' ' FROM {parts[0]})"
-        return self._function(op, parts) or call_sql(call, parts)
+        return self._function(op, parts) or conditions.call_sql(call, parts)
 
-    def _calculated(self, call: Call, parts: Sequence[str]) -> str:
+    def _calculated(self, call: conditions.Call, parts: Sequence[str]) -> str:
         """Return a calculation in 64 bits; of Dormouse's they wrap, of engines they may fail."""
         wide = "BIGINT" if call.type in _WHOLE else "DOUBLE"
         left, right = (f"CAST({part} AS {wide})" for part in parts)
         return f"({left} {self._operator(call)} {right})"
 
-    def _operator(self, call: Call) -> str:
+    def _operator(self, call: conditions.Call) -> str:
         return call.op
 
-    def _with_nan(self, call: Call, parts: list[str]) -> str:
+    def _with_nan(self, call: conditions.Call, parts: list[str]) -> str:
         """Return a comparison of floating numbers in which NaN is the greatest.
 
         A literal is never NaN, so the other side matters alone.
         """
         left, right = call.arguments
-        if not isinstance(left, Literal) and not isinstance(right, Literal):
+        if not isinstance(left, conditions.Literal) and not isinstance(right, conditions.Literal):
             raise _cannot(f"{call.op} of two floating columns")
-        sql = call_sql(call, parts)
-        if call.op in (">", ">=") and not isinstance(left, Literal):
+        sql = conditions.call_sql(call, parts)
+        if call.op in (">", ">=") and not isinstance(left, conditions.Literal):
             return f"({sql} OR is_nan({parts[0]}))"
-        if call.op in ("<", "<=") and not isinstance(right, Literal):
+        if call.op in ("<", "<=") and not isinstance(right, conditions.Literal):
             return f"({sql} OR is_nan({parts[1]}))"
         return sql
 
@@ -235,12 +218,12 @@ class SparkDialect(Trino):
             return f"'{value}'"
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
-    def ordered(self, column: Column, *, descending: bool) -> str:
+    def ordered(self, column: conditions.Column, *, descending: bool) -> str:
         """Return the terms that order rows by a column: nulls are least, NaN is greatest."""
         how = "DESC NULLS LAST" if descending else "ASC NULLS FIRST"
         return f"{self.quoted(column.name)} {how}"
 
-    def extreme(self, operation: str, column: Column) -> str:
+    def extreme(self, operation: str, column: conditions.Column) -> str:
         """Return the least or greatest value of a column that has no nulls."""
         return f"{operation}({self.quoted(column.name)})"
 
@@ -257,13 +240,13 @@ class SparkDialect(Trino):
     def _uuid(self, value: bytes) -> str:
         return f"'{show_uuid(value)}'"
 
-    def _operator(self, call: Call) -> str:
+    def _operator(self, call: conditions.Call) -> str:
         return "div" if call.op == "/" and call.type in _WHOLE else call.op
 
-    def _with_nan(self, call: Call, parts: list[str]) -> str:
+    def _with_nan(self, call: conditions.Call, parts: list[str]) -> str:
         """Return a comparison of floating numbers, of which Spark has the same order."""
         Trino._with_nan(self, call, parts)  # what one of them cannot say, neither does
-        return call_sql(call, parts)
+        return conditions.call_sql(call, parts)
 
     def _function(self, op: str, parts: list[str]) -> str:
         """Return a function as Spark has it; nothing if that is as Dormouse has it."""
@@ -280,10 +263,10 @@ DIALECTS: Sequence[Trino] = (SparkDialect(), Trino())
 """The dialects in which views are given."""
 
 
-def _pattern(call: Call) -> str:
+def _pattern(call: conditions.Call) -> str:
     """Return the pattern of LIKE with an escape character that no parser of texts changes."""
     pattern = call.arguments[1]
-    assert isinstance(pattern, Literal) and isinstance(pattern.value, str)
+    assert isinstance(pattern, conditions.Literal) and isinstance(pattern.value, str)
     parts = _PATTERN.findall(pattern.value)
     if "".join(parts) != pattern.value:
         raise _cannot("LIKE with a backslash before a plain character")
@@ -371,11 +354,7 @@ def _metadata(
 
 
 def _queries(table: Table, parts: str) -> dict[str, str]:
-    """Return the query of the view by dialect.
-
-    Raises:
-        InvalidRequestError: SQL cannot say a rule of the table.
-    """
+    """Return the view's query by dialect. Raises InvalidRequestError: SQL cannot say a rule."""
     rules = row_rules(table.schema, table.properties).after_publishing()
     return {each.name: _query(each, table.schema, rules, parts) for each in DIALECTS}
 
@@ -403,9 +382,9 @@ def _query(dialect: Trino, schema: Schema, rules: RowRules, parts: str) -> str:
 def _folded(dialect: Trino, schema: Schema, aggregation: Aggregation) -> list[str]:
     """Return the value columns of rows with equal keys, combined."""
     operations = dict(aggregation.operations)
-    found = []
+    columns = []
     for field in schema.values:
-        how, column = operations[field.name], Column(field.name, field.type)
+        how, column = operations[field.name], conditions.Column(field.name, field.type)
         name = dialect.quoted(field.name)
         if how.startswith("map_"):
             raise InvalidRequestError(
@@ -416,8 +395,8 @@ def _folded(dialect: Trino, schema: Schema, aggregation: Aggregation) -> list[st
             term = f"CAST(sum({name}) AS {dialect.type_name(field.type)})"
         else:
             term = dialect.extreme(how, column)
-        found.append(f"{term} AS {name}")
-    return found
+        columns.append(f"{term} AS {name}")
+    return columns
 
 
 def _kept(dialect: Trino, schema: Schema, aggregation: Aggregation, source: str) -> str:
@@ -430,7 +409,9 @@ def _kept(dialect: Trino, schema: Schema, aggregation: Aggregation, source: str)
     group = ", ".join(dialect.quoted(field.name) for field in aggregation.group_keys(schema))
     have_order = [each for each in schema.values if isinstance(each.type, Primitive | DecimalType)]
     order = ", ".join(
-        dialect.ordered(Column(field.name, field.type), descending=aggregation.kept == "last")
+        dialect.ordered(
+            conditions.Column(field.name, field.type), descending=aggregation.kept == "last"
+        )
         for field in (*schema.sort_keys, *have_order)
     )
     rank = dialect.quoted(_unused_name(schema.fields))
@@ -439,7 +420,7 @@ def _kept(dialect: Trino, schema: Schema, aggregation: Aggregation, source: str)
 
 
 def _unused_name(fields: Sequence[Field]) -> str:
-    name, taken = "rank", {field.name.casefold() for field in fields}
-    while name in taken:
+    name, names = "rank", {field.name.casefold() for field in fields}
+    while name in names:
         name += "_"
     return name

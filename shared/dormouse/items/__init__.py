@@ -4,5 +4,6 @@
 - `tables`, `tombstones`: the registry of tables.
 - `records`: the records of jobs, the pins of versions, what is published for readers of Iceberg.
 - `pages`: the log of each table's state.
+- `subjects`: the keys of subjects, of encrypted columns.
 - `blobs`: deltas, segments and snapshots, and the state store of items alone.
 """

@@ -15,18 +15,16 @@ Crashes leave parts that nothing names: garbage. No order of writes matters, for
 after a page or the manifest names it, and that happens after the last part was stored.
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
-from dormouse.items.store import ABSENT, BODY, Item, ItemStore, Key, Space, put
+from dormouse.items.pages import ItemPages
+from dormouse.items.store import ABSENT, BODY, Item, ItemStore, Key, Put, Space, put
 from dormouse.log.blobs import BlobRange, MissingBlobError, fetched
 from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, Reader
-from dormouse.log.pages import Pages
 from dormouse.ports import Clock, Ids
 from dormouse.state.store import REBUILD
 from dormouse.stored.checksums import crc32
@@ -61,10 +59,13 @@ class ItemBlobs:
         retry_policy: RetryPolicy,
         *,
         part_bytes: int | None = None,
+        defer: Callable[[Put], None] | None = None,
     ) -> None:
-        """Keep blobs of one kind of the state `state_id`, in parts of `part_bytes`."""
+        """Keep blobs of one kind of the state `state_id`, in parts of `part_bytes`. With `defer`,
+        they are put by that: with the id that the log gets of them, and nothing reads one before.
+        """
         self._items, self._state_id, self._kind = items, state_id, kind
-        self._retry_policy = retry_policy
+        self._retry_policy, self._defer = retry_policy, defer
         self._part_bytes = part_bytes or PART_BYTES
 
     def put(self, blob_id: str, body: bytes) -> None:
@@ -161,6 +162,9 @@ class ItemBlobs:
 
     def _put(self, blob_id: str, part: int, piece: bytes) -> None:
         change = put(self._key(blob_id, part), piece, ABSENT)
+        if self._defer is not None:
+            self._defer(change)
+            return
         try:
             if self._items.write(change):
                 return
@@ -217,7 +221,7 @@ class ItemStateStore(LogStateStore):
         self,
         table_id: str,
         items: ItemStore,
-        pages: Pages,
+        pages: ItemPages,
         clock: Clock,
         ids: Ids,
         *,

@@ -1,4 +1,4 @@
-"""The log pages of all tables: `log.pages.Pages`.
+"""The log pages of all tables, and their heads (`log.pages`).
 
 Each method is one write, whose condition decides it. Items:
 
@@ -15,14 +15,14 @@ stay below one: packed, an entry takes 25 to 38 bytes, as a map of DynamoDB up t
 Beside them are the pins (`records`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import lru_cache
 
 import msgspec
 
+import dormouse.log.pages as log_pages  # the capacity is looked up at each use: tests change it
 from dormouse.errors import CorruptDataError
 from dormouse.items.records import ItemPins
 from dormouse.items.store import (
@@ -40,16 +40,7 @@ from dormouse.items.store import (
     has,
     ids_of,
 )
-from dormouse.log.pages import (
-    PAGE_CAPACITY,
-    Head,
-    Increment,
-    IndexPlace,
-    Manifest,
-    Page,
-    Segment,
-    Snapshot,
-)
+from dormouse.log.pages import Head, Increment, IndexPlace, Manifest, Page, Segment, Snapshot
 from dormouse.state.store import REBUILD
 from dormouse.stored.decoding import raise_corrupt
 
@@ -70,10 +61,14 @@ of the newest snapshot, and of the newest increment."""
 
 
 class ItemPages:
-    """`Pages` as items."""
+    """Heads and pages of many tables, each call atomic and strongly consistent; and their pins.
+
+    Every call may raise UnavailableError: nothing was changed. Those that change something may
+    raise OutcomeUnknownError instead: it may have been changed, or may be later. All can be
+    repeated.
+    """
 
     def __init__(self, items: ItemStore) -> None:
-        """Keep them in `items`."""
         self._items = items
         self.pins = ItemPins(items)
 
@@ -83,18 +78,28 @@ class ItemPages:
         return _head(item) if item else None
 
     def page(self, table_id: str, number: int) -> Page | None:
-        """Return a page; None if there is none."""
+        """Return a page; None if it was not made yet, or was deleted."""
         (item,) = self._items.get(page_key(table_id, number))
         return _page(number, item) if item else None
 
     def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
-        """Append an id to a page with room that does not hold it; return the page as it then is."""
+        """Append an id to a page with room that does not hold it; return the page as it then is.
+
+        An id below the page's low-water mark is never appended. So the id has its place if the
+        returned page holds it, whichever attempt put it there; if not, the page shows why. None if
+        there is no such page.
+        """
         key = page_key(table_id, number)
-        item = self._items.append(key, bytes.fromhex(delta_id), room=PAGE_CAPACITY)
+        item = self._items.append(key, bytes.fromhex(delta_id), room=log_pages.PAGE_CAPACITY)
         return _page(number, item) if item else None
 
     def open_page(self, table_id: str, number: int, low_water_mark: str) -> bool:
-        """Make page `number` if the log is open and ends with the page before and this mark."""
+        """Make page `number` with the head's low-water mark, and the head with page 0.
+
+        False, and nothing done, unless the log ends with the page before, is not closed, and has
+        this mark. This fences a writer that slept: it cannot make a page twice, nor revive a
+        destroyed log, nor lower the mark.
+        """
         key, mark = head_key(table_id), bytes.fromhex(low_water_mark)
         head: Put | Set
         if number == 0:
@@ -111,7 +116,11 @@ class ItemPages:
         return self._items.write(Set(key, _parts(manifest), _is_before(key, manifest)))
 
     def raise_low_water_mark(self, table_id: str, head: Head) -> bool:
-        """Change manifest, first page and the low-water mark, which the last page has too."""
+        """Change manifest, first page and the low-water mark, which the last page has too.
+
+        False, and nothing done, unless the manifest's revision is the next one, and the last page
+        is still the last.
+        """
         key, mark = head_key(table_id), bytes.fromhex(head.low_water_mark)
         parts = {**_parts(head.manifest), MARK: mark, _FIRST: str(head.first_page)}
         before = _is_before(key, head.manifest, **{_LAST: str(head.last_page)})
@@ -195,6 +204,7 @@ def _head(item: Item) -> Head:
         return Head(last, manifest, item.data(MARK).hex(), first)
 
 
+@lru_cache(maxsize=16)  # a commit looks at one page several times: its ids have a sum each
 def _page(number: int, item: Item) -> Page:
     with _reading(item):
         ids = tuple(each.hex() for each in ids_of(item.data(IDS)))

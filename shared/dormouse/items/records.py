@@ -8,8 +8,6 @@
   registry, which is listed each minute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
@@ -30,13 +28,14 @@ from dormouse.items.store import (
     put_json,
     unchanged,
 )
+from dormouse.schema.schema import ROW_IDS_PER_MS
 from dormouse.state.jobs import DAMAGED, JobEvent, JobRecord, Tracked, fold_event
 from dormouse.state.versions import Pin, PinOwner, PublicationRecord
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 ATTEMPTS = 8
 """How often a write starts over because another process recorded the same job."""
-REQUESTS = "(requests)"
+REQUESTS, ROW_IDS = "(requests)", "(row ids)"
 RECORDS_KEPT_SECONDS = 7 * 24 * 60 * 60
 REFUSALS_KEPT_SECONDS = 35 * 24 * 60 * 60
 """Longer than audits look at a dropped file: one that was refused is not judged again by itself."""
@@ -44,16 +43,20 @@ BOUND_KEPT_SECONDS = 30 * 24 * 60 * 60
 """Twice as long as SQS keeps any message, a dead letter too."""
 LOST_PUBLICATION = "`dormouse iceberg publish NAME --all` publishes all of it again, from the state"
 """What to do about a record of a publication that is damaged or lost."""
+LOST_ROW_IDS = "set row_origin=on until it has expired, a month after the last ingest"
 MAX_KEY_BYTES = 1024
 _DAY_SECONDS = 24 * 60 * 60
 _ALWAYS = ("table_id", "job_id", "kind", "state")
 
 
 class ItemTracker:
-    """`ports.Tracker` as items. A write reads an item and replaces it as a whole."""
+    """The records of jobs, for people. They are kept for seven days, those of refused files for 35.
+    No row depends on them. A write reads an item and replaces it as a whole.
+
+    The tracker also knows which table each request is about, for longer than it can be redelivered.
+    """
 
     def __init__(self, items: ItemStore) -> None:
-        """Keep them in `items`."""
         self._items = items
 
     def record(self, job: Tracked, event: JobEvent, at_ms: int) -> None:
@@ -74,14 +77,14 @@ class ItemTracker:
         return record if record is not None and record.state != DAMAGED else None
 
     def records(self, table_id: str) -> Iterator[JobRecord]:
-        """Yield a table's records, in job id order; all of them."""
+        """Yield all records of a table in job id order, including `DAMAGED` ones."""
         yield from map(record_of, self._items.query("jobs", table_id))
 
     def bind(self, request: str, table_id: str, now_ms: int) -> str:
         """Return the table which a request is about: `table_id`, unless a call gave another before.
 
-        Raises:
-            CorruptDataError: which it is cannot be read any more.
+        The answer is kept for thirty days after the last call. Raises CorruptDataError: which it is
+        cannot be read any more.
         """
         kept_s = now_ms // 1000 + BOUND_KEPT_SECONDS
         about = table_id
@@ -97,6 +100,25 @@ class ItemTracker:
         key = Key("jobs", REQUESTS, request)
         self._change(key, bound)
         return about
+
+    def reserve_row_ids(self, table_id: str, count: int, now_ms: int) -> int:
+        """Return the first of so many ids that no row of a table has, nor gets by another call.
+
+        They begin at the time, which is far beyond how fast rows come: so a copy of the table, or
+        one whose item is lost, goes on with others. Raises CorruptDataError.
+        """
+        first = now_ms * ROW_IDS_PER_MS
+
+        def reserved(item: Item | None) -> Put:
+            nonlocal first
+            with raise_corrupt("what is kept of ids of rows is damaged", hint=LOST_ROW_IDS):
+                first = max(first, int(item.text()) if item else 0)
+            kept_s = now_ms // 1000 + BOUND_KEPT_SECONDS
+            return put(key, str(first + count), unchanged(item), expires_s=kept_s)
+
+        key = Key("jobs", ROW_IDS, table_id)
+        self._change(key, reserved)
+        return first
 
     def _change(self, key: Key, change: Callable[[Item | None], Put | None]) -> None:
         """Replace an item by the result of `change`, unless that is None."""
@@ -153,7 +175,6 @@ class ItemPins:
     """
 
     def __init__(self, items: ItemStore) -> None:
-        """Keep them in `items`."""
         self._items = items
 
     def all(self, table_id: str) -> list[Pin]:
@@ -174,9 +195,7 @@ class ItemPins:
         return _replace(self._items, _pin_key(table_id, new.owner), old, new)
 
     def delete(self, table_id: str, owner: PinOwner, *, only: Pin | None = None) -> bool:
-        """Delete the pin of an owner, whatever it holds, or `only` this one, unchanged; return
-        whether there was one.
-        """
+        """Delete an owner's pin, or `only` this one, unchanged; return whether there was one."""
         key = _pin_key(table_id, owner)
         return self._items.write(Delete(key, _is(key, only) if only else PRESENT))
 
@@ -205,7 +224,6 @@ class ItemPublications:
     """
 
     def __init__(self, items: ItemStore) -> None:
-        """Keep them in `items`."""
         self._items = items
 
     def get(self, table_id: str) -> PublicationRecord | None:

@@ -14,8 +14,6 @@ a wrong order.
 A part that is as it was read, damaged or not, has the same checksum: a condition compares no more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -25,7 +23,7 @@ import msgspec
 
 from dormouse.errors import CorruptDataError
 
-Space = Literal["tables", "jobs", "state", "deltas", "snapshots"]
+Space = Literal["tables", "jobs", "state", "deltas", "snapshots", "subjects"]
 Body = str | bytes
 BODY, IDS, MARK = "body", "ids", "mark"
 """The part that most items have, and the parts of an item that takes ids."""
@@ -263,9 +261,7 @@ class ItemStore(Protocol):
 
     def delete(self, keys: Iterable[Key]) -> None:
         """Delete many items, which is not atomic; none is no error. It can be repeated.
-
-        Raises:
-            UnavailableError: some may not be deleted.
+        Raises UnavailableError: some may not be deleted.
         """
 
 

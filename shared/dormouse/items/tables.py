@@ -1,16 +1,13 @@
-"""The registry of tables: `ports.Tables`, whose errors are described there.
+"""The registry of tables: unique names, immutable ids.
 
 Items for each table, written and deleted together: ``name#<name>`` with the id, so that a name
 belongs to one table; ``id#<id>`` with all the rest; and ``copy#id#<id>``, the same once more, from
-which `Repair` brings back what is damaged. The item ``instance``, and its copy, hold the
-properties that tables have unless their own say otherwise; ``access``, and its copy, the access
-rules.
+which `Repair` brings back what is damaged. The item ``instance``, and its copy, hold the properties
+of tables unless their own say otherwise; ``access``, and its copy, the access rules.
 
 What was deleted has a tombstone (`ItemTombstones`). An id never has one and a table that is not in
 deletion: each is put in a transaction that checks for the other.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,7 +40,7 @@ from dormouse.items.store import (
 )
 from dormouse.schema.schema import Schema
 from dormouse.stored.decoding import decode_json, raise_corrupt
-from dormouse.tables.properties import parse_settings
+from dormouse.tables.properties import parse_settings, properties_of
 from dormouse.tables.table import Origin, Table, Tombstone, can_be_name, with_applied_request
 
 _Held = TypeVar("_Held")
@@ -58,10 +55,9 @@ _OF_INSTANCE = {INSTANCE: "the instance's properties", ACCESS: "the access rules
 
 
 class ItemTables:
-    """`Tables` as items."""
+    """The tables of an instance, its properties and its access rules."""
 
     def __init__(self, items: ItemStore) -> None:
-        """Keep them in `items`."""
         self._items, self._tombstones = items, ItemTombstones(items)
 
     def get(self, table_id: str) -> Table | None:
@@ -133,12 +129,16 @@ class ItemTables:
         return in_order, [*damaged, *([wrong] if wrong else [])]
 
     def repair(self, which: str = "") -> list[str]:
-        """Restore damaged items of one table, or of all; return a description of each."""
+        """Restore damaged items of a table, by name or id, or of all; return a description of each.
+        Raises CorruptDataError if some cannot be restored; all others were.
+        """
         items = self._items.scan("tables", ID, NAME, INSTANCE.owner, ACCESS.owner, COPY)
         return Repair(self._items, self._tombstones).repair(items, which)
 
     def create(self, table: Table) -> None:
-        """Add a table; that it was added before, by the same id and name, is no error."""
+        """Add a table; that it was added before, by the same id and name, is no error.
+        Raises AlreadyExistsError: its name is taken, or its id is dead.
+        """
         self._begin_defaults()
         is_new = self._items.write(
             put(name_key(table.name), table.id, ABSENT),
@@ -153,7 +153,16 @@ class ItemTables:
     def change(
         self, table_id: str, change: Callable[[Table], Table], *, request_id: str = ""
     ) -> Table:
-        """Replace what is kept of a table by what `change` makes of the newest; return that."""
+        """Replace what is kept of a table by what `change` makes of the newest; return that.
+
+        `change` may be called several times. With a `request_id`, the change takes effect once,
+        however often it is requested. Errors raised by `change` are passed on.
+
+        Raises:
+            NotFoundError: there is no such table, or it is being deleted, which cannot be undone.
+            AlreadyExistsError: another table has the new name.
+            ContendedError: concurrent changes won every attempt; nothing was changed.
+        """
         for _ in range(ATTEMPTS):
             item, instance = self._items.get(id_key(table_id), INSTANCE)
             if item is None:
@@ -174,7 +183,10 @@ class ItemTables:
         raise ContendedError(f"others keep changing table {table_id!r}; try again")
 
     def put_tombstone(self, tombstone: Tombstone) -> Tombstone | None:
-        """Keep for ever that an id is no table's; return its tombstone, the first one put."""
+        """Keep for ever that an id is no table's; return its tombstone, the first one put.
+
+        Return None, and change nothing, if a table with this id is registered and stays.
+        """
         key = id_key(tombstone.table_id)
         for _ in range(ATTEMPTS):
             item = self._get(key)
@@ -215,7 +227,9 @@ class ItemTables:
         return dict(self._settings(self._get(INSTANCE))[0])
 
     def change_defaults(self, change: Callable[[Settings], Settings]) -> Settings:
-        """Replace the properties set for the instance by what `change` makes of them."""
+        """Replace the properties set for the instance by what `change` makes of them.
+        Raises ContendedError: concurrent changes won every attempt; nothing was changed.
+        """
 
         def read(item: Item | None) -> Settings:
             return dict(settings_of(item)) if item else {}
@@ -223,11 +237,18 @@ class ItemTables:
         return self._change(INSTANCE, read, lambda settings: change(settings.copy()), settings_body)
 
     def access_rules(self) -> AccessRules:
-        """Return the access rules of the instance; None if access is by instance."""
+        """Return the access rules of the instance; None if access is by instance.
+        Raises CorruptDataError: they are damaged or lost, so nobody may be let in.
+        """
         return rules_of(self._whole(ACCESS))
 
     def change_access_rules(self, change: Callable[[AccessRules], AccessRules]) -> AccessRules:
-        """Replace the access rules by what `change` makes of them; return that."""
+        """Replace the access rules by what `change` makes of them; return that.
+
+        Raises:
+            ContendedError: concurrent changes won every attempt; nothing was changed.
+            CorruptDataError: they are damaged or lost; nothing was changed.
+        """
         return self._change(ACCESS, rules_of, change, dump_rules)
 
     def _change(
@@ -248,9 +269,7 @@ class ItemTables:
 
     def _whole(self, key: Key) -> Item | None:
         """Return an item that has a copy; None if it was never put.
-
-        Raises:
-            DamagedEntryError: only the copy is left: else it would be lost with the next change.
+        Raises DamagedEntryError: only the copy is left: else it would be lost with the next change.
         """
         item = self._get(key)
         if not item and self._get(copy_key(key)):
@@ -259,9 +278,7 @@ class ItemTables:
 
     def _check_gone(self, table_id: str) -> None:
         """Check that a table which is not there was deleted, or never was.
-
-        Raises:
-            DamagedEntryError: only the copy of its entry is left, so the entry was lost.
+        Raises DamagedEntryError: only the copy of its entry is left, so the entry was lost.
         """
         key = id_key(table_id)
         if self._get(copy_key(key)) and not self._get(key):  # else it was made just now
@@ -299,9 +316,7 @@ class ItemTables:
 
     def _found(self, table: Table) -> Table | None:
         """Return a table whose name leads nowhere, if it is still there.
-
-        Raises:
-            DamagedEntryError: so it is, and its name still leads nowhere.
+        Raises DamagedEntryError: so it is, and its name still leads nowhere.
         """
         newest = self.get(table.id)
         if newest is None:
@@ -312,11 +327,7 @@ class ItemTables:
         return newest
 
     def _renaming(self, before: Table, after: Table) -> list[Change]:
-        """Return the changes that give a table another name.
-
-        Raises:
-            AlreadyExistsError: another table has it.
-        """
+        """Return the changes that give a table a name. Raises AlreadyExistsError."""
         new, old = self._items.get(name_key(after.name), name_key(before.name))
         if new and id_named(new) != before.id:
             raise AlreadyExistsError(f"there is a table {after.name!r} already")
@@ -405,32 +416,20 @@ def settings_body(settings: Mapping[str, int | str]) -> str:
 
 @lru_cache(maxsize=64)
 def id_named(item: Item) -> str:
-    """Return the id of the table that the item of a name holds.
-
-    Raises:
-        DamagedEntryError: the item is damaged.
-    """
+    """Return the table id that the item of a name holds. Raises DamagedEntryError."""
     with _read(item.key.owner, name=item.key.owner.removeprefix(NAME)):
         return item.text()
 
 
 @lru_cache(maxsize=8)
 def settings_of(item: Item) -> Mapping[str, int | str]:
-    """Return the properties an item sets.
-
-    Raises:
-        DamagedEntryError: the item is damaged.
-    """
+    """Return the properties an item sets. Raises DamagedEntryError: the item is damaged."""
     with _read(item.key.owner):
         return parse_settings(decode_json(item.text(), dict[str, object]))
 
 
 def rules_of(item: Item | None) -> AccessRules:
-    """Return the access rules that an item holds; None without one.
-
-    Raises:
-        DamagedEntryError: the item is damaged.
-    """
+    """Return the access rules of an item; None without one. Raises DamagedEntryError."""
     if item is None:
         return None
     with _read(item.key.owner):
@@ -466,13 +465,15 @@ def _table(item: Item, defaults: tuple[tuple[str, int | str], ...]) -> Table:
     """Return the table of an item: it is read for each request, and rarely changes."""
     with raise_corrupt(f"the registry's item {item.key.owner!r} cannot be read"):
         form = decode_json(item.text(), StoredTable)
-        table = Table(
+        settings = parse_settings(form.properties)
+        return Table(
             id=_table_id(item),
             schema=_schema(bytes(form.schema)),
+            properties=properties_of(dict(defaults), settings),
+            own=frozenset(settings),
             origins=tuple(Origin(*origin) for origin in form.origins),
             **{name: getattr(form, name) for name in _STORED_AS_THEY_ARE},
         )
-        return table.with_settings(parse_settings(form.properties), dict(defaults))
 
 
 @lru_cache(maxsize=64)
@@ -520,7 +521,7 @@ class Repair:
     """
 
     items: ItemStore
-    tombstones: ItemTombstones
+    tombstones: "ItemTombstones"
     repaired: list[str] = field(default_factory=list)
     hopeless: list[str] = field(default_factory=list)
     unread: bool = False
@@ -528,9 +529,7 @@ class Repair:
 
     def repair(self, items: Iterable[Item], which: str) -> list[str]:
         """Mend what of these items is damaged, of the table of this name or id, if one is given.
-
-        Raises:
-            CorruptDataError: some cannot be repaired; all else was.
+        Raises CorruptDataError: some cannot be repaired; all else was.
         """
         there = {item.key.owner: item for item in items}
         entries = {owner.removeprefix(COPY) for owner in there if not owner.startswith(NAME)}
@@ -654,7 +653,6 @@ class ItemTombstones:
     """The tombstones of an instance."""
 
     def __init__(self, items: ItemStore) -> None:
-        """Keep them in `items`."""
         self._items = items
 
     def get(self, table_id: str) -> Tombstone | None:

@@ -8,8 +8,6 @@ one blob: what is put again under it has the same bytes. A blob is garbage when 
 low-water mark and neither a page of the log nor the manifest names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,7 +27,6 @@ class MissingBlobError(NotFoundError):
     """A blob, or a part of it, does not exist; `blob_id` says which, the message names the part."""
 
     def __init__(self, blob_id: str, what: str) -> None:
-        """Name what is missing."""
         super().__init__(what)
         self.blob_id = blob_id
 
@@ -107,7 +104,7 @@ class Fetch(Protocol):
     """Requests several things at once."""
 
     def __call__(
-        self, get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted], /
+        self, get: Callable[[_Wanted], _Result], requests: Sequence[_Wanted], /
     ) -> Iterator[_Result]:
         """Yield what `get` returns for each, in order, each as soon as those before it are there.
 
@@ -132,14 +129,14 @@ def side_by_side(first: Callable[[], _Result], second: Callable[[], object]) -> 
 
 
 def fetched(
-    get: Callable[[_Wanted], _Result], wanted: Sequence[_Wanted], at_once: int = AT_ONCE
+    get: Callable[[_Wanted], _Result], requests: Sequence[_Wanted], at_once: int = AT_ONCE
 ) -> Iterator[_Result]:
     """Request each once; a `Fetch`."""
-    if len(wanted) < 2:
-        yield from map(get, wanted)
+    if len(requests) < 2:
+        yield from map(get, requests)
         return
-    with ThreadPoolExecutor(min(len(wanted), at_once)) as pool:
-        yield from pool.map(get, wanted)
+    with ThreadPoolExecutor(min(len(requests), at_once)) as pool:
+        yield from pool.map(get, requests)
 
 
 # Blobs of a state as objects below a prefix: one object each.
@@ -188,11 +185,11 @@ class ObjectBlobs:
 
     def delete_stale(self, before: str, needed: Collection[str]) -> None:
         """Delete all blobs whose ids are below `before` and not `needed`."""
-        kept = {f"{blob_id}{self._suffix}" for blob_id in needed}
-        named = (
+        names = {f"{blob_id}{self._suffix}" for blob_id in needed}
+        objects = (
             (each.path, each.path.rpartition("/")[2]) for each in self._storage.list(self._prefix)
         )
-        stale = [path for path, name in named if name < before and name not in kept]
+        stale = [path for path, name in objects if name < before and name not in names]
         for start in range(0, len(stale), _DELETES_AT_ONCE):
             self._storage.delete(stale[start : start + _DELETES_AT_ONCE])
 

@@ -58,7 +58,7 @@ class SortedIds(ABC):
         """Return the id at a place from 0 to the count."""
 
     @abstractmethod
-    def find(self, wanted: str) -> int | None:
+    def find(self, name: str) -> int | None:
         """Return the place of an id; None if it is not there."""
 
 
@@ -69,9 +69,7 @@ class StoredIds(SortedIds):
 
     def __init__(self, column: Column) -> None:
         """Hold a column of strings or of 16 bytes each.
-
-        Raises:
-            ValueError: the ids are not in order, so that some would not be found.
+        Raises ValueError: the ids are not in order, so that some would not be found.
         """
         check_order(column)
         self.column, self._size = column, len(column)
@@ -88,28 +86,26 @@ class StoredIds(SortedIds):
         self._fence = [self[place] for place in range(0, self._size, self._block)]
 
     def __len__(self) -> int:
-        """Count the ids."""
         return self._size
 
     def __getitem__(self, place: int) -> str:
-        """Return the id at a place."""
         if self._offsets is None:
             return self._data[16 * place : 16 * place + 16].hex()
         return str(self._data[self._offsets[place] : self._offsets[place + 1]], "utf-8")
 
-    def find(self, wanted: str) -> int | None:
+    def find(self, name: str) -> int | None:
         """Return the place of an id; None if it is not there."""
-        block = bisect_right(self._fence, wanted) - 1
+        block = bisect_right(self._fence, name) - 1
         if block < 0:
             return None
         start = block * self._block
-        if self._fence[block] == wanted:
+        if self._fence[block] == name:
             return start
         end = min(self._size, start + self._block)
         # One search of the bytes of these ids takes half the time of comparing six of them.
         if self._offsets is None:
-            return self._find_digest(wanted, start, end)
-        return self._find_text(self._offsets, wanted.encode(), start, end)
+            return self._find_digest(name, start, end)
+        return self._find_text(self._offsets, name.encode(), start, end)
 
     def _find_digest(self, text: str, start: int, end: int) -> int | None:
         """Return the place of 32 hex digits among the ids from `start` to `end`.
@@ -153,29 +149,23 @@ class ChosenIds(SortedIds):
         self._ids, self._places, self._start, self._stop = ids, places, start, stop
 
     def __len__(self) -> int:
-        """Count the ids."""
         return self._stop - self._start
 
     def __getitem__(self, place: int) -> str:
-        """Return the id at a place."""
         return self._ids[self._places[self._start + place]]
 
-    def find(self, wanted: str) -> int | None:
+    def find(self, name: str) -> int | None:
         """Return the place of an id; None if it is not there."""
-        chosen = self._ids.find(wanted)
-        if chosen is None:
+        inner = self._ids.find(name)
+        if inner is None:
             return None
-        at = bisect_left(self._places, chosen, self._start, self._stop)
-        is_there = at < self._stop and self._places[at] == chosen
+        at = bisect_left(self._places, inner, self._start, self._stop)
+        is_there = at < self._stop and self._places[at] == inner
         return at - self._start if is_there else None
 
 
 def column(rows: pa.Table, name: str) -> Column:
-    """Return a column that lacks no value.
-
-    Raises:
-        ValueError: it lacks some.
-    """
+    """Return a column that lacks no value. Raises ValueError: it lacks some."""
     values = piece(rows, name)
     if values.null_count:
         raise ValueError(f"{values.null_count} rows have no {name}")
@@ -193,17 +183,17 @@ def in_one(values: Values) -> Column:
     return pieces[0] if len(pieces) == 1 else values.combine_chunks()
 
 
-def places_among(wanted: Column, ids: Column) -> Column:
-    """Return the place of each of the `wanted` among `ids`; null for one that is not there.
+def places_among(names: Column, ids: Column) -> Column:
+    """Return the place of each of the `names` among `ids`; null for one that is not there.
 
     The ids ascend, so no table of hashes is made of them, which would take more than they do.
     """
     if not len(ids):
-        return pa.nulls(len(wanted), pa.int32())
+        return pa.nulls(len(names), pa.int32())
     last = pa.scalar(len(ids) - 1, pa.int32())
-    at = pc.call_function("search_sorted", [ids, wanted]).cast(pa.int32())
+    at = pc.call_function("search_sorted", [ids, names]).cast(pa.int32())
     at = pc.if_else(pc.greater(at, last), last, at)
-    is_there = pc.equal(ids.take(at), wanted)
+    is_there = pc.equal(ids.take(at), names)
     places: Column = pc.if_else(is_there, at, pa.scalar(None, pa.int32()))
     return places
 
@@ -215,11 +205,7 @@ def hand_back(rows: int) -> None:
 
 
 def check_order(ids: Column) -> None:
-    """Check that ids ascend.
-
-    Raises:
-        ValueError: they do not, so that some would not be found.
-    """
+    """Check that ids ascend. Raises ValueError: they do not, so that some would not be found."""
     if not pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py():
         raise ValueError("rows are not in order")
 
@@ -287,7 +273,7 @@ in a megabyte or less."""
 
 
 class ColumnMap(Generic[V]):
-    """A base (`overlay_map.Base`) of rows found by id, each made into a value when asked for."""
+    """A base (`state.partitions.Base`) of rows by id, each made into a value when asked for."""
 
     __slots__ = ("_found", "_ids", "_value")
 
@@ -305,16 +291,13 @@ class ColumnMap(Generic[V]):
         self._found = found
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(self._ids)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is a row of that id."""
         # Most are asked for to learn that they are new. To remember those would forget others.
         return isinstance(key, str) and self._ids.find(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        """Return the ids in order."""
         return (self._ids[place] for place in range(len(self._ids)))
 
     def get(self, key: str, /) -> V | None:
@@ -327,9 +310,7 @@ class ColumnMap(Generic[V]):
 
 
 class HeldMap(Generic[V]):
-    """A base (`overlay_map.Base`) of a few rows, which become objects together once one is asked
-    for.
-    """
+    """A base (`partitions.Base`) of a few rows, which become objects together once one is read."""
 
     __slots__ = ("_entries", "_read", "_size")
 
@@ -344,15 +325,12 @@ class HeldMap(Generic[V]):
         return self._entries
 
     def __len__(self) -> int:
-        """Count the rows."""
         return self._size
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is a row of that id."""
         return key in self._all()
 
     def __iter__(self) -> Iterator[str]:
-        """Return the ids in order."""
         return iter(self._all())
 
     def get(self, key: str, /) -> V | None:
@@ -385,9 +363,7 @@ class ReferenceMap(StoredMap[PartitionReferences]):
 
     def __init__(self, rows: pa.Table, partitions: StoredIds, shards: StoredIds) -> None:
         """Hold references sorted by partition and shard.
-
-        Raises:
-            ValueError: they are not, or name a partition which is not there.
+        Raises ValueError: they are not, or name a partition which is not there.
         """
         self.partitions, self.shards = partitions, shards
         high = pc.shift_left(column(rows, "partition_row").cast(pa.int64()), 32)
@@ -479,23 +455,19 @@ def taken_columns(rows: pa.Table) -> StoredMap[tuple[RowsTaken, ...]]:
     def value(place: int) -> tuple[RowsTaken, ...]:
         return tuple(
             RowsTaken(
-                taken["job"],
-                taken["partition"],
-                taken["rows"],
-                KeyRange.between(taken["low"], taken["high"]),
+                each["job"],
+                each["partition"],
+                each["rows"],
+                KeyRange.between(each["low"], each["high"]),
             )
-            for taken in takings[place].as_py()
+            for each in takings[place].as_py()
         )
 
     return StoredMap(StoredIds(column(rows, "id")), value, rows)
 
 
 def dispute_columns(rows: pa.Table) -> StoredMap[Dispute]:
-    """Return the disputes whose columns are `rows`.
-
-    Raises:
-        ValueError: one has a reason that is not known here.
-    """
+    """Return the disputes whose columns are `rows`. Raises ValueError: a reason is not known."""
     times, jobs = integers(column(rows, "time_ms")), column(rows, "inputs")
     reasons = [DisputeReason(text) for text in piece(rows, "reason").to_pylist()]
 
@@ -562,9 +534,7 @@ def open_file(
     body: bytes, kind: str, version: int, where: str
 ) -> tuple[pq.ParquetFile, dict[str, str]]:
     """Return a file, of which no row is read yet, and the facts in its footer.
-
-    Raises:
-        CorruptDataError: it is damaged, not of this kind, or of another format than `version`.
+    Raises CorruptDataError: it is damaged, not of this kind, or of another format than `version`.
     """
     try:
         checksums.verify(body)
@@ -588,11 +558,7 @@ def open_file(
 
 
 def read_rows(file: pq.ParquetFile, kind: str, where: str, groups: Sequence[int]) -> pa.Table:
-    """Return the rows of some row groups of a file; `where` names it in errors.
-
-    Raises:
-        CorruptDataError: it is not readable.
-    """
+    """Return the rows of some row groups; `where` names the file. Raises CorruptDataError."""
     try:
         # A thread of Arrow that still holds the body when Python ends would abort the process.
         return file.read_row_groups(list(groups), use_threads=False)

@@ -1,12 +1,10 @@
 """Log compaction: deltas of full pages become segments, and now and then a state a snapshot.
 
-That keeps reading cheap, and the head small (`segment_levels`).
+That keeps reading cheap, and the head small (`log.pages`).
 
 It is off the commit path. Any number of processes may do it at once: each makes a blob of a
 new name, and the first change of the manifest wins; the blobs of the others are garbage.
 """
-
-from __future__ import annotations
 
 import gc
 import threading
@@ -15,30 +13,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError
+from dormouse.log import pages as log_pages
+from dormouse.log import tail
 from dormouse.log.blobs import MissingBlobError
 from dormouse.log.deltas import Delta
 from dormouse.log.log import CollectedError, Reader
-from dormouse.log.pages import (
-    Head,
-    Increment,
-    Manifest,
-    Segment,
-    Snapshot,
-    absorbed_by,
-    history_to_merge,
-    id_at,
-    left_before,
-    version_before,
-    with_history_merged,
-    with_segment,
-)
-from dormouse.log.tail import (
-    index_place_of,
-    key_indexes,
-    with_increment,
-    with_snapshot,
-    without_versions_before,
-)
 from dormouse.ports import Clock, Ids
 from dormouse.state.state import TableState, without_expired
 from dormouse.state.validation import broken_invariants
@@ -74,7 +53,7 @@ class LogCompaction:
     keep_ms: int
     policy: CompactionPolicy
 
-    def compact(self, head: Head) -> bool:
+    def compact(self, head: log_pages.Head) -> bool:
         """Make full pages a segment, if there are any; return whether the manifest changed."""
         from dormouse.log.segments import StoredSegment, encode_segment
 
@@ -83,8 +62,8 @@ class LogCompaction:
         end = min(head.last_page, first + PAGES_AT_ONCE)
         if end <= first:
             return False
-        absorbed = absorbed_by(end - first, manifest)
-        after = absorbed[0].after if absorbed else version_before(first)
+        absorbed = log_pages.absorbed_by(end - first, manifest)
+        after = absorbed[0].after if absorbed else log_pages.version_before(first)
         try:
             deltas = self._of_pages(first, end)
             body = encode_segment(deltas, self.reader.log.table_id)
@@ -95,15 +74,17 @@ class LogCompaction:
             return False  # another process was quicker
         restores = [delta_id for segment in absorbed for delta_id in segment.restores]
         restores += [delta.id for delta in deltas if delta.restores]
-        segment = self._stored(body, after, version_before(end), restores)
-        return self.reader.log.install(segment.id, lambda now: with_segment(now, manifest, segment))
+        segment = self._stored(body, after, log_pages.version_before(end), restores)
+        return self.reader.log.install(
+            segment.id, lambda now: log_pages.with_segment(now, manifest, segment)
+        )
 
-    def merge_history(self, manifest: Manifest) -> bool:
+    def merge_history(self, manifest: log_pages.Manifest) -> bool:
         """Make one of segments that only earlier versions need, if there are many; return whether.
 
         Order of writes: the new segment, the manifest. Those that it replaces are garbage then.
         """
-        run = history_to_merge(manifest)
+        run = log_pages.history_to_merge(manifest)
         if not run:
             return False
         try:
@@ -113,19 +94,19 @@ class LogCompaction:
         restores = [delta_id for segment in run for delta_id in segment.restores]
         segment = self._stored(body, run[0].after, run[-1].version, restores)
         return self.reader.log.install(
-            segment.id, lambda now: with_history_merged(now, run, segment)
+            segment.id, lambda now: log_pages.with_history_merged(now, run, segment)
         )
 
-    def _stored(self, body: bytes, after: int, version: int, restores: Sequence[str]) -> Segment:
+    def _stored(
+        self, body: bytes, after: int, version: int, restores: Sequence[str]
+    ) -> log_pages.Segment:
         segment_id = self.ids.new()
         self.reader.segments.put(segment_id, body)
-        return Segment(segment_id, after, version, len(body), tuple(restores))
+        return log_pages.Segment(segment_id, after, version, len(body), tuple(restores))
 
     def snapshot(self, state: TableState) -> bool:
         """Keep a state whole; return whether it became the newest snapshot.
-
-        Raises:
-            InvariantError: the state contradicts itself; nothing was kept.
+        Raises InvariantError: the state contradicts itself; nothing was kept.
         """
         from dormouse.log.snapshot import encode_snapshot
 
@@ -135,12 +116,12 @@ class LogCompaction:
         snapshot_id = self.ids.new()
         self.reader.snapshots.put(snapshot_id, body)
         facts = state.version, state.time_ms, len(body)
-        snapshot = Snapshot(snapshot_id, *facts, index_place_of(body))
+        snapshot = log_pages.Snapshot(snapshot_id, *facts, tail.index_place_of(body))
         return self.reader.log.install(
-            snapshot_id, lambda now: with_snapshot(now, snapshot, self.keep_ms)
+            snapshot_id, lambda now: tail.with_snapshot(now, snapshot, self.keep_ms)
         )
 
-    def increment(self, cut: TableState, state: TableState, manifest: Manifest) -> bool:
+    def increment(self, cut: TableState, state: TableState, manifest: log_pages.Manifest) -> bool:
         """Keep what changed since a state that is kept; return whether `state` is kept now, too.
 
         It takes in some of the increments before it, so that there are few (`left_before`).
@@ -158,18 +139,20 @@ class LogCompaction:
         table_id, by_key = self.reader.log.table_id, has_key_index(later)
         changes = changes_between(table_id, cut, later, by_key=by_key)
         before = [each for each in manifest.increments if each.version <= cut.version]
-        left = left_before(state.version, before, increment_period())
-        while len(before) > left:
+        place = log_pages.left_before(state.version, before, increment_period())
+        while len(before) > place:
             changes = joined(self.reader.changes(before.pop()), changes)
         indexes = None
         if by_key and before:
             with suppress(MissingBlobError):  # then each reader looks where they are
-                indexes = key_indexes(self.reader, before, {})
+                indexes = tail.key_indexes(self.reader, before, {})
         increment_id, body = self.ids.new(), encode_increment(changes, indexes)
         self.reader.snapshots.put(increment_id, body)
         facts = changes.after, state.version, state.time_ms, len(body)
-        increment = Increment(increment_id, *facts, index_place_of(body))
-        return self.reader.log.install(increment_id, lambda now: with_increment(now, increment))
+        increment = log_pages.Increment(increment_id, *facts, tail.index_place_of(body))
+        return self.reader.log.install(
+            increment_id, lambda now: tail.with_increment(now, increment)
+        )
 
     def _check(self, state: TableState) -> None:
         if broken := broken_invariants(state):
@@ -187,13 +170,13 @@ class LogCompaction:
             if page is None or not page.is_full:
                 raise CorruptDataError(f"page {number} of the log of the table is not whole")
             ids += page.ids
-        return list(self.reader.by_id(ids, version_before(first), {}))
+        return list(self.reader.by_id(ids, log_pages.version_before(first), {}))
 
 
 def increment_period() -> int:
     """Return after how many commits increments follow one another: those of whole pages."""
-    pages = -(-COMMITS_TO_INCREMENT // version_before(1))
-    return version_before(pages)
+    pages = -(-COMMITS_TO_INCREMENT // log_pages.version_before(1))
+    return log_pages.version_before(pages)
 
 
 def has_key_index(state: TableState) -> bool:
@@ -201,7 +184,7 @@ def has_key_index(state: TableState) -> bool:
     return state.reference_count >= REFERENCES_TO_INDEX
 
 
-def is_snapshot_due(manifest: Manifest, policy: CompactionPolicy) -> bool:
+def is_snapshot_due(manifest: log_pages.Manifest, policy: CompactionPolicy) -> bool:
     """Return whether the newest state should be kept whole.
 
     For example: a snapshot of 4.8 MB, a share of 4, and since then segments of 1.2 MB.
@@ -213,7 +196,7 @@ def is_snapshot_due(manifest: Manifest, policy: CompactionPolicy) -> bool:
     return since >= max(LEAST_BYTES_TO_SNAPSHOT, share)
 
 
-def is_increment_due(manifest: Manifest) -> bool:
+def is_increment_due(manifest: log_pages.Manifest) -> bool:
     """Return whether a cold reader has to fold so much that what changed should be kept."""
     if not (manifest.cuts and manifest.segments):
         return False
@@ -248,7 +231,7 @@ class Collector:
     keep_ms: int
     upload_ms: int
 
-    def is_due(self, head: Head) -> bool:
+    def is_due(self, head: log_pages.Head) -> bool:
         """Return whether a round pays.
 
         It counts the pages that go once the manifest is without the versions a round takes from it.
@@ -256,11 +239,11 @@ class Collector:
         than they age, waits until the mark would move by a third of its distance to now. With
         uploads of at most 15 minutes: a round every 5 minutes, however many pages fill meanwhile.
         """
-        manifest = without_versions_before(head.manifest, self.clock.now_ms() - self.keep_ms)
+        manifest = tail.without_versions_before(head.manifest, self.clock.now_ms() - self.keep_ms)
         collectable = manifest.covered_pages - head.first_page
         is_much = collectable >= PAGES_PER_ROUND
         apart_ms = self.upload_ms // 3 if is_much else LONGEST_WITHOUT_A_ROUND_MS
-        newest = id_at(self.clock.now_ms() - self.upload_ms - apart_ms)
+        newest = log_pages.id_at(self.clock.now_ms() - self.upload_ms - apart_ms)
         return collectable > 0 and head.low_water_mark <= newest
 
     def collect(self) -> bool:
@@ -275,38 +258,38 @@ class Collector:
             return False
         manifest, mark = raised.manifest, raised.low_water_mark
         try:
-            in_pages = frozenset(log.ids_after(version_before(manifest.covered_pages)))
+            in_pages = frozenset(log.ids_after(log_pages.version_before(manifest.covered_pages)))
         except CollectedError:
             return False
         # Read after the mark was raised: a pin that is put later sees the mark (`pinning`).
         pinned = {pin.snapshot_id for pin in log.pages.pins.all(log.table_id)}
         reader.deltas.delete_stale(mark, in_pages)
-        named = {snapshot.id for snapshot in manifest.snapshots}
-        named |= {increment.id for increment in manifest.increments}
+        ids = {snapshot.id for snapshot in manifest.snapshots}
+        ids |= {increment.id for increment in manifest.increments}
         # A delta that restores a version has a snapshot of its own id, needed as long as the delta.
-        restored = {delta_id for segment in manifest.segments for delta_id in segment.restores}
-        reader.snapshots.delete_stale(mark, frozenset(named | pinned | restored | in_pages))
+        restore_ids = {delta_id for segment in manifest.segments for delta_id in segment.restores}
+        reader.snapshots.delete_stale(mark, frozenset(ids | pinned | restore_ids | in_pages))
         reader.segments.delete_stale(mark, frozenset(each.id for each in manifest.segments))
         return True
 
-    def _raised(self, head: Head, first_page: int) -> Head:
+    def _raised(self, head: log_pages.Head, first_page: int) -> log_pages.Head:
         now_ms = self.clock.now_ms()
-        manifest = without_versions_before(head.manifest, now_ms - self.keep_ms)
+        manifest = tail.without_versions_before(head.manifest, now_ms - self.keep_ms)
         return replace(
             head,
             manifest=replace(manifest, revision=manifest.revision + 1),
-            low_water_mark=max(head.low_water_mark, id_at(now_ms - self.upload_ms)),
+            low_water_mark=max(head.low_water_mark, log_pages.id_at(now_ms - self.upload_ms)),
             first_page=first_page,
         )
 
-    def _raise_low_water_mark(self, raised: Head) -> bool:
+    def _raise_low_water_mark(self, raised: log_pages.Head) -> bool:
         log = self.reader.log
         try:
             return log.pages.raise_low_water_mark(log.table_id, raised)
         except OutcomeUnknownError:
             return log.head() == raised
 
-    def _delete_pages(self, head: Head) -> int:
+    def _delete_pages(self, head: log_pages.Head) -> int:
         """Delete covered pages without an id above the low-water mark; return the first one left.
 
         Readers that are not far behind find theirs: those go by the log, others by the manifest.

@@ -13,8 +13,6 @@ other:
 So one checksum holds for a delta and for what it carries.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,9 +87,7 @@ def unpacked_entries(packed: bytes | msgspec.Raw, where: str) -> tuple[Entry, ..
 
 def read_entries(stored: T, where: str, decode: Callable[[T, Any], Any]) -> tuple[Entry, ...]:
     """Return the stored entries of a delta, which `where` names in errors.
-
-    Raises:
-        CorruptDataError: they hold what is no known change.
+    Raises CorruptDataError: they hold what is no known change.
     """
     hint = "if a later version of Dormouse wrote it, upgrade this one"
     with raise_corrupt(f"{where} holds what no known transaction looks like", hint=hint):
@@ -107,8 +103,8 @@ def encode_delta(
     It carries other deltas: the id and the packed entries of each.
     """
     others = tuple((bytes.fromhex(name), msgspec.Raw(of)) for name, of in carried)
-    stored = _Stored(msgspec.Raw(packed_entries(entries)), others)
-    head, body = _MAGIC + bytes([FORMAT]), zlib.compress(msgspec.msgpack.encode(stored))
+    form = _Stored(msgspec.Raw(packed_entries(entries)), others)
+    head, body = _MAGIC + bytes([FORMAT]), zlib.compress(msgspec.msgpack.encode(form))
     return head + _digest(head, body, identity) + body
 
 
@@ -128,9 +124,9 @@ def open_delta(body: bytes, identity: str, where: str) -> StoredDelta:
             hint="it was written by a later version: upgrade this one",
         )
     with raise_corrupt(f"{where} is not a readable delta"):
-        stored = decode_packed(_decompressed(packed), _Stored)
-        carried = {name.hex(): entries for name, entries in stored.carried}
-        return StoredDelta(stored.entries, carried, where)
+        form = decode_packed(_decompressed(packed), _Stored)
+        carried = {name.hex(): entries for name, entries in form.carried}
+        return StoredDelta(form.entries, carried, where)
 
 
 def _decompressed(packed: bytes) -> bytes:

@@ -13,33 +13,16 @@ stores that consist of it and adapters are `aws.state_store`, `items.blobs` and
 `folder.state_store`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    InvalidRequestError,
-    InvariantError,
-    NotFoundError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from dormouse import errors
 from dormouse.keys import KeyRange
+from dormouse.log import compaction
 from dormouse.log.blobs import ABOVE_ALL_IDS, Fetch, Overlap, fetched, in_turn
-from dormouse.log.compaction import (
-    Collector,
-    CompactionPolicy,
-    LogCompaction,
-    gc_paused,
-    is_increment_due,
-    is_snapshot_due,
-)
 from dormouse.log.deltas import encode_delta, identity_of
 from dormouse.log.log import CollectedError, Reader, packed
 from dormouse.log.pages import LOWEST_ID, Manifest, Page, not_below
@@ -47,6 +30,7 @@ from dormouse.log.pinning import PartialReads, Pinning
 from dormouse.log.tail import LogTail, kept_versions, state_at
 from dormouse.ports import Clock, Ids
 from dormouse.schema.schema import KeyTypes
+from dormouse.state import store
 from dormouse.state.fold import Verdict
 from dormouse.state.state import (
     Entry,
@@ -56,20 +40,12 @@ from dormouse.state.state import (
     Transaction,
     without_expired,
 )
-from dormouse.state.store import (
-    AlreadyCommitted,
-    CommitReport,
-    Committed,
-    Outcome,
-    Rejected,
-    VersionRecord,
-)
 from dormouse.state.validation import entry_violations
 
 # Group commit: threads that commit at the same time share one delta.
 
 Entries = tuple[Entry, ...]
-Outcomes = tuple[Outcome, ...]
+Outcomes = tuple[store.Outcome, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +104,7 @@ class GroupCommit:
                 each.turn.set()
 
 
-def _unobserved(report: CommitReport) -> None:
+def _unobserved(report: store.CommitReport) -> None:
     """Take the place of an observer."""
 
 
@@ -146,13 +122,13 @@ class Options:
     name: str = ""
     keep_seconds: int = 15 * 60
     upload_seconds: int = 15 * 60
-    observe: Callable[[CommitReport], None] = _unobserved
+    observe: Callable[[store.CommitReport], None] = _unobserved
     overlap: Overlap = in_turn
     fetch: Fetch = fetched
 
 
 DEFAULTS = Options()
-DEFAULT_COMPACTION = CompactionPolicy()
+DEFAULT_COMPACTION = compaction.CompactionPolicy()
 
 
 class LogStateStore:
@@ -168,7 +144,7 @@ class LogStateStore:
         clock: Clock,
         ids: Ids,
         options: Options = DEFAULTS,
-        policy: CompactionPolicy = DEFAULT_COMPACTION,
+        policy: compaction.CompactionPolicy = DEFAULT_COMPACTION,
     ) -> None:
         """Use the table whose log and blobs `reader` reads; nothing is read yet."""
         self.reader, self.policy = reader, policy
@@ -179,8 +155,8 @@ class LogStateStore:
         self._partial_reads = PartialReads(reader, options.overlap)
         self._group = GroupCommit(self._append)
         keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
-        self._compaction = LogCompaction(reader, ids, keep_ms, policy)
-        self._collector = Collector(reader, clock, keep_ms, upload_ms)
+        self._compaction = compaction.LogCompaction(reader, ids, keep_ms, policy)
+        self._collector = compaction.Collector(reader, clock, keep_ms, upload_ms)
         self.pins = Pinning(reader, clock, ids, keep_ms, upload_ms, self.current)
 
     def current(self) -> TableState:
@@ -197,12 +173,12 @@ class LogStateStore:
         """Return of the newest version at least what readers of some ranges of keys need.
 
         A process that has the state in memory brings that up to date. Another one reads a few
-        blocks, if it can (`partial_reads`), else the whole state.
+        blocks, if it can (`log.key_index`), else the whole state.
         """
         if not self._tail.is_warm:
-            found = self._retry_policy.retry(lambda: self._partial_reads.part(ranges()))
-            if found is not None:
-                return found
+            part = self._retry_policy.retry(lambda: self._partial_reads.part(ranges()))
+            if part is not None:
+                return part
         return self.current()
 
     def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
@@ -216,17 +192,17 @@ class LogStateStore:
             return self._retry_policy.retry(
                 lambda: state_at(self.reader, version=version, time_ms=time_ms)
             )
-        except NotFoundError:
+        except errors.NotFoundError:
             for pin in self.pins.all():
                 if pin.version == version:
                     return self.pins.state(pin)
             raise
 
-    def history(self) -> list[VersionRecord]:
+    def history(self) -> list[store.VersionRecord]:
         """Return the versions that are kept without a pin, the oldest first."""
         return self._retry_policy.retry(lambda: kept_versions(self.reader))
 
-    def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
+    def commit(self, *transactions: Transaction, generation: int) -> tuple[store.Outcome, ...]:
         """Commit transactions in one delta, each for itself, and return the outcome of each.
 
         Threads that commit at the same time share a delta.
@@ -244,7 +220,7 @@ class LogStateStore:
         admit(entries, self._retry_policy.retry(self._tail.last_seen), self.current)
         return self._group.commit(entries)
 
-    def restore(self, earlier: TableState, *, generation: int) -> Outcome:
+    def restore(self, earlier: TableState, *, generation: int) -> store.Outcome:
         """Begin a generation with the rows of `earlier`, a pinned version; return the outcome.
 
         Order of writes: the snapshot of the version, the delta that has the same id, the log.
@@ -266,16 +242,16 @@ class LogStateStore:
         head = self._retry_policy.retry(self._log.head)
         if head is None:
             return
-        seen = head
-        if self._retry_policy.retry(lambda: self._compaction.compact(seen)):
-            head = self._retry_policy.retry(self._log.head) or seen
+        earlier = head
+        if self._retry_policy.retry(lambda: self._compaction.compact(earlier)):
+            head = self._retry_policy.retry(self._log.head) or earlier
         manifest = head.manifest
         self._retry_policy.retry(lambda: self._compaction.merge_history(manifest))
-        if is_snapshot_due(manifest, self.policy):
+        if compaction.is_snapshot_due(manifest, self.policy):
             state = self.current()
             if self._compaction.snapshot(state):
                 self._tail.kept(state)
-        elif is_increment_due(manifest):
+        elif compaction.is_increment_due(manifest):
             self._keep_increment(manifest)
         if self._collector.is_due(head):
             self._retry_policy.retry(self._collector.collect)
@@ -327,7 +303,7 @@ class LogStateStore:
         """
         head = self._retry_policy.retry(lambda: self._log.pages.head(self._table_id))
         if head is None or not head.closed:
-            raise InvariantError(f"the state of {self._log.title} was never destroyed")
+            raise errors.InvariantError(f"the state of {self._log.title} was never destroyed")
         self._retry_policy.retry(self._delete_blobs)
         self._log.pages.pins.clear(self._table_id)
 
@@ -335,7 +311,7 @@ class LogStateStore:
         for blobs in (self.reader.deltas, self.reader.segments, self.reader.snapshots):
             blobs.delete_stale(ABOVE_ALL_IDS, ())
 
-    @gc_paused()
+    @compaction.gc_paused()
     def _append(self, entries: Entries, earlier: TableState | None = None) -> Outcomes:
         """Append a delta wherever the log ends; what holds there is known after the fold."""
         started_ms, attempts, sent_bytes, mark = self._clock.now_ms(), 0, 0, LOWEST_ID
@@ -345,14 +321,14 @@ class LogStateStore:
             # Twice as many as last time may come between: a look is cheaper than a full page.
             page = self._log.page_after(self._tail.last_seen().version, 2 * self._tail.overtaken)
             with self._tail.awaiting(delta_id, entries):
-                placed = self._log.append(delta_id, page)
-                attempts += placed.attempts
-                if placed.page and placed.version is not None:
-                    verdicts, version = self._verdicts(delta_id, placed.page), placed.version
+                placement = self._log.append(delta_id, page)
+                attempts += placement.attempts
+                if placement.page and placement.version is not None:
+                    verdicts, version = self._verdicts(delta_id, placement.page), placement.version
                     self._report(version, attempts, sent_bytes, started_ms, verdicts)
                     return tuple(_outcome(verdict, version) for verdict in verdicts)
-            mark = placed.low_water_mark or mark
-        raise ContendedError(
+            mark = placement.low_water_mark or mark
+        raise errors.ContendedError(
             f"every commit to {self._log.title} came too late after its upload",
             hint="nothing was changed; try again later",
         )
@@ -401,9 +377,9 @@ class LogStateStore:
     def _verdicts(self, delta_id: str, page: Page) -> tuple[Verdict, ...]:
         try:
             return self._retry_policy.retry(lambda: self._tail.verdicts(delta_id, page))
-        except (UnavailableError, CorruptDataError) as error:
+        except (errors.UnavailableError, errors.CorruptDataError) as error:
             # The delta is in the log all the same, so to the caller this is no clean failure.
-            raise OutcomeUnknownError(
+            raise errors.OutcomeUnknownError(
                 f"a commit to {self._log.title} landed, but its verdict is unread: {error}",
                 hint="commit the same again to find out; delete nothing it may need",
             ) from error
@@ -419,41 +395,43 @@ class LogStateStore:
         milliseconds = self._clock.now_ms() - started_ms
         rejected = sum(bool(verdict.violations) for verdict in verdicts)
         self._options.observe(
-            CommitReport(version, attempts, size_bytes, milliseconds, len(verdicts), rejected)
+            store.CommitReport(version, attempts, size_bytes, milliseconds, len(verdicts), rejected)
         )
 
 
-def _outcome(verdict: Verdict, version: int) -> Outcome:
+def _outcome(verdict: Verdict, version: int) -> store.Outcome:
     """Return the outcome of an entry of the delta that made a version."""
     if verdict.repeated:
-        return AlreadyCommitted()
-    return Rejected(verdict.violations) if verdict.violations else Committed(version)
+        return store.AlreadyCommitted()
+    return store.Rejected(verdict.violations) if verdict.violations else store.Committed(version)
 
 
 _REASONS = 5
 
 
-def admit(entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]) -> None:
+def admit(entries: Sequence[Entry], state: TableState, look: Callable[[], TableState]) -> None:
     """Refuse entries, all meant for one generation, that can hold in no state of a table.
 
-    `known` is any version of it, `look` gives the newest.
+    `state` is any version of it, `look` gives the newest.
 
     Raises:
         InvalidRequestError: some can hold in none.
     """
-    key_types = _key_types(entries, known, look)
+    key_types = _key_types(entries, state, look)
     for entry in entries:
         if broken := entry_violations(entry, key_types):
             reasons = "; ".join(map(str, broken[:_REASONS]))
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"a change of the table can never hold: {reasons}", hint="nothing was written"
             )
         if isinstance(entry.transaction, RestoreTable):
-            raise InvalidRequestError("a version is restored by `restore`, with its snapshot")
+            raise errors.InvalidRequestError(
+                "a version is restored by `restore`, with its snapshot"
+            )
 
 
 def _key_types(
-    entries: Sequence[Entry], known: TableState, look: Callable[[], TableState]
+    entries: Sequence[Entry], state: TableState, look: Callable[[], TableState]
 ) -> KeyTypes:
     """Return the types of row keys in the generation of `entries`; none if that is not the newest.
 
@@ -461,11 +439,11 @@ def _key_types(
     them to the table.
     """
     generation = entries[0].generation
-    if known.key_types and known.generation == generation:
-        return known.key_types
+    if state.key_types and state.generation == generation:
+        return state.key_types
     transactions = (entry.transaction for entry in entries)
     types = next((t.key_types for t in transactions if isinstance(t, InitialisePartitions)), ())
-    if types and not known.key_types:
+    if types and not state.key_types:
         return types
     newest = look()
     return newest.key_types if newest.generation == generation else ()

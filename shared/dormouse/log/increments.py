@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from rpds import HashTrieMap
 
 from dormouse.errors import CorruptDataError
+from dormouse.log import key_index
 from dormouse.log.columns import (
     Column,
     column,
@@ -26,17 +27,6 @@ from dormouse.log.columns import (
     places_among,
     unpacked,
     write_file,
-)
-from dormouse.log.key_index import (
-    IndexFacts,
-    KeyIndex,
-    all_rows,
-    blocks_of_changes,
-    changed_rows,
-    encode_key_index,
-    joined_rows,
-    with_key_index,
-    without_key_index,
 )
 from dormouse.schema.schema import KeyTypes
 from dormouse.schema.types import KeyType, Primitive, parse_type_text, show_type
@@ -132,9 +122,7 @@ def facts_of(table_id: str, state: TableState) -> dict[str, str]:
 
 
 def types_of(facts: Mapping[str, str]) -> KeyTypes:
-    """Return the types of row keys that the footer names. Raises InvalidRequestError: one is not
-    known.
-    """
+    """Return the types of row keys in the footer. Raises InvalidRequestError: one is not known."""
     return cast("KeyTypes", tuple(map(parse_type_text, facts["dormouse.key_types"].split())))
 
 
@@ -142,12 +130,12 @@ def _type_name(kind: KeyType) -> str:
     return kind.value if isinstance(kind, Primitive) else show_type(kind)
 
 
-def key_facts(facts: Mapping[str, str], after: int) -> IndexFacts:
+def key_facts(facts: Mapping[str, str], after: int) -> key_index.IndexFacts:
     """Return what a key index says of a state, from what the footer says (`facts_of`).
 
     An increment follows version `after`.
     """
-    return IndexFacts(
+    return key_index.IndexFacts(
         after=after,
         version=int(facts["dormouse.version"]),
         time_ms=int(facts["dormouse.time_ms"]),
@@ -206,13 +194,13 @@ def sorted_by(rows: pa.Table, *names: str) -> pa.Table:
 def row_group(item: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows of an item with all columns of a file; those it does not have are null."""
     size = len(rows)
-    given = {"item": pa.repeat(pa.scalar(item), size)} | {n: rows[n] for n in rows.column_names}
+    present = {"item": pa.repeat(pa.scalar(item), size)} | {n: rows[n] for n in rows.column_names}
     absent: dict[str, Column] = {
         name: pa.nulls(size, kind)  # type: ignore[call-overload]  # any type will do
         for name, kind in zip(schema.names, schema.types, strict=True)
-        if name not in given
+        if name not in present
     }
-    return pa.table({name: (given | absent)[name] for name in schema.names}, schema=schema)
+    return pa.table({name: (present | absent)[name] for name in schema.names}, schema=schema)
 
 
 class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -231,11 +219,7 @@ def encode_sealed(state: TableState) -> bytes:
 
 
 def decode_sealed(body: bytes, where: str) -> Sealed:
-    """Return what `encode_sealed` stored; `where` names its place in errors.
-
-    Raises:
-        CorruptDataError: it is damaged.
-    """
+    """Return what `encode_sealed` stored; `where` names its place. Raises CorruptDataError."""
     with raise_corrupt(f"{where} does not say which sources are sealed"):
         return decode_json(body, Sealed)
 
@@ -310,10 +294,10 @@ def rebased(later: TableState, earlier: TableState) -> TableState | None:
     """
     maps = _maps(earlier)
     layers = {}
-    for item, held in _maps(later).items():
-        if held.base is not maps[item].base:
+    for item, entries in _maps(later).items():
+        if entries.base is not maps[item].base:
             return None
-        layers[item] = _laid_over(maps[item], held)
+        layers[item] = _laid_over(maps[item], entries)
     return replace(
         later,
         partitions=PartitionTree(layers["partition"]),
@@ -341,7 +325,7 @@ def changes_between(
     """Return the changes of a state that is laid over an earlier one (`rebased`)."""
     rows = {item: _table(item, _item_rows(item, earlier, later)) for item in ITEMS}
     facts = facts_of(table_id, later)
-    indexed = changed_rows(earlier, later) if by_key else None
+    indexed = key_index.changed_rows(earlier, later) if by_key else None
     return StateChanges(earlier.version, facts, counts_of(later), rows, indexed)
 
 
@@ -350,7 +334,7 @@ def counts_of(state: TableState) -> tuple[int, ...]:
 
     Transactions are not counted: a snapshot lacks those that had expired.
     """
-    entries = [len(held) for item, held in _maps(state).items() if item != "transaction"]
+    entries = [len(each) for item, each in _maps(state).items() if item != "transaction"]
     return state.rows, state.reference_count, len(state.jobs), *entries
 
 
@@ -402,9 +386,9 @@ def _reference_rows(
     earlier: TableState, later: TableState
 ) -> Iterator[tuple[tuple[object, ...], bool]]:
     for partition, change in later.references.changes.items():
-        held = PartitionReferences() if change is TOMBSTONE else change
+        references = PartitionReferences() if change is TOMBSTONE else change
         before = {r.shard: r for r in earlier.references.get(partition, PartitionReferences())}
-        for reference in held:
+        for reference in references:
             if before.pop(reference.shard, None) != reference:
                 yield (partition, reference.shard, *marks_row(reference)), False
         for shard in before:
@@ -427,13 +411,13 @@ def joined(lower: StateChanges, upper: StateChanges) -> StateChanges:
     rows = {item: _joined(item, lower.rows[item], upper.rows[item]) for item in ITEMS}
     by_key = None
     if lower.by_key is not None and upper.by_key is not None:
-        by_key = joined_rows(lower.by_key, upper.by_key)
+        by_key = key_index.joined_rows(lower.by_key, upper.by_key)
     return StateChanges(lower.after, upper.facts, upper.counts, rows, by_key)
 
 
 def _joined(item: str, lower: pa.Table, upper: pa.Table) -> pa.Table:
-    kept = lower.filter(pc.invert(pc.is_in(_names(item, lower), _names(item, upper))))
-    return _in_order(item, pa.concat_tables([kept, upper]))
+    rest = lower.filter(pc.invert(pc.is_in(_names(item, lower), _names(item, upper))))
+    return _in_order(item, pa.concat_tables([rest, upper]))
 
 
 def _names(item: str, rows: pa.Table) -> Column:
@@ -472,17 +456,17 @@ def laid_over(lower: ColumnOf, changes: StateChanges) -> RowsOf:
     Raises:
         ValueError: a reference is to a shard or partition that is not there.
     """
-    merged: dict[str, _Merge] = {}
+    merges: dict[str, _Merge] = {}
 
     def rows_of(item: str) -> pa.Table:
         names, above = ITEMS[item], changes.rows.pop
         if item == "reference":
-            return _references(lower, above(item), merged["partition"], merged["shard"])
+            return _references(lower, above(item), merges["partition"], merges["shard"])
         if "digest" in names:
             return _remembered(lower, item, above(item))
         merge = _Merge(lower(item, "id"), above(item), "id")
         if item in ("partition", "shard"):
-            merged[item] = merge
+            merges[item] = merge
         rest = {name: merge.replaced(lower(item, name), name) for name in names if name != "id"}
         return pa.table({"id": merge.names, **rest})
 
@@ -490,9 +474,7 @@ def laid_over(lower: ColumnOf, changes: StateChanges) -> RowsOf:
 
 
 class _Merge:
-    """Rows in the order of their names, and rows that replace some of them, come between or are
-    gone.
-    """
+    """Rows in the order of their names, and rows that replace some, come between or are gone."""
 
     def __init__(self, before: Column, above: pa.Table, name: str) -> None:
         """Find out where rows go that are named `before`; `name` is the column of the others'."""
@@ -500,16 +482,16 @@ class _Merge:
         if self._is_same:
             self.names = before
             return
-        changed = pc.is_in(before, piece(above, name))
+        is_changed = pc.is_in(before, piece(above, name))
         self._added = above.filter(pc.invert(above[GONE]))
         del above
         fresh, self._added = piece(self._added, name), self._added.drop_columns([name])
-        gone = before.filter(changed)
-        self._again = gone.filter(pc.is_in(gone, fresh))
+        old = before.filter(is_changed)
+        self._again = old.filter(pc.is_in(old, fresh))
         self._is_again = pc.is_in(before, self._again) if len(self._again) else None
         self._before, self._most = len(before), len(before) + len(fresh) - 1
-        both, places = _with_added(before, pc.invert(changed), fresh)
-        del before, gone
+        both, places = _with_added(before, pc.invert(is_changed), fresh)
+        del before, old
         order = pc.sort_indices(both)
         hand_back(len(both))
         self.names, self._places = both.take(order), places.take(order)
@@ -531,18 +513,16 @@ class _Merge:
         return present
 
 
-def _with_added(before: Column, is_kept: Column, added: Column) -> tuple[Column, Column]:
-    """Return values that are kept and those added, and the places of all in both, one after the
-    other.
-    """
-    kept = pc.indices_nonzero(is_kept).cast(pa.int32())
-    fresh = pa.array(range(len(before), len(before) + len(added)), pa.int32())
-    return pa.concat_arrays([before.take(kept), added]), pa.concat_arrays([kept, fresh])
+def _with_added(before: Column, is_kept: Column, more: Column) -> tuple[Column, Column]:
+    """Return values that are kept and those added, and the places of all, one after the other."""
+    places = pc.indices_nonzero(is_kept).cast(pa.int32())
+    fresh = pa.array(range(len(before), len(before) + len(more)), pa.int32())
+    return pa.concat_arrays([before.take(places), more]), pa.concat_arrays([places, fresh])
 
 
-def _taken(before: Column, added: pa.Table, name: str, places: Column) -> Column:
+def _taken(before: Column, more: pa.Table, name: str, places: Column) -> Column:
     """Return the values at places in a column with that of the rows added after it."""
-    return in_one(pa.chunked_array([before, piece(added, name)], before.type).take(places))
+    return in_one(pa.chunked_array([before, piece(more, name)], before.type).take(places))
 
 
 def _remembered(lower: ColumnOf, item: str, above: pa.Table) -> pa.Table:
@@ -552,12 +532,12 @@ def _remembered(lower: ColumnOf, item: str, above: pa.Table) -> pa.Table:
     if digests.null_count:
         name, names = "id", lower(item, "id")
     else:
-        added = packed(column(above, "id")) if len(above) else pa.array([], COLUMNS["digest"])
-        if added is None:
+        more = packed(column(above, "id")) if len(above) else pa.array([], COLUMNS["digest"])
+        if more is None:
             name, names = "id", unpacked(digests)
         else:
             name, names = "digest", digests
-            above = pa.table({"digest": added, number: above[number], GONE: above[GONE]})
+            above = pa.table({"digest": more, number: above[number], GONE: above[GONE]})
     merge = _Merge(names, above, name)
     return pa.table({name: merge.names, number: merge.replaced(lower(item, number), number)})
 
@@ -577,21 +557,21 @@ def _references(lower: ColumnOf, above: pa.Table, partitions: _Merge, shards: _M
         partitions.moved(lower("reference", "partition_row")),
         shards.moved(lower("reference", "shard_row")),
     )
-    changed, is_present = _places(above, partitions, shards), pc.invert(piece(above, GONE))
-    fresh, added = changed.filter(is_present), above.select(REFERENCE[2:]).filter(is_present)
+    upper, is_present = _places(above, partitions, shards), pc.invert(piece(above, GONE))
+    fresh, more = upper.filter(is_present), above.select(REFERENCE[2:]).filter(is_present)
     del above
     if fresh.null_count:
         raise ValueError("what changed has references to shards or partitions not there")
     hand_back(len(before))
-    changed = changed.drop_null()
-    is_kept = pc.and_(pc.is_valid(before), pc.invert(pc.is_in(before, changed)))
+    upper = upper.drop_null()
+    is_kept = pc.and_(pc.is_valid(before), pc.invert(pc.is_in(before, upper)))
     pairs, places = _with_added(before, is_kept, fresh)
     del before
     order = pc.sort_indices(pairs)
     pairs, places = pairs.take(order), places.take(order)
     del order
     hand_back(len(pairs))
-    marks = {n: _taken(lower("reference", n), added, n, places) for n in REFERENCE[2:]}
+    marks = {n: _taken(lower("reference", n), more, n, places) for n in REFERENCE[2:]}
     low = pc.bit_wise_and(pairs, pa.scalar(_LOW, pa.int64())).cast(pa.int32())
     high = pc.shift_right(pairs, 32).cast(pa.int32())
     return pa.table({"partition_row": high, "shard_row": low, **marks})
@@ -620,7 +600,7 @@ _SCHEMA = pa.schema(list(TYPES.items()))
 
 
 def encode_increment(
-    increment: StateChanges, before: Mapping[str, KeyIndex] | None = None
+    increment: StateChanges, before: Mapping[str, key_index.KeyIndex] | None = None
 ) -> bytes:
     """Return the stored form of an increment; `before` are the key indexes of those before it."""
     rows = {**increment.rows, "reference": _placed(increment.rows)}
@@ -630,10 +610,10 @@ def encode_increment(
     body = write_file(groups, _SCHEMA, KIND, FORMAT, facts, repeating=["item", "partition", "job"])
     if increment.by_key is None:
         return body
-    blocks = blocks_of_changes(increment.by_key)
+    blocks = key_index.blocks_of_changes(increment.by_key)
     of_state = key_facts(facts, increment.after)
-    indexed = encode_key_index(facts["dormouse.table"], of_state, blocks, before)
-    return with_key_index(body, indexed)
+    indexed = key_index.encode_key_index(facts["dormouse.table"], of_state, blocks, before)
+    return key_index.with_key_index(body, indexed)
 
 
 def _known_ids(rows: Mapping[str, pa.Table]) -> Column:
@@ -654,11 +634,11 @@ def _placed(rows: Mapping[str, pa.Table]) -> pa.Table:
     )
 
 
-def _named(references: pa.Table, known: Column) -> pa.Table:
+def _named(references: pa.Table, shards: Column) -> pa.Table:
     """Return the references of `_placed` with the ids of all shards."""
-    ids = pc.coalesce(piece(references, "id"), known.take(piece(references, "shard_row")))
-    named = references.drop_columns(["shard_row", "id"]).append_column("id", ids)
-    return named.select([*COLUMNS_OF["reference"], GONE])
+    ids = pc.coalesce(piece(references, "id"), shards.take(piece(references, "shard_row")))
+    rows = references.drop_columns(["shard_row", "id"]).append_column("id", ids)
+    return rows.select([*COLUMNS_OF["reference"], GONE])
 
 
 def decode_increment(
@@ -671,7 +651,7 @@ def decode_increment(
     Raises:
         CorruptDataError: it is damaged, another table's, or from a later version of Dormouse.
     """
-    file, facts = open_file(without_key_index(body), KIND, FORMAT, where)
+    file, facts = open_file(key_index.without_key_index(body), KIND, FORMAT, where)
     if facts.get("dormouse.table") != table_id:
         raise CorruptDataError(f"{where} is not an increment of table {table_id}")
     try:
@@ -679,15 +659,15 @@ def decode_increment(
         rows = {}
         for item, names in COLUMNS_OF.items():
             # A thread of Arrow that still holds the body when Python ends would abort the process.
-            wanted = [*names, GONE, *(["shard_row"] if item == "reference" else [])]
-            found = file.read_row_group(groups.index(item), wanted, use_threads=False)
-            rows[item] = found.select(wanted).combine_chunks()
+            columns = [*names, GONE, *(["shard_row"] if item == "reference" else [])]
+            group = file.read_row_group(groups.index(item), columns, use_threads=False)
+            rows[item] = group.select(columns).combine_chunks()
         rows["reference"] = _named(rows["reference"], _known_ids(rows))
         counts = decode_json(facts[_COUNTS].encode(), tuple[int, ...])
-        indexed = all_rows(table_id, body, where) if by_key else None
-        made = StateChanges(int(facts[_AFTER]), facts, counts, rows, indexed)
-        if made.version <= made.after:
-            raise ValueError(f"version {made.version} does not follow {made.after}")
-        return made
+        indexed = key_index.all_rows(table_id, body, where) if by_key else None
+        increment = StateChanges(int(facts[_AFTER]), facts, counts, rows, indexed)
+        if increment.version <= increment.after:
+            raise ValueError(f"version {increment.version} does not follow {increment.after}")
+        return increment
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         raise CorruptDataError(f"{where} does not hold what changed: {error!r}") from error

@@ -39,6 +39,7 @@ import pyarrow.parquet as pq
 from dormouse.errors import CorruptDataError
 from dormouse.keys import KeyRange
 from dormouse.schema.schema import KeyTypes
+from dormouse.state import state as changes
 from dormouse.state.partitions import (
     TOMBSTONE,
     NewShard,
@@ -47,26 +48,6 @@ from dormouse.state.partitions import (
     Reference,
     Shard,
     partition_id_of,
-)
-from dormouse.state.state import (
-    AddShards,
-    AdoptSegments,
-    AssignJob,
-    DeleteShards,
-    Deletion,
-    DisputeShards,
-    Entry,
-    ExtendTree,
-    ForgetDeletions,
-    HideRows,
-    Piece,
-    ReleaseJob,
-    ReplaceShards,
-    ResolveDisputes,
-    SealSources,
-    SplitPartition,
-    TableState,
-    Transaction,
 )
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
@@ -166,7 +147,7 @@ def blocks_of_changes(rows: pa.Table) -> Iterator[IndexBlock | SharedBlock]:
     return _blocks(lows, sizes, rows_between, BLOCK_ROWS_OF_CHANGES)
 
 
-def changed_rows(earlier: TableState, later: TableState) -> pa.Table:
+def changed_rows(earlier: changes.TableState, later: changes.TableState) -> pa.Table:
     """Return what changed from a state to one that is laid over it (`log.increments.rebased`).
 
     A reference which only another job holds since is no change.
@@ -199,14 +180,14 @@ def _names(rows: pa.Table) -> pa.Array[Any]:
     shards = pc.coalesce(rows["shard"], pa.scalar("")).cast(pa.binary())
     lengths = pc.binary_length(low).cast(pa.string()).cast(pa.binary())
     parts = [lengths, low, high, shards, pa.scalar(b"/")]
-    joined = pc.call_function("binary_join_element_wise", parts)
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+    names = pc.call_function("binary_join_element_wise", parts)
+    return names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
 
 
 _Row = tuple[object, ...]
 
 
-def _changed_partitions(earlier: TableState, later: TableState) -> Iterator[_Row]:
+def _changed_partitions(earlier: changes.TableState, later: changes.TableState) -> Iterator[_Row]:
     for name, now in later.partitions.by_id.changes.items():
         before = earlier.partitions.by_id.get(name)
         if now is not TOMBSTONE:
@@ -220,7 +201,7 @@ def _partition_row(partition: Partition, is_leaf: bool) -> _Row:
     return (*_ends_of(partition.range), is_leaf, None, False, *[None] * len(_OF_A_REFERENCE))
 
 
-def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row]:
+def _changed_references(earlier: changes.TableState, later: changes.TableState) -> Iterator[_Row]:
     for name, change in later.references.changes.items():
         references = PartitionReferences() if change is TOMBSTONE else change
         before = {r.shard: r for r in earlier.references.get(name, PartitionReferences())}
@@ -235,7 +216,7 @@ def _changed_references(earlier: TableState, later: TableState) -> Iterator[_Row
             yield (*ends, None, shard, True, *[None] * len(_OF_A_REFERENCE))
 
 
-def _facts(state: TableState, reference: Reference) -> _Row:
+def _facts(state: changes.TableState, reference: Reference) -> _Row:
     shard = state.shards[reference.shard]
     facts = shard.size_bytes, shard.sequence, shard.tags, shard.version
     return reference.rows, shard.rows, *facts, shard.low, shard.high
@@ -261,8 +242,8 @@ def _table(columns: dict[str, Any]) -> pa.Table:
 
 def _ends(ranks: pa.ChunkedArray[Any], size: int) -> list[int]:
     """Return where the rows of each rank end; the ranks ascend, and some have no rows."""
-    counted = pc.value_counts(ranks)
-    counts = dict(zip(*(counted.field(n).to_pylist() for n in ("values", "counts")), strict=True))
+    lengths = pc.value_counts(ranks)
+    counts = dict(zip(*(lengths.field(n).to_pylist() for n in ("values", "counts")), strict=True))
     ends, end = [], 0
     for rank in range(size):
         end += counts.get(rank, 0)
@@ -329,7 +310,7 @@ class IndexFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_ms: int
     generation: int
     key_types: KeyTypes
-    deletions: tuple[Deletion, ...] = ()
+    deletions: tuple[changes.Deletion, ...] = ()
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -428,11 +409,7 @@ class KeyIndex:
         return start, start + self._places[number].size_bytes
 
     def rows(self, number: int, body: bytes, where: str) -> pa.Table:
-        """Return the rows of a block that was read; `where` names its object in errors.
-
-        Raises:
-            CorruptDataError: it is damaged.
-        """
+        """Return the rows of a block; `where` names its object. Raises CorruptDataError."""
         place = self._places[number]
         if _digest(body, _BLOCK_SUM) != place.checksum:
             raise CorruptDataError(f"block {number} of the key index of {where} is damaged")
@@ -513,11 +490,7 @@ def _encode_rows(rows: pa.Table) -> bytes:
 
 
 def all_rows(table_id: str, body: bytes, where: str) -> pa.Table | None:
-    """Return all rows of the key index of an object, each once; None if it has none.
-
-    Raises:
-        CorruptDataError: it is damaged.
-    """
+    """Return all rows of an object's key index, once; None without it. Raises CorruptDataError."""
     alone = without_footer(body)
     index = decode_key_index(table_id, alone, len(alone), where)
     if index is None:
@@ -637,13 +610,11 @@ class KnownPart:
     leaves: tuple[tuple[str, KeyRange], ...]
     held: tuple[_Held, ...]
 
-    def pieces(self) -> tuple[Piece, ...]:
-        """Return the leaves in key order with their shards, in the order of
-        `TableState.partitions_to_read`.
-        """
+    def pieces(self) -> tuple[changes.Piece, ...]:
+        """Return the leaves in key order, with their shards as `partitions_to_read` has them."""
         return tuple(self._piece(*leaf) for leaf in self.leaves)
 
-    def _piece(self, leaf: str, span: KeyRange) -> Piece:
+    def _piece(self, leaf: str, span: KeyRange) -> changes.Piece:
         own = sorted((h for h in self.held if h.partition == leaf), key=_by_shard)
         above = sorted(
             (h for h in self.held if h.partition != leaf and h.span.covers(span)), key=_by_shard
@@ -652,7 +623,9 @@ class KnownPart:
         above.sort(key=lambda h: (h.span.high is None, h.span.high or b""))
         above.sort(key=lambda h: h.span.low, reverse=True)
         holdings = (*own, *above)
-        return Piece(span, tuple(h.shard for h in holdings), tuple(h.rows for h in holdings))
+        return changes.Piece(
+            span, tuple(h.shard for h in holdings), tuple(h.rows for h in holdings)
+        )
 
 
 def known_part(runs: Iterable[Sequence[pa.Table]], ranges: Sequence[KeyRange]) -> KnownPart:
@@ -687,8 +660,8 @@ def known_part(runs: Iterable[Sequence[pa.Table]], ranges: Sequence[KeyRange]) -
     return KnownPart(tuple(ranges), frozenset(partitions), tuple(leaves), there)
 
 
-def _by_shard(held: _Held) -> str:
-    return held.shard.id
+def _by_shard(reference: _Held) -> str:
+    return reference.shard.id
 
 
 def _shard(row: dict[str, object]) -> Shard:
@@ -728,7 +701,6 @@ class Concern:
     """
 
     def __init__(self, part: KnownPart) -> None:
-        """Begin after the version of `part`."""
         self._part = part
         self._leaves = {name for name, _ in part.leaves}
         self._held = {(held.partition, held.shard.id) for held in part.held}
@@ -736,33 +708,33 @@ class Concern:
         self._is_held_above = any(held.partition not in self._leaves for held in part.held)
         self._is_tree_changed = False
 
-    def is_raised_by(self, entries: Iterable[Entry]) -> bool:
+    def is_raised_by(self, entries: Iterable[changes.Entry]) -> bool:
         """Return whether one of the entries that come next may concern the part."""
         return any(self._concerns(entry.transaction) for entry in entries)
 
-    def _concerns(self, transaction: Transaction) -> bool:
+    def _concerns(self, transaction: changes.Transaction) -> bool:
         match transaction:
-            case AddShards(shards=shards, deletion=deletion):
+            case changes.AddShards(shards=shards, deletion=deletion):
                 return bool(deletion) or any(self._is_seen(new) for new in shards)
-            case ReplaceShards(partition=partition, inputs=inputs, outputs=outputs):
-                dropped = any((partition, shard) in self._held for shard in inputs)
-                return dropped or any(self._overlaps(new) for new in outputs)
-            case SplitPartition(partition=partition):
+            case changes.ReplaceShards(partition=partition, inputs=inputs, outputs=outputs):
+                drops = any((partition, shard) in self._held for shard in inputs)
+                return drops or any(self._overlaps(new) for new in outputs)
+            case changes.SplitPartition(partition=partition):
                 return self._splits(partition)
-            case ExtendTree(splits=splits):
+            case changes.ExtendTree(splits=splits):
                 return any(self._splits(partition) for partition, _ in splits)
-            case ReleaseJob():
+            case changes.ReleaseJob():
                 return self._is_held_above
-            case AssignJob(partition=partition, inputs=inputs):
+            case changes.AssignJob(partition=partition, inputs=inputs):
                 return self._joins(partition, inputs)
-            case DeleteShards() | DisputeShards() | ResolveDisputes():
+            case changes.DeleteShards() | changes.DisputeShards() | changes.ResolveDisputes():
                 return False
-            case HideRows(deletion=deletion):
+            case changes.HideRows(deletion=deletion):
                 ranges = self._part.ranges
                 return any(span.overlaps(each) for span in deletion.spans for each in ranges)
-            case ForgetDeletions():
+            case changes.ForgetDeletions():
                 return False  # what is forgotten hides no row
-            case SealSources() | AdoptSegments():
+            case changes.SealSources() | changes.AdoptSegments():
                 return False
         return True
 
@@ -781,8 +753,8 @@ class Concern:
     def _is_seen(self, new: NewShard) -> bool:
         if not self._overlaps(new):
             return False
-        placed = (partition for partition, _ in new.rows_by_partition)
-        return self._is_tree_changed or not self._part.partitions.isdisjoint(placed)
+        places = (partition for partition, _ in new.rows_by_partition)
+        return self._is_tree_changed or not self._part.partitions.isdisjoint(places)
 
     def _overlaps(self, new: NewShard) -> bool:
         span = new.shard.low, new.shard.high

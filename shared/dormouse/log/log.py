@@ -20,21 +20,9 @@ from dormouse.errors import (
     ServiceRefusedError,
     UnavailableError,
 )
+from dormouse.log import pages as log_pages
 from dormouse.log.blobs import BlobRange, BlobStore, MissingBlobError
 from dormouse.log.deltas import Delta, identity_of, open_delta, packed_entries
-from dormouse.log.pages import (
-    PAGE_CAPACITY,
-    Head,
-    Increment,
-    Manifest,
-    Page,
-    Pages,
-    Segment,
-    Snapshot,
-    ends_at,
-    place_after,
-    reaches_end,
-)
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.state import Entry, TableState
 from dormouse.state.store import REBUILD
@@ -42,6 +30,7 @@ from dormouse.stored.decoding import raise_corrupt
 from dormouse.system import RetryPolicy
 
 if TYPE_CHECKING:
+    from dormouse.items.pages import ItemPages
     from dormouse.log.increments import StateChanges
     from dormouse.log.segments import StoredSegment
 
@@ -59,7 +48,7 @@ class Placement:
     """
 
     attempts: int
-    page: Page | None = None
+    page: log_pages.Page | None = None
     version: int | None = None
     low_water_mark: str | None = None
 
@@ -69,7 +58,7 @@ class Log:
     """A table's log, over the pages of many."""
 
     table_id: str
-    pages: Pages
+    pages: ItemPages
     retry_policy: RetryPolicy
     name: str = ""
 
@@ -78,12 +67,8 @@ class Log:
         """The table as errors name it: as people call it, if that is known, else by its id."""
         return f"table {self.name!r}" if self.name else f"table {self.table_id}"
 
-    def head(self) -> Head | None:
-        """Return the head; None if nothing was ever appended.
-
-        Raises:
-            NotFoundError: the log is closed, for its table was destroyed.
-        """
+    def head(self) -> log_pages.Head | None:
+        """Return the head; None before the first append. Raises NotFoundError: destroyed."""
         head = self.pages.head(self.table_id)
         if head is not None and head.closed:
             raise NotFoundError(f"the state of {self.title} was destroyed")
@@ -142,7 +127,7 @@ class Log:
         """
         ids: list[str] = []
         while True:
-            number, position = place_after(version + len(ids))
+            number, position = log_pages.place_after(version + len(ids))
             page = self.pages.page(self.table_id, number) or self._page_if_made(number)
             if len(page.ids) < position:
                 raise self._cut_short(number)
@@ -155,12 +140,14 @@ class Log:
 
         The log is looked at if `expected` more ids would fill the page of the version.
         """
-        if not reaches_end(version, expected):
-            return place_after(version)[0]
+        if not log_pages.reaches_end(version, expected):
+            return log_pages.place_after(version)[0]
         newer = self.retry_policy.retry(lambda: self.ids_after(version))
-        return place_after(version + len(newer))[0]
+        return log_pages.place_after(version + len(newer))[0]
 
-    def install(self, new_id: str, change: Callable[[Manifest], Manifest | None]) -> bool:
+    def install(
+        self, new_id: str, change: Callable[[log_pages.Manifest], log_pages.Manifest | None]
+    ) -> bool:
         """Change the manifest, `new_id` being the id of what the change adds to it.
 
         `change` takes the manifest and returns the next one, or None if it is too late for it. It
@@ -175,10 +162,10 @@ class Log:
         for failures in range(1, self.retry_policy.attempts + 1):
             try:
                 head = self.head()
-                changed = change(head.manifest) if head and new_id >= head.low_water_mark else None
-                if changed is None:
+                manifest = change(head.manifest) if head and new_id >= head.low_water_mark else None
+                if manifest is None:
                     return False
-                if self.pages.set_manifest(self.table_id, changed):
+                if self.pages.set_manifest(self.table_id, manifest):
                     return True
             except ServiceRefusedError:
                 raise
@@ -189,14 +176,14 @@ class Log:
             raise failure
         return False
 
-    def _page_if_made(self, number: int) -> Page:
+    def _page_if_made(self, number: int) -> log_pages.Page:
         """Return a page that was not there at the first look; an empty one if it is the next."""
         head = self.head()
         last_page = head.last_page if head else -1
         if last_page < number:
             if last_page + 1 < number:
                 raise self._cut_short(number)
-            return Page(number)
+            return log_pages.Page(number)
         page = self.pages.page(self.table_id, number)
         if page is None:
             head = self.head()  # raises if the page is gone because the table is
@@ -214,14 +201,14 @@ class Log:
             f"it; or {REBUILD}",
         )
 
-    def _writable_page(self, number: int, page: Page | None, doubtful: bool) -> int:
+    def _writable_page(self, number: int, page: log_pages.Page | None, doubtful: bool) -> int:
         """Return the page to try after `number` was full, or not there; make it if need be.
 
         A page that is not there is tried again itself: an append to it may still be on its way, and
         the id must not get a second place. One that was there and is collected is past all doubt
         only if no append to it went unanswered.
         """
-        head = self.head() or Head(-1)
+        head = self.head() or log_pages.Head(-1)
         target = number if page is None else max(number + 1, head.last_page)
         if target > head.last_page:
             # False: another writer was quicker, whose page is as good
@@ -235,19 +222,15 @@ class Log:
             return head.last_page
         return target
 
-    def _prepare_next(self, page: Page) -> None:
+    def _prepare_next(self, page: log_pages.Page) -> None:
         """Open the next page if this id filled its page: that spares the next writer an attempt."""
         if page.is_full:
             with suppress(UnavailableError, OutcomeUnknownError):  # then the next writer does it
                 self.pages.open_page(self.table_id, page.number + 1, page.low_water_mark)
 
     def _finalise(
-        self,
-        delta_id: str,
-        number: int,
-        doubtful: bool,
-        failure: DormouseError | None,
-    ) -> Page:
+        self, delta_id: str, number: int, doubtful: bool, failure: DormouseError | None
+    ) -> log_pages.Page:
         """Look a last time for an id whose attempts are used up; return its page or raise."""
         if doubtful:
             try:
@@ -275,7 +258,7 @@ class _LostSightError(OutcomeUnknownError):
     """No later attempt can find out whether the append landed."""
 
 
-def _never_takes(page: Page, delta_id: str) -> bool:
+def _never_takes(page: log_pages.Page, delta_id: str) -> bool:
     """Return whether a page as found, and all after it, refuse an id for good."""
     return delta_id < page.low_water_mark and not page.is_full
 
@@ -296,7 +279,7 @@ def _never_takes(page: Page, delta_id: str) -> bool:
 MOST_FETCHED = 9
 """So many deltas a reader fetches of a page at most. A commit writes some 450 bytes more for it; it
 would be 710 for six."""
-MOST_CARRIED = PAGE_CAPACITY - 1
+MOST_CARRIED = log_pages.PAGE_CAPACITY - 1
 MOST_BYTES = 16 * 1024
 """A delta of more, not yet compressed, is not carried: a reader fetches it itself."""
 
@@ -306,21 +289,20 @@ def carried_before(version: int) -> int:
 
     In the first page, version 10 carries 9, and version 19 the eight after it; 11 to 18 none.
     """
-    _, before = place_after(version - 1)
-    earlier = ends_at(before + 1, MOST_FETCHED)[:-1]
+    _, before = log_pages.place_after(version - 1)
+    earlier = log_pages.ends_at(before + 1, MOST_FETCHED)[:-1]
     return before - max(earlier, default=0)
 
 
-def carriers(ids: Sequence[str], version: int, known: Collection[str]) -> list[str]:
+def carriers(ids: Sequence[str], version: int, cached: Collection[str]) -> list[str]:
     """Return which of the deltas that follow a version are to be fetched for all of them.
 
-    Those that are `known` need not be; what a delta should carry that was put at its place is left
-    out.
+    Those that are `cached` need not be; what a delta should carry that is at its place is left out.
     """
     carrier_ids, place = [], len(ids)
     while place > 0:
         place -= 1
-        if ids[place] not in known:
+        if ids[place] not in cached:
             carrier_ids.append(ids[place])
             place -= carried_before(version + place + 1)
     return carrier_ids
@@ -364,7 +346,7 @@ def fold_delta(
 class Reader:
     """One table's log, and the three kinds of blobs that it leads to.
 
-    Some deltas carry those before them (`carrying`) if `carries`.
+    Some deltas carry those before them if `carries`.
     """
 
     log: Log
@@ -373,10 +355,10 @@ class Reader:
     snapshots: BlobStore
     carries: bool = False
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> log_pages.Manifest:
         """Return the head's manifest, or the empty one of a log that has not begun."""
         head = self.log.head()
-        return head.manifest if head else Manifest()
+        return head.manifest if head else log_pages.Manifest()
 
     def fold(self, state: TableState, delta: Delta) -> tuple[TableState, tuple[Verdict, ...]]:
         """Return the state after the delta that follows it, and the verdicts on its entries.
@@ -397,7 +379,9 @@ class Reader:
         except MissingBlobError as error:
             raise self._gone(error, after >= self.manifest().beginning) from error
 
-    def snapshot(self, snapshot: Snapshot, increments: Sequence[Increment] = ()) -> TableState:
+    def snapshot(
+        self, snapshot: log_pages.Snapshot, increments: Sequence[log_pages.Increment] = ()
+    ) -> TableState:
         """Return the state of a snapshot, or after the increments which follow it.
 
         Raises:
@@ -405,19 +389,19 @@ class Reader:
             CorruptDataError: one is lost, or not what the manifest says.
         """
         try:
-            changed = self._changes(increments)
+            changes = self._changes(increments)
             body = self._without_key_index(snapshot)
         except MissingBlobError as error:
             manifest = self.manifest()
             ids = {each.id for each in manifest.snapshots}
             ids |= {each.id for each in manifest.increments}
             raise self._gone(error, error.blob_id in ids) from error
-        state = self._decoded(snapshot.id, body, changed)
-        if (state.version if changed is None else changed.after) != snapshot.version:
+        state = self._decoded(snapshot.id, body, changes)
+        if (state.version if changes is None else changes.after) != snapshot.version:
             raise self._of_another_version("snapshot", snapshot)
         return state
 
-    def _without_key_index(self, snapshot: Snapshot) -> bytes:
+    def _without_key_index(self, snapshot: log_pages.Snapshot) -> bytes:
         """Return the body of a snapshot; of a large one without its key index, a third of it."""
         size = snapshot.size_bytes
         if size >= LARGE_BYTES:
@@ -432,7 +416,7 @@ class Reader:
         (body,) = self.snapshots.get([snapshot.id])
         return body
 
-    def changes(self, increment: Increment) -> StateChanges:
+    def changes(self, increment: log_pages.Increment) -> StateChanges:
         """Return what an increment says, with the rows of its key index. Raises as `snapshot`."""
         try:
             changes = self._changes([increment], by_key=True)
@@ -443,7 +427,7 @@ class Reader:
         return changes
 
     def _changes(
-        self, increments: Sequence[Increment], *, by_key: bool = False
+        self, increments: Sequence[log_pages.Increment], *, by_key: bool = False
     ) -> StateChanges | None:
         """Return all increments as one; None if there are none. Raises MissingBlobError."""
         from dormouse.log.increments import decode_increment, joined
@@ -459,10 +443,11 @@ class Reader:
             changes = change if changes is None else joined(changes, change)
         return changes
 
-    def _of_another_version(self, kind: str, blob: Snapshot | Increment) -> CorruptDataError:
+    def _of_another_version(
+        self, kind: str, blob: log_pages.Snapshot | log_pages.Increment
+    ) -> CorruptDataError:
         return CorruptDataError(
-            f"{kind} {blob.id} of {self.log.title} is not of version {blob.version}",
-            hint=REBUILD,
+            f"{kind} {blob.id} of {self.log.title} is not of version {blob.version}", hint=REBUILD
         )
 
     def _snapshot(self, snapshot_id: str) -> TableState:
@@ -476,7 +461,7 @@ class Reader:
             name = f"snapshot {snapshot_id}"
             return decode_snapshot(self.log.table_id, body, name, changes)
 
-    def from_segments(self, segments: Iterable[Segment], version: int) -> Iterator[Delta]:
+    def from_segments(self, segments: Iterable[log_pages.Segment], version: int) -> Iterator[Delta]:
         """Yield the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
         newer = [segment for segment in segments if segment.version > version]
         if newer:
@@ -484,18 +469,17 @@ class Reader:
         for start in range(0, len(newer), _SEGMENTS_AT_ONCE):
             some = newer[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):
-                known = max(version - segment.after, 0)
+                skip = max(version - segment.after, 0)
                 with self.damage_reported():
                     name = f"segment {segment.id}"
-                    deltas = decode_segment(body, self.log.table_id, name, without=known)
-                if known + len(deltas) != segment.version - segment.after:
+                    deltas = decode_segment(body, self.log.table_id, name, without=skip)
+                if skip + len(deltas) != segment.version - segment.after:
                     raise CorruptDataError(
-                        f"segment {segment.id} of {self.log.title} lacks deltas",
-                        hint=REBUILD,
+                        f"segment {segment.id} of {self.log.title} lacks deltas", hint=REBUILD
                     )
                 yield from deltas
 
-    def joined(self, segments: Sequence[Segment], *more: StoredSegment) -> bytes:
+    def joined(self, segments: Sequence[log_pages.Segment], *more: StoredSegment) -> bytes:
         """Return the body of one segment in place of several, and of `more` that follow them.
 
         Raises: as `snapshot`.
@@ -515,13 +499,13 @@ class Reader:
     def from_pages(
         self,
         version: int,
-        known: Mapping[str, tuple[Entry, ...]] | None = None,
+        cached: Mapping[str, tuple[Entry, ...]] | None = None,
         *,
         at_once: bool = False,
     ) -> Iterator[Delta]:
         """Yield the deltas that follow a version, by the pages of the log.
 
-        Deltas that are `known` are not fetched.
+        Deltas that are `cached` are not fetched.
 
         Raises:
             CollectedError: not all of them are in pages any more.
@@ -530,13 +514,13 @@ class Reader:
         ids = self.log.ids_after(version)
         for start in range(0, len(ids), _DELTAS_AT_ONCE):
             some = ids[start : start + _DELTAS_AT_ONCE]
-            yield from self.by_id(some, version + start, known or {}, at_once=at_once)
+            yield from self.by_id(some, version + start, cached or {}, at_once=at_once)
 
     def by_id(
         self,
         ids: Sequence[str],
         version: int,
-        known: Mapping[str, tuple[Entry, ...]],
+        cached: Mapping[str, tuple[Entry, ...]],
         *,
         at_once: bool = False,
     ) -> Iterator[Delta]:
@@ -546,7 +530,7 @@ class Reader:
         all in one round: for deltas of writers that did not know of one another. The first are then
         yielded, and folded, while others are on their way.
         """
-        entries = {delta_id: known[delta_id] for delta_id in ids if delta_id in known}
+        entries = {delta_id: cached[delta_id] for delta_id in ids if delta_id in cached}
         if self.carries and not at_once:
             for _ in self._fetch(carriers(ids, version, entries), ids, version, entries):
                 pass
@@ -572,7 +556,7 @@ class Reader:
                     raise MissingBlobError(delta_id, f"delta {delta_id}")
             except MissingBlobError as error:
                 place = version + ids.index(error.blob_id)
-                is_needed = place_after(place)[0] >= self.manifest().covered_pages
+                is_needed = log_pages.place_after(place)[0] >= self.manifest().covered_pages
                 raise self._gone(error, is_needed) from error
             with self.damage_reported():
                 identity = identity_of(self.log.table_id, delta_id)
@@ -582,7 +566,7 @@ class Reader:
                     entries[carried] = delta.entries_of(carried)
             yield
 
-    def _segment_bodies(self, segments: Sequence[Segment]) -> list[bytes]:
+    def _segment_bodies(self, segments: Sequence[log_pages.Segment]) -> list[bytes]:
         whole = [BlobRange(s.id, s.size_bytes, 0, s.size_bytes) for s in segments]
         try:
             # Of a known size: that spares DynamoDB a round.

@@ -13,8 +13,8 @@ Ids of deltas, segments and snapshots begin with the time of their making. The l
 the head and in the open page, divides them: an id below the mark that is not in the log or the
 manifest when the mark is raised never gets there, so its blob is garbage.
 
-`log` uses this port. It is implemented by `items.pages`. One port
-covers both the pages and the head, because opening a page and raising the mark change both at once.
+`items.pages` stores them: both the pages and the head, because opening a page and raising the mark
+change both at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import comb
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from dormouse.items.records import ItemPins
 
 PAGE_CAPACITY = 48
 """Ids a page takes. 48 of 16 bytes keep the item below 1 KB, so that an append costs one write
@@ -188,57 +184,6 @@ class Head:
     closed: bool = False
 
 
-class Pages(Protocol):
-    """Heads and pages of many tables, each call atomic and strongly consistent.
-
-    Every call may raise UnavailableError: nothing was changed. Those that change something may
-    raise OutcomeUnknownError instead: it may have been changed, or may be later. All can be
-    repeated.
-    """
-
-    @property
-    def pins(self) -> ItemPins:
-        """The pins of these tables, which are kept in the same place."""
-
-    def head(self, table_id: str) -> Head | None:
-        """Return the head; None if the table has no log yet."""
-
-    def page(self, table_id: str, number: int) -> Page | None:
-        """Return a page; None if it was not made yet, or was deleted."""
-
-    def append(self, table_id: str, number: int, delta_id: str) -> Page | None:
-        """Append an id to a page with room that does not hold it; return the page as it then is.
-
-        An id below the page's low-water mark is never appended. So the id has its place if the
-        returned page holds it, whichever attempt put it there; if not, the page shows why. None if
-        there is no such page.
-        """
-
-    def open_page(self, table_id: str, number: int, low_water_mark: str) -> bool:
-        """Make page `number` with the head's low-water mark, and the head with page 0.
-
-        False, and nothing done, unless the log ends with the page before, is not closed, and has
-        this mark. This fences a writer that slept: it cannot make a page twice, nor revive a
-        destroyed log, nor lower the mark.
-        """
-
-    def set_manifest(self, table_id: str, manifest: Manifest) -> bool:
-        """Change the manifest; False, and nothing done, unless its revision is the next one."""
-
-    def raise_low_water_mark(self, table_id: str, head: Head) -> bool:
-        """Change manifest, low-water mark and first page, and the mark of the last page with them.
-
-        False, and nothing done, unless the manifest's revision is the next one, and the last page
-        is still the last.
-        """
-
-    def close(self, table_id: str) -> Head:
-        """Close the log for good, whether or not there was one; return its head."""
-
-    def delete_pages(self, table_id: str, first: int, end: int) -> None:
-        """Delete the pages from `first` up to, but not with, `end`."""
-
-
 # Which things of a log become one, so that there are few and each is written again few times.
 #
 # **Segments.** A cold reader fetches few, and the head that names them is small. *Open* segments
@@ -248,7 +193,7 @@ class Pages(Protocol):
 # number of segments grows with the logarithm of the log.
 #
 # **Runs** of what comes one by one: increments after a snapshot, and the deltas that another one of
-# their page carries (`carrying`). After each thing that comes, the runs follow from their number
+# their page carries (`log.log`). After each thing that comes, the runs follow from their number
 # alone, by its representation as a sum of binomial coefficients. From one to the next only the last
 # ends change, so the new run takes in only those just before it. For example, with three runs at
 # most: after 1, 2 and 3 there are one, two and three runs, of one each; the fourth takes all before

@@ -185,14 +185,14 @@ class Pinning:
         state, now = self.state(pin), self.current()
         until_ms = self.clock.now_ms() + CLOCK_MARGIN_MS - self.keep_ms
         shards = [shard for shard, references in state.reference_counts.items() if references]
-        lost = [shard for shard in shards if shard not in now.shards]
+        missing = [shard for shard in shards if shard not in now.shards]
         due = [shard for shard in shards if now.unreferenced.get(shard, until_ms + 1) <= until_ms]
-        if due and not lost:
-            lost = self._unheld(due, pin)
-        if lost:
+        if due and not missing:
+            missing = self._unheld(due, pin)
+        if missing:
             raise NotFoundError(
                 f"version {pin.version} of {self.reader.log.title} cannot be pinned any more: "
-                f"shard {lost[0]} is deleted, or may be at any moment",
+                f"shard {missing[0]} is deleted, or may be at any moment",
                 hint="pin a later version; a longer gc_delay_seconds keeps versions longer",
             )
 

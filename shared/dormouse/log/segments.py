@@ -4,8 +4,6 @@ The entries are JSON, so any reader of Parquet shows what happened to a table. C
 they take no more than MessagePack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +14,7 @@ import pyarrow as pa
 from dormouse.errors import CorruptDataError
 from dormouse.log.columns import OWNER, check_owner, open_file, read_rows, write_file
 from dormouse.log.deltas import Delta, read_entries
-from dormouse.stored.decoding import decode_json
+from dormouse.stored.decoding import decode_json, raise_corrupt
 
 KIND, FORMAT = "segment", 1
 
@@ -72,7 +70,8 @@ def decode_segment(body: bytes, state_id: str, where: str, *, without: int = 0) 
     """
     skipped = without // _DELTAS_OF_A_GROUP
     rows = _read(body, state_id, where, skipped).slice(without - skipped * _DELTAS_OF_A_GROUP)
-    ids, packed = (rows[name].to_pylist() for name in _SCHEMA.names)
+    with raise_corrupt(f"{where} has a delta that is no text"):
+        ids, packed = (rows[name].to_pylist() for name in _SCHEMA.names)
     cells: Iterable[tuple[Any, Any]] = zip(ids, packed, strict=True)  # none is null
     return [
         Delta(delta.hex(), read_entries(entries, f"delta {delta.hex()} of {where}", decode_json))

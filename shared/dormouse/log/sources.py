@@ -6,8 +6,6 @@ Nothing of a segment is kept, so memory depends on the sources that are looked u
 that are remembered. What cannot be read is an error, and never says that a source is not there.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import struct
@@ -28,7 +26,7 @@ from dormouse.ports import Objects, Storage
 from dormouse.state.state import SourceSegment, TableState
 from dormouse.stored import checksums
 from dormouse.stored.checksums import crc32
-from dormouse.stored.paths import sources_path
+from dormouse.stored.paths import SOURCES
 
 # The stored form of a segment of remembered sources: a Parquet file with an index beside the ids.
 #
@@ -43,8 +41,6 @@ from dormouse.stored.paths import sources_path
 # 98 of 100 cases an absent id shares its last two bytes with none of the bucket's 1,024 ids, so the
 # record alone shows that it is absent. Otherwise the second read fetches the ids of the bucket, 16
 # KB. Each record and each bucket has a checksum, and so has the whole file.
-#
-# Used by `source_lookup`, which reads segments.
 
 KIND, FORMAT = "sources", 1
 ID_BYTES = 16
@@ -90,9 +86,7 @@ def encode_sources(
     segment_id: str, cover: Cover, parts: Iterable[Column]
 ) -> tuple[SourceSegment, bytes]:
     """Return the stored form of a segment with the ids of all parts, and what the state says of it.
-
-    Raises:
-        InvariantError: an id is in it twice, or there is none.
+    Raises InvariantError: an id is in it twice, or there is none.
     """
     ids = _sorted(parts)
     count = len(ids)
@@ -157,11 +151,7 @@ def record_range(segment: SourceSegment, bucket: int) -> tuple[int, int]:
 
 
 def ids_range(segment: SourceSegment, record: bytes, where: str) -> tuple[int, int, int]:
-    """Return where the ids of a bucket begin and end, and their checksum, by its record.
-
-    Raises:
-        CorruptDataError: the record is damaged.
-    """
+    """Return where the ids of a bucket lie, and their checksum. Raises CorruptDataError."""
     body, checksum = record[: -_CHECKSUM.size], record[-_CHECKSUM.size :]
     if len(record) != _record_bytes(segment.slots) or checksum != _CHECKSUM.pack(crc32(body)):
         raise CorruptDataError(f"the index of {where} is damaged")
@@ -183,11 +173,7 @@ def may_have(record: bytes, digest: bytes) -> bool:
 
 
 def ids_in(body: bytes, crc: int, where: str) -> frozenset[bytes]:
-    """Return the ids of a bucket.
-
-    Raises:
-        CorruptDataError: they are not those whose checksum its record has.
-    """
+    """Return the ids of a bucket. Raises CorruptDataError: they lack its record's checksum."""
     if crc32(body) != crc:
         raise CorruptDataError(f"ids in {where} are damaged")
     return frozenset(body[at : at + ID_BYTES] for at in range(0, len(body), ID_BYTES))
@@ -294,17 +280,17 @@ def read_segment(
         NotFoundError: it is not there.
         CorruptDataError: it is damaged, or another table's.
     """
-    path = sources_path(table_id, segment_id)
+    path = SOURCES.path(table_id, segment_id)
     segment, cover, ids = decode_sources(segment_id, storage.get(path), path)
     if cover.table_id != table_id:
         raise CorruptDataError(f"{path} is a segment of table {cover.table_id}", hint=HINT)
     return segment, cover, ids
 
 
-def _reads(segment: SourceSegment, wanted: Sequence[bytes]) -> Iterator[_Read]:
+def _reads(segment: SourceSegment, ids: Sequence[bytes]) -> Iterator[_Read]:
     """Group ids that ascend by bucket, and buckets by what is read at once."""
     buckets: dict[int, list[bytes]] = {}
-    for digest in wanted:
+    for digest in ids:
         buckets.setdefault(bucket_of(digest, segment.count), []).append(digest)
     together: list[tuple[int, tuple[bytes, ...]]] = []
     for bucket, digests in buckets.items():
@@ -322,7 +308,7 @@ def _reads(segment: SourceSegment, wanted: Sequence[bytes]) -> Iterator[_Read]:
 def _look(objects: Objects, table_id: str, read: _Read) -> list[bytes]:
     """Return which of the ids that are looked for are there."""
     segment = read.segment
-    path = sources_path(table_id, segment.id)
+    path = SOURCES.path(table_id, segment.id)
     start, end = (
         record_range(segment, read.wanted[0][0])[0],
         record_range(segment, read.wanted[-1][0])[1],

@@ -3,8 +3,6 @@
 Used by `engine`, which also learns here which verdicts its own transactions got.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -123,9 +121,9 @@ class LogTail:
         number, position = place_after(self._state.version)
         if number == page.number:
             with suppress(CollectedError):
-                ids, version, known = page.ids[position:], self._state.version, self._known()
-                self.overtaken = sum(delta_id not in known for delta_id in ids)
-                deltas = self._reader.by_id(ids, version, known, at_once=True)
+                ids, version, own = page.ids[position:], self._state.version, self._known()
+                self.overtaken = sum(delta_id not in own for delta_id in ids)
+                deltas = self._reader.by_id(ids, version, own, at_once=True)
                 self._state = self._fold(self._state, deltas)
 
     def _known(self) -> dict[str, tuple[Entry, ...]]:
@@ -139,9 +137,9 @@ class LogTail:
         101 to 480 from segments, or begins with a snapshot, and goes on with page 10. If a page is
         missing again though the manifest is the same, nothing holds it any more: that is a gap.
         """
-        state, missed = self._state, None
+        state, previous = self._state, None
         if state is None:
-            state, missed = self._by_manifest(None)
+            state, previous = self._by_manifest(None)
         while True:
             try:
                 # Who was overtaken is among many writers, whose deltas do not carry one another.
@@ -152,18 +150,18 @@ class LogTail:
                 return self._state
             except CollectedError:
                 state, manifest = self._by_manifest(state)
-                if manifest == missed:
+                if manifest == previous:
                     raise CorruptDataError(
                         f"the log of {self._reader.log.title} has a gap"
                     ) from None
-                missed = manifest
+                previous = manifest
 
     def _by_manifest(self, state: TableState | None) -> tuple[TableState, Manifest]:
         """Return a state as far as segments and snapshots go, from `state` on if they reach it."""
-        missed: Manifest | None = None
+        previous: Manifest | None = None
         while True:
             manifest = self._reader.manifest()
-            if manifest == missed:
+            if manifest == previous:
                 raise CorruptDataError(
                     f"the manifest of {self._reader.log.title} names what is not there"
                 )
@@ -172,7 +170,7 @@ class LogTail:
                 deltas = self._reader.from_segments(manifest.segments, start.version)
                 return self._fold(start, deltas), manifest
             except CollectedError:
-                missed = manifest
+                previous = manifest
 
     def _start(self, manifest: Manifest, state: TableState | None) -> TableState:
         if state is not None and state.version >= manifest.beginning:
@@ -264,17 +262,17 @@ def kept_versions(reader: Reader) -> list[VersionRecord]:
 
     The first of them, unless it is version 1, is known by its snapshot alone: its changes are not.
     """
-    missed: Manifest | None = None
-    while (manifest := reader.manifest()) != missed:
+    previous: Manifest | None = None
+    while (manifest := reader.manifest()) != previous:
         try:
             first, records = TableState(), []
             if manifest.beginning:
                 first = reader.snapshot(manifest.snapshots[0])
                 records = [VersionRecord(first.version, first.time_ms, (), (), first.rows)]
-            folded = _following(reader, manifest, first)
-            return records + [_record(state, delta, verdicts) for delta, state, verdicts in folded]
+            steps = _following(reader, manifest, first)
+            return records + [_record(state, delta, verdicts) for delta, state, verdicts in steps]
         except CollectedError:
-            missed = manifest
+            previous = manifest
     raise _misnamed(reader)
 
 
@@ -284,12 +282,12 @@ def _record(state: TableState, delta: Delta, verdicts: tuple[Verdict, ...]) -> V
     jobs = dict.fromkeys(job for each in accepted if (job := getattr(each, "job", "")))
     changes = dict.fromkeys(change_name(each) for each in accepted)
     new = [each.shard for add in accepted if isinstance(add, AddShards) for each in add.shards]
-    added = [state.shards.get(shard.id, shard) for shard in new]
+    shards = [state.shards.get(shard.id, shard) for shard in new]
     facts = state.version, state.time_ms, tuple(changes), tuple(jobs), state.rows
-    hidden = [each.deletion for each in accepted if isinstance(each, AddShards | HideRows)]
-    ids = {each.id for each in hidden if each is not None}
-    deleted = [each for each in state.deletions if each.id in ids]
-    return VersionRecord(*facts, tuple(added), tuple(deleted))
+    deletions = [each.deletion for each in accepted if isinstance(each, AddShards | HideRows)]
+    ids = {each.id for each in deletions if each is not None}
+    present = [each for each in state.deletions if each.id in ids]
+    return VersionRecord(*facts, tuple(shards), tuple(present))
 
 
 def _following(
@@ -308,8 +306,8 @@ def _following(
 
 def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> TableState:
     """Return the last state whose version and time are wanted; `name` says in errors which."""
-    missed: Manifest | None = None
-    while (manifest := reader.manifest()) != missed:
+    previous: Manifest | None = None
+    while (manifest := reader.manifest()) != previous:
         before = [s for s in manifest.snapshots if is_wanted(s.version, s.time_ms)]
         if not before and manifest.beginning > 0:
             oldest = manifest.snapshots[0]
@@ -335,7 +333,7 @@ def _last(reader: Reader, is_wanted: Callable[[int, int], bool], name: str) -> T
                 state = later
             return state
         except CollectedError:
-            missed = manifest
+            previous = manifest
     raise _misnamed(reader)
 
 
@@ -365,17 +363,17 @@ def name_of(run: Run) -> str:
 
 
 def key_indexes(
-    reader: Reader, runs: Sequence[Run], known: Mapping[str, KeyIndex]
-) -> dict[str, KeyIndex] | None:
+    reader: Reader, runs: Sequence[Run], cached: "Mapping[str, KeyIndex]"
+) -> "dict[str, KeyIndex] | None":
     """Return the index of each run by its id, in order; None if one has none that is known here.
 
-    Those that are `known` are not fetched.
+    Those that are `cached` are not fetched.
 
     Raises:
         CorruptDataError: one is damaged.
         MissingBlobError: a newer manifest has replaced the one that named them.
     """
-    indexes = {run.id: known[run.id] for run in runs if run.id in known}
+    indexes = {run.id: cached[run.id] for run in runs if run.id in cached}
     ends = [run for run in runs if isinstance(run, Snapshot) or run == runs[-1]]
     for some in (ends, runs):
         fetched = _fetched(reader, [run for run in some if run.id not in indexes], runs)
@@ -400,7 +398,7 @@ def index_place_of(body: bytes) -> IndexPlace | None:
 
 def _fetched(
     reader: Reader, targets: Sequence[Run], runs: Sequence[Run]
-) -> dict[str, KeyIndex] | None:
+) -> "dict[str, KeyIndex] | None":
     """Return the indexes of some runs; None if one has none. The end of an object whose place of
     the index is not known is fetched again if it was too short.
     """
@@ -431,9 +429,7 @@ def _fetched(
 
 
 def _likely_end(run: Run, runs: Sequence[Run]) -> BlobRange:
-    """Return where the index of a run lies; if that is not known, an end that is long enough most
-    likely.
-    """
+    """Return where the index of a run lies; if that is unknown, an end that likely has it."""
     from dormouse.log.key_index import tail_bytes
 
     size = run.size_bytes

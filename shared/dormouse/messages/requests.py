@@ -3,8 +3,6 @@
 The JSON schemas in docs/messages are generated from this file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -15,13 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from dormouse.access import Verb
 from dormouse.errors import InvalidRequestError
-from dormouse.messages.stages import (
-    ALL_ROWS,
-    Message,
-    OutboundMessage,
-    RequestStep,
-    SelectionMessage,
-)
+from dormouse.messages import stages
 from dormouse.stored.decoding import decode_json
 from dormouse.stored.paths import REPLIES
 from dormouse.tables.properties import SparkOptions
@@ -34,7 +26,7 @@ def is_request_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-class _Identified(Message, frozen=True):
+class _Identified(stages.Message, frozen=True):
     request_id: str
 
 
@@ -60,47 +52,45 @@ class Request(_Identified, frozen=True, kw_only=True):
             raise ValueError("a request_id is 1 to 128 characters, none a control one")
 
 
-class CreateTable(Request, frozen=True, tag="create_table"):
+class TableRequest(Request, frozen=True):
+    """The base of requests about one table, by the name that it has when the request is made."""
+
+    name: str
+
+
+class CreateTable(TableRequest, frozen=True, tag="create_table"):
     """Create a table. `schema` is in its JSON form; a split point is a list of key parts."""
 
     path: ClassVar[str] = "tables:create_table"
-    name: str
     schema: dict[str, object]
     properties: dict[str, object] = {}
     split_points: tuple[tuple[object, ...], ...] = ()
-    v: Literal[1] = 1
 
 
-class DeleteTable(Request, frozen=True, tag="delete_table"):
+class DeleteTable(TableRequest, frozen=True, tag="delete_table"):
     """Delete a table with all its rows. It is refused while the table has tags, unless
     `release_tags` is set.
     """
 
     path: ClassVar[str] = "deletion:delete_table"
-    name: str
     release_tags: bool = False
-    v: Literal[1] = 1
 
 
-class SetOnline(Request, frozen=True, tag="set_online"):
+class SetOnline(TableRequest, frozen=True, tag="set_online"):
     """Put a table online, or take it offline: then it is neither compacted nor split."""
 
     path: ClassVar[str] = "tables:set_online"
-    name: str
     online: bool
-    v: Literal[1] = 1
 
 
-class RenameTable(Request, frozen=True, tag="rename_table"):
+class RenameTable(TableRequest, frozen=True, tag="rename_table"):
     """Rename a table. Files for it are dropped under the new name from then on."""
 
     path: ClassVar[str] = "tables:rename_table"
-    name: str
     new_name: str
-    v: Literal[1] = 1
 
 
-class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
+class ReinitialiseTable(TableRequest, frozen=True, tag="reinitialise_table"):
     """Reset a table: remove all its rows. Its partitions stay, unless `split_points` are given, at
     which the new leaf partitions meet, or `delete_partitions`, after which there is a single
     partition.
@@ -112,39 +102,32 @@ class ReinitialiseTable(Request, frozen=True, tag="reinitialise_table"):
     """
 
     path: ClassVar[str] = "tables:reinitialise_table"
-    name: str
     delete_partitions: bool = False
     split_points: tuple[tuple[object, ...], ...] = ()
     schema: dict[str, object] | UnsetType = UNSET
     release_tags: bool = False
-    v: Literal[1] = 1
 
 
-class TagVersion(Request, frozen=True, tag="tag_version"):
+class TagVersion(TableRequest, frozen=True, tag="tag_version"):
     """Keep a version of a table, and name it: it can be read until the tag is removed.
 
-    `version` must be one that can be read now. A tag that `moves` may name another version until
-    then.
+    `version` must be one that can be read now. With `moves`, the tag may be one of another version.
     """
 
     path: ClassVar[str] = "versions:tag_version"
-    name: str
     version: int
     tag: str
     moves: bool = False
-    v: Literal[1] = 1
 
 
-class UntagVersion(Request, frozen=True, tag="untag_version"):
+class UntagVersion(TableRequest, frozen=True, tag="untag_version"):
     """Remove a tag of a table. What only its version needed is deleted after that."""
 
     path: ClassVar[str] = "versions:untag_version"
-    name: str
     tag: str
-    v: Literal[1] = 1
 
 
-class RestoreVersion(Request, frozen=True, tag="restore_version"):
+class RestoreVersion(TableRequest, frozen=True, tag="restore_version"):
     """Make an earlier version of a table its newest: all rows and partitions are those of that
     version.
 
@@ -154,19 +137,15 @@ class RestoreVersion(Request, frozen=True, tag="restore_version"):
     """
 
     path: ClassVar[str] = "versions:restore_version"
-    name: str
     as_of: int | str
-    v: Literal[1] = 1
 
 
-class SetProperties(Request, frozen=True, tag="set_properties"):
+class SetProperties(TableRequest, frozen=True, tag="set_properties"):
     """Set properties of a table, and unset others, which then come from the instance again."""
 
     path: ClassVar[str] = "tables:set_properties"
-    name: str
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
-    v: Literal[1] = 1
 
 
 class SetDefaults(Request, frozen=True, tag="set_defaults"):
@@ -175,7 +154,6 @@ class SetDefaults(Request, frozen=True, tag="set_defaults"):
     path: ClassVar[str] = "tables:set_defaults"
     properties: dict[str, object] = {}
     unset: tuple[str, ...] = ()
-    v: Literal[1] = 1
 
 
 class GrantAccess(Request, frozen=True, tag="grant_access"):
@@ -191,7 +169,6 @@ class GrantAccess(Request, frozen=True, tag="grant_access"):
     tables: str
     verbs: tuple[Verb, ...]
     hidden_columns: tuple[str, ...] = ()
-    v: Literal[1] = 1
 
 
 class RevokeAccess(Request, frozen=True, tag="revoke_access"):
@@ -200,17 +177,15 @@ class RevokeAccess(Request, frozen=True, tag="revoke_access"):
     path: ClassVar[str] = "access:revoke_access"
     principal: str
     tables: str
-    v: Literal[1] = 1
 
 
 class ClearAccess(Request, frozen=True, tag="clear_access"):
     """Remove all access rules: IAM alone decides again who may ask services."""
 
     path: ClassVar[str] = "access:clear_access"
-    v: Literal[1] = 1
 
 
-class AlterSchema(Request, frozen=True, tag="alter_schema"):
+class AlterSchema(TableRequest, frozen=True, tag="alter_schema"):
     """Change the columns of a table: add fields in JSON form, drop columns, rename them from old to
     new, give them wider types.
 
@@ -222,44 +197,48 @@ class AlterSchema(Request, frozen=True, tag="alter_schema"):
     """
 
     path: ClassVar[str] = "tables:alter_schema"
-    name: str
     add: tuple[dict[str, object], ...] = ()
     drop: tuple[str, ...] = ()
     rename: dict[str, str] = {}
     units: dict[str, str] = {}
     types: dict[str, object] = {}
-    v: Literal[1] = 1
 
 
-class PurgeRows(Request, frozen=True, tag="purge_rows"):
-    """Remove all selected rows. The selection has either a condition in `where` or `keys`, and
-    nothing else. With `spark`, Spark rewrites the shards, otherwise functions do. It is refused
-    while the table has tags, which hold such rows, unless `release_tags` is set: then the tags are
-    removed.
+class PurgeRows(TableRequest, frozen=True, tag="purge_rows"):
+    """Remove all selected rows; rows that come later are not affected. The selection has either a
+    condition in `where` or `keys`, and nothing else. With `spark`, Spark rewrites the shards,
+    otherwise functions do. It is refused while the table has tags, which hold such rows, unless
+    `release_tags` is set: then the tags are removed.
     """
 
     path: ClassVar[str] = "purge:request_purge"
     causes_jobs: ClassVar[bool] = True
-    name: str
-    selection: SelectionMessage
+    selection: stages.SelectionMessage
     release_tags: bool = False
     spark: SparkOptions | UnsetType | None = UNSET
-    v: Literal[2] = 2
 
 
-class DeleteRows(Request, frozen=True, tag="delete_rows"):
+class DeleteRows(TableRequest, frozen=True, tag="delete_rows"):
     """Hide all selected rows from every reader, from the next version on. The selection has either
     a condition in `where` or `keys`, and nothing else. Rows that come later are not affected.
     Compactions leave the rows out; to have them removed from every object, purge them.
     """
 
     path: ClassVar[str] = "delete_rows:delete_rows"
-    name: str
-    selection: SelectionMessage
-    v: Literal[1] = 1
+    selection: stages.SelectionMessage
 
 
-class CompactTable(Request, frozen=True, tag="compact_table"):
+class ForgetSubjects(TableRequest, frozen=True, tag="forget_subjects"):
+    """Forget the keys of subjects of a table with a `subject_column`: what their rows have in
+    encrypted columns is null from then on, in every version and copy. Each of `subjects` is a value
+    of that column. Rows of theirs that come later get another key.
+    """
+
+    path: ClassVar[str] = "forgetting:forget_subjects"
+    subjects: tuple[object, ...]
+
+
+class CompactTable(TableRequest, frozen=True, tag="compact_table"):
     """Start the compactions of a table that are due, also if the table is offline. With `all`,
     merge the shards of each leaf partition into one sorted run, whatever the table's strategy; of a
     published table, also rewrite shards that are alone there, if readers of Iceberg gain by it.
@@ -268,46 +247,38 @@ class CompactTable(Request, frozen=True, tag="compact_table"):
 
     path: ClassVar[str] = "planning:compact_table"
     causes_jobs: ClassVar[bool] = True
-    name: str
     all: bool = False
     spark: SparkOptions | UnsetType | None = UNSET
-    v: Literal[1] = 1
 
 
-class SplitPartitions(Request, frozen=True, tag="split_partitions"):
+class SplitPartitions(TableRequest, frozen=True, tag="split_partitions"):
     """Split the leaf partitions of a table that have too many rows, also if the table is offline;
     or only the leaf `partition`. With `forced`, split however few rows they have.
     """
 
     path: ClassVar[str] = "splitting:split_partitions"
     causes_jobs: ClassVar[bool] = True
-    name: str
     partition: str = ""
     forced: bool = False
-    v: Literal[1] = 1
 
 
-class CollectGarbage(Request, frozen=True, tag="collect_garbage"):
+class CollectGarbage(TableRequest, frozen=True, tag="collect_garbage"):
     """Delete the shards of a table that nothing references and whose delay is over."""
 
     path: ClassVar[str] = "garbage:request_collection"
     causes_jobs: ClassVar[bool] = True
-    name: str
-    v: Literal[1] = 1
 
 
-class PublishIceberg(Request, frozen=True, tag="publish_iceberg"):
+class PublishIceberg(TableRequest, frozen=True, tag="publish_iceberg"):
     """Publish what is new of a table for readers of Iceberg, at once; or, with `all`, all of it
     again: what was published is then not looked at, and may be damaged or lost.
     """
 
     path: ClassVar[str] = "publishing:request_publication"
-    name: str
     all: bool = False
-    v: Literal[1] = 1
 
 
-class ExportRows(Request, frozen=True, tag="export_rows"):
+class ExportRows(TableRequest, frozen=True, tag="export_rows"):
     """Write the selected rows to Parquet files in the results bucket, below the prefix `to`.
 
     The selection may have no limit. With `spark`, Spark does it, otherwise the table's properties
@@ -317,15 +288,13 @@ class ExportRows(Request, frozen=True, tag="export_rows"):
 
     path: ClassVar[str] = "export:request_export"
     causes_jobs: ClassVar[bool] = True
-    name: str
     to: str = ""
-    selection: SelectionMessage = ALL_ROWS
+    selection: stages.SelectionMessage = stages.ALL_ROWS
     spark: SparkOptions | UnsetType | None = UNSET
     skip_damaged: bool = False
-    v: Literal[2] = 2
 
 
-class IngestFiles(Request, frozen=True, tag="ingest_files"):
+class IngestFiles(TableRequest, frozen=True, tag="ingest_files"):
     """Ingest objects that are already in the ingest bucket, in any folder, into a table. Each of
     `keys` is that of an object or a folder. Objects that the table has ingested before are skipped,
     unless `again` is set: then this request adds them once more, and a repetition of the request
@@ -336,12 +305,10 @@ class IngestFiles(Request, frozen=True, tag="ingest_files"):
 
     path: ClassVar[str] = "batch_files:ingest_files"
     causes_jobs: ClassVar[bool] = True
-    name: str
     keys: tuple[str, ...]
     spark: SparkOptions | UnsetType | None = UNSET
     again: bool = False
     tags: dict[str, str] = {}
-    v: Literal[1] = 1
 
 
 class Redrive(Request, frozen=True, tag="redrive"):
@@ -350,7 +317,6 @@ class Redrive(Request, frozen=True, tag="redrive"):
     path: ClassVar[str] = "dead_letters:redrive_dead_letters"
     queue: str
     ids: tuple[str, ...] = ()
-    v: Literal[1] = 1
 
 
 AdminRequest = (
@@ -361,6 +327,7 @@ AdminRequest = (
     | CreateTable
     | DeleteRows
     | DeleteTable
+    | ForgetSubjects
     | GrantAccess
     | IngestFiles
     | SetOnline
@@ -385,14 +352,16 @@ def verb_of(request: AdminRequest) -> str:
     return str(type(request).__struct_config__.tag)
 
 
-def decode_admin(text: str | bytes) -> AdminRequest | RequestStep:
+def decode_admin(text: str | bytes) -> AdminRequest | stages.RequestStep:
     """Parse an administrator's request of any type, or a step of one.
 
     Raises:
         InvalidRequestError: it is neither; the error says where it differs.
     """
     try:
-        request: AdminRequest | RequestStep = decode_json(text, AdminRequest | RequestStep)
+        request: AdminRequest | stages.RequestStep = decode_json(
+            text, AdminRequest | stages.RequestStep
+        )
     except ValueError as error:
         raise InvalidRequestError(
             f"not a valid admin message: {error}",
@@ -425,6 +394,7 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     - `shards`: shards merged, or deleted as garbage; `partitions`: partitions split
     - `size_bytes`: size of the exported files or of the deleted garbage
     - `messages`: dead letters redriven
+    - `keys`: keys of subjects that there were, and are no more
     """
 
     jobs: int = 0
@@ -440,9 +410,9 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     partitions: int = 0
     size_bytes: int = 0
     messages: int = 0
+    keys: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        """Return the sums."""
+    def __add__(self, other: "Counts") -> "Counts":
         return Counts(*(getattr(self, n) + getattr(other, n) for n in self.__struct_fields__))
 
 
@@ -460,7 +430,7 @@ class ReplyJob(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class Reply(Message, frozen=True, kw_only=True, tag="reply"):
+class Reply(stages.Message, frozen=True, kw_only=True, tag="reply"):
     """What happened to a request: ``accepted`` first if it causes jobs, then ``finished``, or
     ``failed`` if anything was not done; or ``refused``.
 
@@ -478,7 +448,6 @@ class Reply(Message, frozen=True, kw_only=True, tag="reply"):
     counts: Counts = Counts()
     jobs: tuple[ReplyJob, ...] = ()
     more: int = 0
-    v: Literal[2] = 2
 
 
 def reply_to(
@@ -511,12 +480,12 @@ def reply_to(
     )
 
 
-def to_outbound(reply: Reply) -> OutboundMessage:
+def to_outbound(reply: Reply) -> stages.OutboundMessage:
     """Return a reply as a message to the queue of replies."""
-    return OutboundMessage(REPLIES, reply)
+    return stages.OutboundMessage(REPLIES, reply)
 
 
-def refusal(request: AdminRequest, reason: str) -> list[OutboundMessage]:
+def refusal(request: AdminRequest, reason: str) -> list[stages.OutboundMessage]:
     """Return the reply to a refused request, if the request asks for a reply."""
     if not request.reply:
         return []

@@ -7,8 +7,6 @@ repeated or lost without harm. Unknown fields and versions are refused, and so a
 that Dormouse never generates: no store accepts them, however often the message is delivered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -29,12 +27,16 @@ Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,999}\Z
 """The id of a table, job, partition, shard or similar. DynamoDB limits keys to 1 KB."""
 
 
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+class Message(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", kw_only=True
+):
     """The base of all messages; `v` is the version of its form.
 
     A field that is added to a form later is left out if it is empty: functions of the previous
     release do not know it, and refuse a message that has it.
     """
+
+    v: Literal[1] = 1
 
 
 class OfTable(Message, frozen=True):
@@ -124,7 +126,6 @@ class AnswerQuery(Message, frozen=True, tag="answer_query", kw_only=True):
     limits: QueryLimits = QueryLimits()
     who: str = ""
     spark: SparkOptions | UnsetType = UNSET
-    v: Literal[1] = 1
 
     def __post_init__(self) -> None:
         """Refuse a message that names both a table and a statement, or neither."""
@@ -143,7 +144,6 @@ class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
 
     query_id: QueryId
     who: str = ""
-    v: Literal[1] = 1
 
 
 class QueryTask(Message, frozen=True, tag="query_task"):
@@ -154,7 +154,6 @@ class QueryTask(Message, frozen=True, tag="query_task"):
     query_id: QueryId
     task: WholeNumber
     who: str = ""
-    v: Literal[1] = 1
 
 
 QueryMessage = AnswerQuery | CancelQuery | QueryTask
@@ -172,7 +171,6 @@ class IngestJob(OfTable, frozen=True, tag="ingest_job"):
     sources: tuple[Source, ...]
     spark: SparkOptions | UnsetType = UNSET
     after_all: bool | UnsetType = UNSET
-    v: Literal[1] = 1
 
 
 class FilesWaiting(OfTable, frozen=True, tag="files_waiting"):
@@ -183,14 +181,12 @@ class FilesWaiting(OfTable, frozen=True, tag="files_waiting"):
     generation: WholeNumber
     since_ms: WholeNumber
     sources: tuple[Source, ...]
-    v: Literal[1] = 1
 
 
 class FilesDropped(Message, frozen=True, tag="files_dropped"):
     """These files were put into the inbox of an instance in a folder. S3 sends its own form."""
 
     sources: tuple[Source, ...]
-    v: Literal[1] = 1
 
 
 class TableChanged(OfTable, frozen=True, tag="table_changed"):
@@ -200,7 +196,6 @@ class TableChanged(OfTable, frozen=True, tag="table_changed"):
     """
 
     swept: bool = False
-    v: Literal[1] = 1
 
 
 class CompactionJob(OfTable, frozen=True, tag="compaction_job"):
@@ -209,7 +204,6 @@ class CompactionJob(OfTable, frozen=True, tag="compaction_job"):
     generation: WholeNumber
     job_id: Id
     spark: SparkOptions | UnsetType = UNSET
-    v: Literal[1] = 1
 
 
 class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
@@ -220,7 +214,6 @@ class PartitionSplits(OfTable, frozen=True, tag="partition_splits"):
     generation: WholeNumber
     partitions: tuple[Id, ...]
     forced: bool = False
-    v: Literal[1] = 1
 
 
 class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
@@ -231,7 +224,6 @@ class GarbageCandidates(OfTable, frozen=True, tag="garbage_candidates"):
     generation: WholeNumber
     shards: tuple[Id, ...]
     files: tuple[Source, ...] = ()
-    v: Literal[1] = 1
 
 
 class PurgeStep(OfTable, frozen=True, tag="purge_step"):
@@ -243,7 +235,6 @@ class PurgeStep(OfTable, frozen=True, tag="purge_step"):
 
     purge_id: Id
     begun_ms: WholeNumber | UnsetType = UNSET
-    v: Literal[1] = 1
 
 
 class ExportTask(OfTable, frozen=True, tag="export_task"):
@@ -251,7 +242,6 @@ class ExportTask(OfTable, frozen=True, tag="export_task"):
 
     export_id: Id
     task: WholeNumber
-    v: Literal[1] = 1
 
 
 class ExportJob(OfTable, frozen=True, tag="export_job"):
@@ -259,7 +249,6 @@ class ExportJob(OfTable, frozen=True, tag="export_job"):
 
     job_id: Id
     spark: SparkOptions | UnsetType = UNSET
-    v: Literal[1] = 1
 
 
 class StatementJob(OfTable, frozen=True, tag="statement_job"):
@@ -270,7 +259,6 @@ class StatementJob(OfTable, frozen=True, tag="statement_job"):
     job_id: Id
     query_id: QueryId
     spark: SparkOptions | UnsetType = UNSET
-    v: Literal[1] = 1
 
 
 class RequestStep(OfTable, frozen=True, tag="request_step"):
@@ -285,14 +273,12 @@ class RequestStep(OfTable, frozen=True, tag="request_step"):
     request_id: str | UnsetType = UNSET
     request: str | UnsetType = UNSET
     begun_ms: WholeNumber | UnsetType = UNSET
-    v: Literal[1] = 1
 
 
 class SparkRunChanged(Message, frozen=True, tag="spark_run_changed"):
     """The state of a Spark run changed, or may have: look at it."""
 
     run_id: Id
-    v: Literal[1] = 1
 
 
 SparkJob = IngestJob | CompactionJob | ExportJob | StatementJob
@@ -304,7 +290,6 @@ class SparkJobStep(OfTable, frozen=True, tag="spark_job_step"):
     """Continue this job if Spark still has it; this starts no new job."""
 
     job_id: Id
-    v: Literal[1] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,20 +333,10 @@ class Stage:
 
 STAGES = (
     Stage(
-        "batch_files",
-        "files",
-        FilesWaiting,
-        "batch_files:batch_waiting_files",
-        late_seconds=1800,
+        "batch_files", "files", FilesWaiting, "batch_files:batch_waiting_files", late_seconds=1800
     ),
     Stage("ingest", "ingest-jobs", IngestJob, "ingest:ingest_or_isolate"),
-    Stage(
-        "plan_table",
-        "table-changes",
-        TableChanged,
-        "planning:plan_table",
-        late_seconds=1800,
-    ),
+    Stage("plan_table", "table-changes", TableChanged, "planning:plan_table", late_seconds=1800),
     Stage(
         "compact",
         "compaction-jobs",
@@ -370,12 +345,7 @@ STAGES = (
         overdue="planning:overdue_compactions",
         late_seconds=7200,
     ),
-    Stage(
-        "split_partition",
-        "partition-splits",
-        PartitionSplits,
-        "splitting:split_partition",
-    ),
+    Stage("split_partition", "partition-splits", PartitionSplits, "splitting:split_partition"),
     Stage(
         "collect_garbage",
         "gc-candidates",
@@ -438,10 +408,7 @@ STAGES = (
 """All stages that a queue feeds, in the order of the flow. Each queue has a dead-letter queue."""
 SCHEDULED = {"measure": "measure:measure", "sweep": "sweep:sweep_in_turn"}
 """The functions that a schedule invokes instead: what each does with `Services` and a table."""
-SERVED = {
-    "serve_catalog": "catalog:serve_catalog",
-    "serve_http": "http.serve_http:serve_http",
-}
+SERVED = {"serve_catalog": "catalog:serve_catalog", "serve_http": "http.serve_http:serve_http"}
 """The functions that an HTTP API invokes: what each does with what it needs of the instance, and a
 request."""
 QUEUES = tuple(stage.queue for stage in STAGES)

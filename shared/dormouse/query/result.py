@@ -33,7 +33,6 @@ class PeekableBatches:
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take none yet."""
         self._batches = iter(batches)
         self._ahead: deque[pa.RecordBatch] = deque()
         self._failure: BaseException | None = None
@@ -46,7 +45,6 @@ class PeekableBatches:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """Take a batch."""
         self.is_begun = True
         batch = self._ahead.popleft() if self._ahead else self._next()
         if batch is None:
@@ -149,11 +147,9 @@ class QueryResult(Shown):
         return replace(self, schema=schema, batches=batches)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches."""
         return iter(self.reader)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export the stream by the Arrow C stream interface."""
         return self.reader.__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -198,9 +194,9 @@ class QueryResult(Shown):
         self.batches.close()
 
     def _shown(self) -> tuple[str, HtmlText]:
-        several = [f"{name} {each}" for name, read in self.versions.items() for each in read]
-        read = [f"version {self.version}"] if self.version else ["a statement"]
-        title = f"rows of {', '.join(several or read)}"
+        several = [f"{name} {each}" for name, numbers in self.versions.items() for each in numbers]
+        numbers = [f"version {self.version}"] if self.version else ["a statement"]
+        title = f"rows of {', '.join(several or numbers)}"
         if self.batches.is_begun:
             title += f", {self.batches.taken_rows:,} read: a result is read once"
             return _show_rows(title, self.schema, [], 0)
@@ -224,9 +220,7 @@ def _imported(package: str) -> ModuleType:
 
 
 def with_changes(
-    result: QueryResult,
-    changes: Iterable[tuple[str, Array, pa.RecordBatch]],
-    limit: int | None,
+    result: QueryResult, changes: Iterable[tuple[str, Array, pa.RecordBatch]], limit: int | None
 ) -> QueryResult:
     """Return rows in place of those of `result`, up to a limit: what happened to some, the version
     of each, and the rows. The first two become their first columns.
@@ -236,14 +230,14 @@ def with_changes(
     schema = pa.schema([*fields, *result.schema])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        left = limit
+        rest = limit
         for change, versions, batch in changes:
-            some = batch if left is None else batch.slice(0, left)
-            left = None if left is None else left - some.num_rows
-            named = pa.repeat(pa.scalar(change), some.num_rows)
-            of_rows = [named, versions[: some.num_rows]]
+            some = batch if rest is None else batch.slice(0, rest)
+            rest = None if rest is None else rest - some.num_rows
+            kinds = pa.repeat(pa.scalar(change), some.num_rows)
+            of_rows = [kinds, versions[: some.num_rows]]
             yield pa.RecordBatch.from_arrays([*of_rows, *some.columns], schema=schema)
-            if left == 0:
+            if rest == 0:
                 return
 
     return replace(result, schema=schema, batches=PeekableBatches(batches()))
@@ -257,13 +251,13 @@ def _show_rows(
     Text has as many columns as fit a line, HTML up to `MAX_COLUMNS`.
     """
     rows: list[Sequence[object]] = []
-    there = 0
+    count = 0
     for batch in batches:
-        part = batch.slice(0, max(0, most - there))
+        part = batch.slice(0, max(0, most - count))
         cells = [_texts(column) for column in part.columns[:MAX_COLUMNS]]
         rows += zip(*cells, strict=True)
-        there += batch.num_rows
-    ends = "more rows" if there > most else ""
+        count += batch.num_rows
+    ends = "more rows" if count > most else ""
     fitting = _columns_that_fit(schema.names[:MAX_COLUMNS], rows)
     text = show_table(title, schema.names[:fitting], [row[:fitting] for row in rows])[0]
     html_text = show_table(title, schema.names[:MAX_COLUMNS], rows)[1]

@@ -1,7 +1,5 @@
 """Answer queries by keys, key ranges and conditions from one version of a table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +22,7 @@ from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
 from dormouse.ports import Cache, Storage
 from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
+from dormouse.query.small_shards import SmallShards
 from dormouse.rows.deletions import deletions_for
 from dormouse.rows.predicates import Predicate, ValueBounds, aggregated
 from dormouse.rows.shredded import on_shredded
@@ -46,6 +45,7 @@ from dormouse.shards.reading import (
     narrow,
     plan_reads,
     with_footers,
+    with_others_of_keys,
     without_excluded,
 )
 from dormouse.sql.conditions import Condition
@@ -195,13 +195,13 @@ def tagged_slices(
     """Yield the slices that may have rows to return, as far as the row tags of their shards say."""
     wanted = None if condition is None else wanted_tags(condition.expression)[0]
     for part in parts:
-        left = [
+        rest = [
             each
             for each in part
             if not each.is_hidden and (wanted is None or may_have(each.shard.tags, wanted))
         ]
-        if left:
-            yield left
+        if rest:
+            yield rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +241,17 @@ class _Query:
             if self.rules.aggregates:
                 rows = self._combined(parts)
         with reading_version(self.resources, self.table, self.selection.version):
-            for batch in rows if limit is None else _limited(rows, limit):
+            for batch in rows if limit is None else limited(rows, limit):
                 yield conform(batch, result_schema)
 
     def _filtered(
         self, parts: Iterable[list[Slice]], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that match; rows are tested before they are merged: the same remain."""
-        tests = [self._shown, self.where]
-        return self._rows(parts, columns, _both([test for test in tests if test is not None]))
+        tests = self.rules.filter_at(self.selection.time_ms), self.selection.condition
+        conditions = [test for test in tests if test is not None]
+        both = reduce(Condition.and_also, conditions) if conditions else None
+        return self._rows(parts, columns, _predicate(both, self.schema))
 
     def _combined(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that match, of each group one. A shard has one row of each key if the
@@ -273,21 +275,44 @@ class _Query:
         used = self.where.columns if self.where else ()
         needed = self.rules.needed([*self.selection.columns, *used], self.schema)
         shown, is_last = self._shown, self.rules.keeps_latest
-        rows = self._rows(parts, needed, None if is_last else shown)
+        assert self.rules.aggregation is not None
+        picked = self.where if self.rules.aggregation.kept else None
+        rows = self._rows(parts, needed, None if is_last else shown, picked)
         rows = aggregated(rows, self.schema, self.rules)
         if shown is not None and is_last:
             rows = shown.apply(rows)
         return rows if self.where is None else self.where.apply(rows)
 
     def _unsifted(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        columns = self.selection.columns
-        for step in self._steps(parts, columns, self.where):
+        columns, kept = self.selection.columns, list[pa.RecordBatch]()
+        for step in self._steps(self._not_kept(parts, kept), columns, self.where):
+            yield from _joined(kept)
+            kept.clear()
             self.reads.add(scans=isinstance(step, Scan))
             cache = self.resources.cache if isinstance(step, LookUp) else NOTHING_KEPT
             for blocks in [step.blocks] if isinstance(step, LookUp) else self._chunks(step):
                 objects = CountedObjects(self.resources.storage, self.reads)
                 rows = read_blocks(objects, self.table.id, blocks, self.schema, columns, cache)
-                yield from gathered(chain.from_iterable(rows), JOINED_ROWS, CHUNK_BYTES)
+                yield from _joined(chain.from_iterable(rows))
+        yield from _joined(kept)
+
+    def _not_kept(
+        self, parts: Iterable[list[Slice]], kept: list[pa.RecordBatch]
+    ) -> Iterator[list[Slice]]:
+        """Yield the slices of shards of which the cache does not have all rows; `kept` gets them of
+        the others.
+        """
+        fields = [self.schema.field_named(name) for name in self.selection.columns]
+        target = arrow_schema(self.schema)
+        schema = pa.schema([target.field(field.name) for field in fields])
+        small = SmallShards(self.resources.cache, self.table.id, fields, schema)
+        for part in parts:
+            batches, rest = small.taken(part)
+            kept += batches
+            self.reads.add((each.shard.id for each in part), row_groups=len(part) - len(rest))
+            if rest:
+                yield rest
+        small.pile_up()
 
     def _chunks(self, scan: Scan) -> Iterator[list[Blocks]]:
         """Yield the row groups of each slice in runs of about `CHUNK_BYTES`."""
@@ -299,30 +324,45 @@ class _Query:
                 yield [replace(groups, numbers=tuple(number for _, number in chunk))]
 
     def _rows(
-        self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
+        self,
+        parts: Iterable[list[Slice]],
+        columns: Sequence[str],
+        where: Predicate | None,
+        picked: Predicate | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the stored rows of parts that match, sorted; the batches may have more columns."""
-        for step in self._steps(parts, self._needed(columns, where), where):
-            test = on_shredded(where, step.blocks)
+        """Yield the stored rows of parts that match, sorted; the batches may have more columns.
+        Keys of which no row matches `picked` may be left out.
+        """
+        for step in self._steps(parts, self._needed(columns, where), where, picked):
+            test = None if where is None else on_shredded(where, step.blocks)
             if isinstance(step, Scan):
                 yield from self._scanned(step, columns, test)
             else:
                 schema = test.schema if test else self.schema
-                rows = self._looked_up(step, self._needed(columns, test), schema)
+                needs_keys = not _in_order(step.blocks)
+                used = self._needed(columns, test, with_keys=needs_keys)
+                rows = self._looked_up(step, used, schema, sort=needs_keys)
                 yield from rows if test is None else test.apply(rows)
 
-    def _needed(self, columns: Sequence[str], where: Predicate | None) -> list[str]:
+    def _needed(
+        self, columns: Sequence[str], where: Predicate | None, *, with_keys: bool = True
+    ) -> list[str]:
         """Return the columns that are read for some and for a condition, and all keys."""
         fields = where.schema.fields if where else self.schema.fields
-        used = {*(f.name for f in self.schema.keys), *columns, *(where.columns if where else ())}
+        keys = (field.name for field in self.schema.keys if with_keys)
+        used = {*keys, *columns, *(where.columns if where else ())}
         return [field.name for field in fields if field.name in used]
 
     def _steps(
-        self, parts: Iterable[list[Slice]], columns: Sequence[str], where: Predicate | None
+        self,
+        parts: Iterable[list[Slice]],
+        columns: Sequence[str],
+        where: Predicate | None,
+        picked: Predicate | None = None,
     ) -> Iterator[LookUp | Scan]:
         """Yield what is read at once."""
         steps = plan_reads(
-            self._found(parts, where),
+            self._found(parts, where, picked),
             self.schema,
             columns,
             look_up_bytes=self.look_up_bytes,
@@ -334,24 +374,29 @@ class _Query:
             yield step
 
     def _found(
-        self, parts: Iterable[list[Slice]], where: Predicate | None
+        self, parts: Iterable[list[Slice]], where: Predicate | None, picked: Predicate | None
     ) -> Iterator[list[LeafBlocks]]:
         """Find the row groups of parts that may have matching rows: of many parts at once, unless a
         limit may need only a few.
         """
-        test = on_shredded(where)
-        bounds = ValueBounds.of(test, test.schema if test else self.schema)
         # a condition on what will mostly be scanned needs footers, which a look-up does not read
-        has_use = where is not None and not self.is_limited if self.is_sifted else bounds.ranges
+        needs_footers = where is not None and not self.is_limited
+        if where is not None and not self.is_sifted:
+            needs_footers = bool(ValueBounds.of(on_shredded(where)).ranges)
         for window in windows(parts, 1 if self.is_limited else 2 * READ_THREADS):
             slices = [slice for part in window for slice in part]
             self.reads.add(slice.shard.id for slice in slices)
-            footers = bool(has_use) and any(slice.is_whole for slice in slices)
+            footers = needs_footers and any(slice.is_whole for slice in slices)
             objects = CountedObjects(self.resources.storage, self.reads)
             cache, condition = self.resources.cache, where.condition if where else None
             blocks = needed_blocks(objects, cache, self.table, slices, condition, footers=footers)
-            left = iter(blocks)
-            yield [[next(left) for _ in part] for part in window]
+            stored = [groups.index.stored for groups in blocks]
+            if picked is not None and any(each.terms or each.has_filters for each in stored):
+                chosen = picked.condition
+                some = needed_blocks(objects, cache, self.table, slices, chosen, footers=False)
+                blocks = with_others_of_keys(some, blocks, self.schema)
+            rest = iter(blocks)
+            yield [[next(rest) for _ in part] for part in window]
 
     def _scanned(
         self, step: Scan, columns: Sequence[str], where: Predicate | None
@@ -361,10 +406,13 @@ class _Query:
         self.reads.add(scans=1)
         memory_bytes = self.resources.memory_bytes
         objects = CountedObjects(self.resources.storage, self.reads)
+        blocks, cache = step.blocks, self.resources.cache
+        if where is not None:
+            blocks = with_footers(objects, self.table.id, blocks, self.schema, cache)
         return merge_blocks(
             objects,
             self.table.id,
-            step.blocks if where is None else self._with_footers(objects, step.blocks),
+            blocks,
             where.schema if where else self.schema,
             columns=columns,
             where=where,
@@ -372,17 +420,18 @@ class _Query:
             memory_bytes=min(memory_bytes, LIMITED_SCAN_BYTES) if self.is_limited else memory_bytes,
         )
 
-    def _with_footers(self, objects: CountedObjects, blocks: Sequence[Blocks]) -> list[Blocks]:
-        return with_footers(objects, self.table.id, blocks, self.schema, self.resources.cache)
-
     def _looked_up(
-        self, step: LookUp, columns: Sequence[str], schema: Schema
+        self, step: LookUp, columns: Sequence[str], schema: Schema, *, sort: bool
     ) -> Iterator[pa.RecordBatch]:
         objects = CountedObjects(self.resources.storage, self.reads)
         cache = self.resources.cache
         rows = read_blocks(objects, self.table.id, step.blocks, schema, columns, cache)
         batches = [batch for of_shard in rows for batch in of_shard]
-        return iter(batches) if _in_order(step.blocks) else sort_in_memory(batches, schema)
+        return sort_in_memory(batches, schema) if sort else iter(batches)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from gathered(batches, JOINED_ROWS, CHUNK_BYTES)
 
 
 def needed_blocks(
@@ -397,7 +446,7 @@ def needed_blocks(
     """Return the row groups of each slice that term indexes and Bloom filters do not exclude; with
     `footers`, nor statistics.
     """
-    where = on_shredded(_predicate(condition, table.schema))
+    where = None if condition is None else on_shredded(Predicate(condition, table.schema))
     schema = where.schema if where else table.schema
     values = _values(where, schema)
     tests: Tests | None = None
@@ -415,12 +464,12 @@ def needed_blocks(
             return blocks
     if footers and tests is not None:
         some = with_footers(objects, table.id, [g for g in blocks if g.numbers], schema, cache)
-        left = iter(some)
-        blocks = [next(left) if groups.numbers else groups for groups in blocks]
+        rest = iter(some)
+        blocks = [next(rest) if groups.numbers else groups for groups in blocks]
     if values and any(groups.index.stored.has_filters for groups in blocks):
         blocks = with_footers(objects, table.id, blocks, schema, cache)
         blocks = without_excluded(objects, table.id, blocks, values)
-    return list(ValueBounds.of(where, schema).pruned(blocks)) if footers else blocks
+    return list(ValueBounds.of(where).pruned(blocks)) if footers and where else blocks
 
 
 def _predicate(condition: Condition | None, schema: Schema) -> Predicate | None:
@@ -437,14 +486,6 @@ def _values(where: Predicate | None, schema: Schema) -> Values:
         if field.name in where.columns and is_key_type(field.type)
     }
     return {field: values for field, values in values_by_field.items() if values}
-
-
-def _both(tests: Sequence[Predicate]) -> Predicate | None:
-    """Return the conjunction of up to two predicates; None if there is none."""
-    if len(tests) < 2:
-        return tests[0] if tests else None
-    first, second = tests
-    return Predicate(first.condition.and_also(second.condition), first.schema)
 
 
 def windows(parts: Iterable[list[Slice]], shards: int) -> Iterator[list[list[Slice]]]:
@@ -503,7 +544,8 @@ def reading_version(resources: QueryResources, table: Table, version: int) -> It
         ) from error
 
 
-def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+def limited(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first `limit` rows of batches."""
     if limit == 0:
         return
     for batch in batches:
@@ -529,7 +571,10 @@ def count_rows(
         NotFoundError: the version cannot be read any more.
     """
     schema = table.schema
-    keys = replace(selection, columns=(schema.row_keys[0].name,))
+    # what is read of them anyway, but for encrypted ones, of which their keys may not be there
+    plain = [f.name for f in schema.fields if is_key_type(f.type) and f not in schema.encrypted]
+    tested = [name for name in plain if name in selection.tested_columns]
+    keys = replace(selection, columns=(*tested, schema.row_keys[0].name)[:1])
     count, ranges = 0, requested_ranges(schema, selection.ranges)
     if selection.condition is not None or not row_rules(schema, table.properties).is_empty:
         return _counted(query_rows(resources, table, state, keys))
@@ -541,11 +586,13 @@ def count_rows(
             keys = replace(keys, ranges=tuple(inside))
             count = _counted(query_rows(resources, table, state, keys))
             ranges = intersect_ranges(ranges, complement(spans))
-    by_state, rest = _by_state(state, ranges)
-    count += by_state
-    for part in _by_footer(resources.storage, table, rest, resources.cache):
-        count += part
-    return count
+    rest = []
+    for slice, rows in _slices_by_state(state, ranges):
+        if rows is None:
+            rest.append(slice)
+        else:
+            count += rows
+    return count + sum(_by_footer(resources.storage, table, rest, resources.cache))
 
 
 def _hides_some(state: TableState, deletion: Deletion) -> bool:
@@ -584,35 +631,18 @@ def count_slices(
     steps = plan_reads([borders], table.schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False)
     with ThreadPoolExecutor(READS_AT_ONCE) as threads:
         at_ends = [rows for step in steps for rows in threads.map(count, step.blocks)]
-    counted = (inner + rows for (inner, _), rows in zip(split, at_ends, strict=True))
-    return [slice.shard.rows if slice.is_whole else next(counted) for slice in slices]
+    counts = (inner + rows for (inner, _), rows in zip(split, at_ends, strict=True))
+    return [slice.shard.rows if slice.is_whole else next(counts) for slice in slices]
 
 
 def _split_at_ends(groups: Blocks, schema: Schema) -> tuple[int, Blocks]:
     """Return the number of rows of the row groups wholly in a slice,
     and the row groups at its ends.
     """
-    within = groups.index.blocks_within(fit_range(groups.slice.range, schema))
+    within = groups.index.stored.keys.within(fit_range(groups.slice.range, schema))
     inner = sum(groups.index.rows(number) for number in within)
     border = tuple(number for number in groups.numbers if number not in within)
     return inner, replace(groups, numbers=border)
-
-
-def _by_state(state: TableState, ranges: Sequence[KeyRange]) -> tuple[int, list[Slice]]:
-    """Return the number of rows that the state knows, and the slices
-    that must be counted otherwise.
-
-    For example, of a range that covers the leaf A and half of the leaf B: a reference in A whose
-    count is exact adds its rows; so does a shard that is wholly in the range. A shard in B with
-    keys on both sides of the range's end becomes a slice.
-    """
-    count, rest = 0, []
-    for slice, rows in _slices_by_state(state, ranges):
-        if rows is None:
-            rest.append(slice)
-        else:
-            count += rows
-    return count, rest
 
 
 def _slices_by_state(
@@ -620,6 +650,10 @@ def _slices_by_state(
 ) -> Iterator[tuple[Slice, int | None]]:
     """Yield the slices that hold rows which are not hidden as a whole, and the number of their
     stored rows; None if the state does not know it.
+
+    For example, of a range that covers the leaf A and half of the leaf B: a reference in A whose
+    count is exact has its rows; so has a shard that is wholly in the range. A shard in B with keys
+    on both sides of the range's end has None.
     """
     deletions = state.deletions_in(ranges)
     for item in ranges:
@@ -660,9 +694,9 @@ def count_by_tags(
     return dict(counts + _counted_tags(query_slices(resources, table, to_read, selection)))
 
 
-def _counted_tags(found: QueryResult) -> Counter[str]:
+def _counted_tags(result: QueryResult) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for batch in found:
+    for batch in result:
         pairs: Any = pc.value_counts(batch.column(TAGS.name))
         for pair in pairs.to_pylist():
             counts[pair["values"] or ""] += pair["counts"]

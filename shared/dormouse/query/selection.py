@@ -1,7 +1,5 @@
 """Make a selection, and plan which slices of which shards contain its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +12,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, KeyRange
 from dormouse.messages.stages import SelectionMessage
-from dormouse.schema.schema import ASKED, Schema, check_name_list
+from dormouse.schema.schema import ASKED, Schema, check_list
 from dormouse.shards.reading import Slice
 from dormouse.sql.conditions import Condition, parse_condition
 from dormouse.state.partitions import Shard
@@ -24,8 +22,8 @@ from dormouse.tables.table import Table
 
 # The selection: which rows and columns of one version of a table are asked for.
 #
-# `planner.select` makes it once, and validates it; queries, counts, exports, purges and
-# Spark carry it; `selection_codec` has its form in messages.
+# `select` makes it once, and validates it; queries, counts, exports, purges and Spark carry it;
+# `SelectionMessage` is its form in messages.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,10 @@ def select(
         InvalidRequestError: a column is unknown or hidden, none is left, the limit is not a number
             of rows, or a bound is of the wrong type.
     """
-    check_visible(schema, permission, condition.columns if condition else (), ranges)
-    visible = visible_schema(schema, permission)
+    visible = schema
+    if permission.hidden:
+        visible = visible_schema(schema, permission)
+        check_visible(visible, permission, condition.columns if condition else (), ranges)
     return Selection(
         version,
         tuple(_checked_columns(visible, permission, columns, limit)),
@@ -126,13 +126,11 @@ def _checked_columns(
 ) -> list[str]:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidRequestError(f"a limit is a number of rows, which {limit!r} is not")
-    check_name_list("columns", columns)
-    if columns is None:
-        columns = [f.name for f in schema.fields]
-    if not columns:
+    names = [f.name for f in schema.fields] if columns is None else check_list("columns", columns)
+    if not names:
         raise InvalidRequestError("no columns are asked for", hint="leave them out to get all")
-    known = schema if schema.has_all(columns) else askable(schema, permission)
-    return [known.field_named(name).name for name in dict.fromkeys(columns)]
+    named = schema if schema.has_all(names) else askable(schema, permission)
+    return [named.field_named(name).name for name in dict.fromkeys(names)]
 
 
 def askable(schema: Schema, permission: Permission) -> Schema:
@@ -181,7 +179,7 @@ def decode_selection(
         schema,
         version,
         time_ms,
-        list(_ranges(message, visible)),
+        list(ranges_of(message, visible)),
         permission=permission,
         columns=message.columns or None,
         condition=_condition(message.where, visible, time_ms, of_rows),
@@ -208,20 +206,20 @@ def store_selection(selection: Selection, schema: Schema) -> StoredSelection:
     return StoredSelection(schema.to_json(), selection.version, selection.time_ms, rows)
 
 
-def load_selection(stored: StoredSelection) -> tuple[Schema, Selection]:
+def load_selection(form: StoredSelection) -> tuple[Schema, Selection]:
     """Return the schema and the selection of a stored form.
 
     Raises:
         CorruptDataError: it is no selection; the error quotes neither keys nor the condition.
     """
     try:
-        schema = Schema.from_json(stored.schema)
+        schema = Schema.from_json(form.schema)
         selection = decode_selection(
-            stored.rows,
+            form.rows,
             schema,
             permission=EVERYTHING,  # its columns were chosen when it was stored
-            version=stored.version,
-            time_ms=stored.time_ms,
+            version=form.version,
+            time_ms=form.time_ms,
         )
     except InvalidRequestError:
         # not chained: the message of the error quotes what may be values of rows
@@ -236,7 +234,8 @@ def _condition(where: str, schema: Schema, time_ms: int, of_rows: bool) -> Condi
     return parse_condition(where, schema, now_ms=time_ms or None, of_rows=of_rows)
 
 
-def _ranges(message: SelectionMessage, schema: Schema) -> Iterator[KeyRange]:
+def ranges_of(message: SelectionMessage, schema: Schema) -> Iterator[KeyRange]:
+    """Yield the keys and ranges of a message. Raises InvalidRequestError: one does not fit."""
     codec = KeyCodec(schema)
     for number, key in enumerate(message.keys, start=1):
         yield KeyRange.exactly(codec.from_json(key, f"key {number}"))
@@ -316,19 +315,16 @@ def encode_pieces(pieces: Sequence[Piece], kind: str, path: str) -> bytes:
     """Return the stored form of the pieces of one task, an object of this kind for `path`."""
     shards = list({shard.id: shard for piece in pieces for shard in piece.shards}.values())
     numbers = {shard.id: number for number, shard in enumerate(shards)}
-    stored = (
-        (
-            (piece.range.low, piece.range.high),
-            tuple(numbers[shard.id] for shard in piece.shards),
-        )
+    parts = (
+        ((piece.range.low, piece.range.high), tuple(numbers[shard.id] for shard in piece.shards))
         for piece in pieces
     )
     deletions = pieces[0].deletions if pieces else ()
-    body = _StoredPieces(tuple(shards), tuple(stored), deletions)
+    body = _StoredPieces(tuple(shards), tuple(parts), deletions)
     return encode_stored(kind, FORMAT, path, body)
 
 
-def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
+def decode_pieces(content: bytes, kind: str, path: str) -> tuple[Piece, ...]:
     """Parse the result of `encode_pieces`.
 
     Raises:
@@ -336,7 +332,7 @@ def decode_pieces(stored: bytes, kind: str, path: str) -> tuple[Piece, ...]:
     """
     hint = "what it is a part of has failed: request it again"
     with raise_corrupt(f"{path} is not {kind}", hint=hint):
-        body = decode_stored(kind, FORMAT, path, stored, _StoredPieces)
+        body = decode_stored(kind, FORMAT, path, content, _StoredPieces)
         return tuple(
             Piece(
                 KeyRange.between(*ends),

@@ -5,8 +5,6 @@ at most two batches are in memory, however large a group is. A batch in which no
 group passes through unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.types import Array, Tally
-from dormouse.arrow.values import canonical, from_sortable, sort_columns, to_sortable
+from dormouse.arrow.values import (
+    canonical,
+    from_sortable,
+    sort_columns,
+    to_sortable,
+    with_ties_in_order,
+)
 from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.tables.row_rules import Aggregation, Kept, Operation
 
@@ -40,26 +44,26 @@ def aggregate_groups(
     """
     tally = Tally() if removed is None else removed
     keys = [field.name for field in aggregation.group_keys(schema)]
-    held: pa.RecordBatch | None = None
+    pending: pa.RecordBatch | None = None
     for batch in batches:
         if not batch.num_rows:
             continue
         part = _reduced(batch, schema, aggregation, tally)
-        if held is None:
-            held = part
+        if pending is None:
+            pending = part
             continue
-        borders = [held.slice(held.num_rows - 1), part.slice(0, 1)]
-        if not _agree(borders[0], borders[1], keys):
-            yield held
-            held = part
+        borders = [pending.slice(pending.num_rows - 1), part.slice(0, 1)]
+        if any(borders[0].column(name)[0] != borders[1].column(name)[0] for name in keys):
+            yield pending
+            pending = part
             continue
-        if held.num_rows > 1:
-            yield held.slice(0, held.num_rows - 1)
-        held = _reduced(_joined(borders), schema, aggregation, tally)
+        if pending.num_rows > 1:
+            yield pending.slice(0, pending.num_rows - 1)
+        pending = _reduced(_joined(borders), schema, aggregation, tally)
         if part.num_rows > 1:
-            held = _joined([held, part.slice(1)])
-    if held is not None:
-        yield held
+            pending = _joined([pending, part.slice(1)])
+    if pending is not None:
+        yield pending
 
 
 def latest_rows(
@@ -85,31 +89,30 @@ def _reduced(
         return batch
     removed.rows += batch.num_rows - begins.true_count
     if aggregation.kept == "latest":
-        return batch.filter(_are_latest(batch, begins, schema))
-    alone = pc.and_(begins, pa.concat_arrays([begins.slice(1), pa.array([True])]))
+        return batch.filter(_greatest(pc.invert(begins.slice(1)), _order(batch, schema)))
     if aggregation.kept:
-        return batch.filter(_kept(batch, begins, alone, schema, aggregation.kept))
-    return _folded(batch, begins, alone, aggregation)
+        return _kept(batch, begins, schema, aggregation.kept)
+    return _folded(batch, begins, aggregation)
 
 
-def _kept(
-    batch: pa.RecordBatch, begins: pa.BooleanArray, alone: Array, schema: Schema, kept: Kept
-) -> Array:
-    """Return for each row whether it is kept. Only rows of larger groups are compared."""
-    together = pc.invert(alone)
-    columns = [field.name for field in schema.fields if field.name in batch.schema.names]
-    rows = batch.select(columns).filter(together)
-    chosen = _kept_rows(rows, begins.filter(together), schema, kept)
-    are_chosen = pc.is_in(pa.arange(0, rows.num_rows), value_set=chosen)  # type: ignore[attr-defined]  # stubs lag
-    mask: Array = pc.replace_with_mask(alone, together, are_chosen)
-    return mask
+def _kept(batch: pa.RecordBatch, begins: Array, schema: Schema, rule: Kept) -> pa.RecordBatch:
+    """Return the row of each group with the least (`first`) or greatest (`last`) sort key.
+
+    Rows that agree in all keys are compared by their values, so that the choice does not depend on
+    the order of the input.
+    """
+    key_begins = _begins(batch, [field.name for field in schema.keys])
+    if key_begins is not None:
+        ties = pc.invert(key_begins.slice(1))
+        batch = with_ties_in_order(batch, ties, lambda tied: _order(batch.filter(tied), schema))
+    is_last = pa.concat_arrays([begins.slice(1), pa.array([True])])
+    return batch.filter(begins if rule == "first" else is_last)
 
 
-def _are_latest(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema) -> Array:
-    """Return for each row whether it has the greatest values of its group."""
+def _order(batch: pa.RecordBatch, schema: Schema) -> list[Array]:
+    """Return columns by which rows are ordered by their values; last by the bits of equal cells."""
     cells = [sort_columns(batch.column(field.name)) for field in schema.values]
-    order: list[Any] = [each[0] for each in cells] + [each[-1] for each in cells if len(each) > 1]
-    return _greatest(pc.invert(begins.slice(1)), order)
+    return [each[0] for each in cells] + [each[-1] for each in cells if len(each) > 1]
 
 
 def _greatest(same: Array, order: Sequence[Array]) -> Array:
@@ -129,8 +132,8 @@ def _greatest(same: Array, order: Sequence[Array]) -> Array:
     if len(same) < 2 or not pc.any(pc.and_(same.slice(0, len(same) - 1), same.slice(1))).as_py():
         return stay
     groups: Any = pc.cumulative_sum(pc.invert(pa.concat_arrays([edge, same])).cast(pa.int32()))
-    left = groups.filter(stay)
-    again = pc.equal(left.slice(0, len(left) - 1), left.slice(1))
+    rest = groups.filter(stay)
+    again = pc.equal(rest.slice(0, len(rest) - 1), rest.slice(1))
     greatest: Array = pc.replace_with_mask(
         stay, stay, _greatest(again, [column.filter(stay) for column in order])
     )
@@ -138,14 +141,15 @@ def _greatest(same: Array, order: Sequence[Array]) -> Array:
 
 
 def _folded(
-    batch: pa.RecordBatch, begins: pa.BooleanArray, alone: Array, aggregation: Aggregation
+    batch: pa.RecordBatch, begins: pa.BooleanArray, aggregation: Aggregation
 ) -> pa.RecordBatch:
-    """Return `batch` with each group of several rows folded; rows that are alone
-    in their group stay as they are.
+    """Return `batch` with each group of several rows folded; rows that are alone in their group
+    stay as they are.
 
     Only the rows of larger groups are folded, and then put back into their places: usually these
     are few, and folding costs more than copying.
     """
+    alone = pc.and_(begins, pa.concat_arrays([begins.slice(1), pa.array([True])]))
     together = pc.invert(alone)
     rows, starts = batch.filter(together), begins.filter(together)
     cells = _folded_cells(
@@ -153,28 +157,22 @@ def _folded(
     )
     first = rows.filter(starts)
     columns = [cells.get(name, first.column(name)) for name in batch.schema.names]
-    folded = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-    if folded.num_rows == begins.true_count:
-        return folded
+    batch_after = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    if batch_after.num_rows == begins.true_count:
+        return batch_after
     first_rows = pc.indices_nonzero(begins).cast(pa.int64())
     is_folded = together.take(first_rows)
     after_batch = pc.add(pc.cumulative_sum(is_folded.cast(pa.int64())), batch.num_rows - 1)
-    return _joined([batch, folded]).take(pc.if_else(is_folded, after_batch, first_rows))
+    return _joined([batch, batch_after]).take(pc.if_else(is_folded, after_batch, first_rows))
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # stubs lack it
-    return joined
-
-
-def _agree(left: pa.RecordBatch, right: pa.RecordBatch, names: Sequence[str]) -> bool:
-    return all(left.column(name)[0] == right.column(name)[0] for name in names)
+    whole: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # stubs lack it
+    return whole
 
 
 def _begins(batch: pa.RecordBatch, names: Sequence[str]) -> pa.BooleanArray | None:
-    """Return for each row whether it differs from the row before it in
-    `names`; None if every row does.
-    """
+    """Return for each row whether it differs from the one before in `names`; None if all do."""
     same: pa.BooleanArray | None = None
     before, after = batch.slice(0, batch.num_rows - 1), batch.slice(1)
     for name in names:
@@ -194,11 +192,11 @@ def _folded_cells(
     maps = [name for name in names if operations[name].startswith("map_")]
     plain = [name for name in names if name not in maps]
     folds = [(operations[name], batch.column(name)) for name in plain]
-    folded = dict(zip(plain, _fold([groups], folds)[1:], strict=True))
+    cells_by_name = dict(zip(plain, _fold([groups], folds)[1:], strict=True))
     for name in maps:
         how = operations[name].removeprefix("map_")
-        folded[name] = _folded_maps(batch.column(name), groups, how)
-    return folded
+        cells_by_name[name] = _folded_maps(batch.column(name), groups, how)
+    return cells_by_name
 
 
 def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array]:
@@ -212,12 +210,12 @@ def _fold(by: Sequence[Array], folds: Sequence[tuple[str, Array]]) -> list[Array
     names = [str(i) for i in range(len(columns))]
     keys = names[: len(by)]
     rows = pa.Table.from_arrays(columns, names)
-    wanted: list[Any] = list(zip(names[len(by) :], [how for how, _ in folds], strict=True))
-    found = rows.group_by(keys, use_threads=False).aggregate(wanted).sort_by(keys[0])
-    results = [found.column(name) for name in keys]
-    results += [found.column(f"{name}_{how}") for name, how in wanted]
+    aggregations: list[Any] = list(zip(names[len(by) :], [how for how, _ in folds], strict=True))
+    groups = rows.group_by(keys, use_threads=False).aggregate(aggregations).sort_by(keys[0])
+    results: list[Any] = [groups.column(name) for name in keys]
+    results += [groups.column(f"{name}_{how}") for name, how in aggregations]
     types = [column.type for column in (*by, *(column for _, column in folds))]
-    return [from_sortable(_whole(r), kind) for r, kind in zip(results, types, strict=True)]
+    return [from_sortable(r.combine_chunks(), kind) for r, kind in zip(results, types, strict=True)]
 
 
 def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
@@ -244,68 +242,3 @@ def _folded_maps(maps: Any, groups: Array, how: str) -> Array:
     columns: Any = (offsets, keys.take(order), values.take(order))
     folded: Array = pa.MapArray.from_arrays(*columns, type=kind)
     return folded
-
-
-def _kept_rows(batch: pa.RecordBatch, begins: pa.BooleanArray, schema: Schema, kept: Kept) -> Array:
-    """Return the row to keep of each group: the row with the least (`first`)
-    or greatest (`last`) sort key.
-
-    Rows that agree in all keys are compared by their values, so that the choice does not depend on
-    the order of the input.
-
-    For example, group key `k`, sort key `s`, kept `last`:
-
-        row     0  1  2  3  4  5
-        k, s   a1 a2 a2 b1 b2 c1
-        group   0  0  0  1  1  2
-        run     0  1  1  2  3  4     runs of rows with equal keys
-        chosen     1        3  4     the last run of each group
-
-    Run 1 has two rows (1 and 2), so `_extremes` compares their values; runs 3 and 4 have one row
-    each.
-    """
-    differs = _begins(batch, [field.name for field in schema.keys])
-    group_starts = pc.indices_nonzero(begins).cast(pa.int64())
-    at_end = kept == "last"
-    if differs is None:
-        return _ends(group_starts, batch.num_rows) if at_end else group_starts
-    runs = pc.subtract(pc.cumulative_sum(differs.cast(pa.int64())), 1)  # runs of equal keys
-    starts = pc.indices_nonzero(differs).cast(pa.int64())
-    ends = _ends(starts, batch.num_rows)
-    chosen = runs.take(_ends(group_starts, batch.num_rows) if at_end else group_starts)
-    rows = starts.take(chosen)
-    tied = pc.less(rows, ends.take(chosen))
-    if not pc.any(tied).as_py():
-        return rows
-    candidates = pc.indices_nonzero(pc.is_in(runs, value_set=chosen.filter(tied)))
-    best = _extremes(batch.take(candidates), runs.take(candidates), schema, at_end=at_end)
-    chosen_rows: Array = pc.replace_with_mask(rows, tied, candidates.take(best).cast(pa.int64()))
-    return chosen_rows
-
-
-def _ends(starts: Array, length: int) -> Array:
-    """Return the last index of each of the intervals of 0 to `length` that begin at `starts`."""
-    return pc.subtract(pa.concat_arrays([starts.slice(1), pa.array([length], pa.int64())]), 1)
-
-
-def _extremes(batch: pa.RecordBatch, runs: Array, schema: Schema, *, at_end: bool) -> Array:
-    """Return the index of the row with the least or greatest values in each run of rows.
-
-    The bits of equal cells are compared last, when all values are equal.
-    """
-    columns = [sort_columns(batch.column(field.name)) for field in schema.values]
-    values = [c[0] for c in columns] + [c[-1] for c in columns if len(c) > 1]
-    names = [str(i) for i in range(len(values))]
-    rows = pa.Table.from_arrays([runs, *values], ["run", *names])
-    keys: list[Any] = [(name, "ascending", "at_start") for name in ("run", *names)]
-    order = pc.sort_indices(rows, keys)
-    in_order = runs.take(order)
-    border = pc.not_equal(in_order.slice(0, len(order) - 1), in_order.slice(1))
-    ends: Any = [border, pa.array([True])] if at_end else [pa.array([True]), border]
-    return order.filter(pa.concat_arrays(ends))
-
-
-def _whole(column: pa.ChunkedArray[Any]) -> Array:
-    """Return a column of a table as one contiguous array."""
-    whole: Array = column.combine_chunks()
-    return whole

@@ -8,6 +8,7 @@ merge is refused here.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -96,11 +97,6 @@ def column(name: str) -> Expr:
     return col('"' + name.replace('"', '""') + '"')
 
 
-def literal(value: pa.Scalar[Any]) -> Expr:
-    """Return an expression for a typed value."""
-    return lit(value)
-
-
 def key_order(schema: Schema) -> list[SortExpr]:
     """Return the sort order of rows: by the keys, ascending."""
     return [column(f.name).sort(ascending=True, nulls_first=True) for f in schema.keys]
@@ -120,13 +116,13 @@ def sorted_file(
     `stored` has how fields are stored in the file, by their names in the schema. A column that the
     file lacks is one of its `constants`, or null. Requires: nested ones are stored as they are now.
     """
-    wanted_columns, keys = arrow_schema(schema), {field.name for field in schema.keys}
-    columns = [(column, stored.get(column.name)) for column in wanted_columns]
+    target, keys = arrow_schema(schema), {field.name for field in schema.keys}
+    columns = [(column, stored.get(column.name)) for column in target]
     in_file = pa.schema([_in_file(c, then, keys) for c, then in columns if then is not None])
     frame = sorted_columns(context, local, in_file, schema)
-    if not in_file.equals(wanted_columns):
+    if not in_file.equals(target):
         frame = frame.select(*(_evolved(*each, in_file, constants) for each in columns))
-    term = range_predicate(fit_range(span, schema), schema.keys, column, literal)
+    term = range_predicate(fit_range(span, schema), schema.keys, column, lit)
     return frame if term is None else frame.filter(term)
 
 
@@ -143,17 +139,17 @@ def sorted_columns(
     )
 
 
-def _in_file(wanted: pa.Field[Any], stored: Field, keys: Container[str]) -> pa.Field[Any]:
+def _in_file(target: pa.Field[Any], stored: Field, keys: Container[str]) -> pa.Field[Any]:
     """Return a column as it is to be read. Keys become what they are now while they are read: a
     calculation with them would have no known order.
     """
-    is_read_so = wanted.name in keys or pa.types.is_nested(wanted.type)
-    kind = wanted.type if is_read_so else arrow_type(stored.type)
-    return wanted.with_name(stored.name).with_type(kind)
+    is_read_so = target.name in keys or pa.types.is_nested(target.type)
+    kind = target.type if is_read_so else arrow_type(stored.type)
+    return target.with_name(stored.name).with_type(kind)
 
 
 def _evolved(
-    wanted: pa.Field[Any],
+    target: pa.Field[Any],
     stored: Field | None,
     in_file: pa.Schema,
     constants: Mapping[str, int | str | None],
@@ -162,26 +158,22 @@ def _evolved(
     what it is compared with to the type in the file, also where that loses nanoseconds.
     """
     if stored is None:
-        return lit(constants.get(wanted.name)).cast(wanted.type).alias(wanted.name)
-    found = column(stored.name)
-    if in_file.field(stored.name).type != wanted.type:
-        found = functions.greatest(found.cast(wanted.type))
-    return found.alias(wanted.name)
+        return lit(constants.get(target.name)).cast(target.type).alias(target.name)
+    term = column(stored.name)
+    if in_file.field(stored.name).type != target.type:
+        term = functions.greatest(term.cast(target.type))
+    return term.alias(target.name)
 
 
 def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
-    """Return a frame of batches in memory. Requires: at least one
-    batch; all have the same schema.
-    """
+    """Return a frame of batches in memory. Requires: at least one; all have the same schema."""
     return context.create_dataframe(
         [[_importable(batch) for batch in batches]], schema=batches[0].schema
     )
 
 
 def _importable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch in which no struct within a struct is a slice:
-    DataFusion aborts on such slices.
-    """
+    """Return a batch in which no struct in a struct is a slice: DataFusion aborts on those."""
     columns = [
         pa.concat_arrays([c.slice(0, 0), c]) if _nests_struct(c.type) else c for c in batch.columns
     ]
@@ -201,9 +193,7 @@ def has_no_rows(frame: DataFrame) -> bool:
 
 
 def merge_groups(inputs: int) -> int:
-    """Return in how many groups so many inputs are merged before these are merged; 0 if they are
-    all merged at once.
-    """
+    """Return in how many groups inputs are merged before these are merged; 0 for all at once."""
     return 0 if inputs <= MOST_IN_ONE_MERGE else -(-inputs // GROUP_INPUTS)
 
 
@@ -219,8 +209,8 @@ def plan_merge(
     Raises:
         InvariantError: a file is missing, or the plan would sort rows that are sorted already.
     """
-    merged = _merged(_merged_in_groups(frames, schema, most_rows), schema)
-    plan = merged.select(*(column(name) for name in columns)).execution_plan()
+    frame = _merged(_merged_in_groups(frames, schema, most_rows), schema)
+    plan = frame.select(*(column(name) for name in columns)).execution_plan()
     # only the names of the steps: the text of a filter quotes values
     steps = [line.strip().partition(":")[0] for line in plan.display_indent().splitlines()]
     if steps.count("DataSourceExec") != len(frames):
@@ -247,10 +237,7 @@ def _merged_in_groups(
 
 
 def _merged(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
-    union = frames[0]
-    for frame in frames[1:]:
-        union = union.union(frame)
-    return union.sort(*key_order(schema))
+    return reduce(DataFrame.union, frames).sort(*key_order(schema))
 
 
 def execute_plan(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
@@ -259,11 +246,7 @@ def execute_plan(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.Re
 
 
 def execute_frame(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Plan and execute a frame, and yield its batches as they are produced.
-
-    Raises:
-        CorruptDataError: a file is damaged.
-    """
+    """Execute a frame, and yield batches as they come. Raises CorruptDataError: of a file."""
     return _batches(frame.execute_stream())
 
 
@@ -283,9 +266,7 @@ def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Return an error of DataFusion as one of ours; it has one type
-    for errors, and one for panics.
-    """
+    """Return an error of DataFusion as ours; it has one type for errors, and one for panics."""
     text = str(error)
     if type(error).__name__ == "PanicException":
         return CorruptDataError(f"a shard is damaged, and reading it broke off: {text}")
@@ -330,39 +311,37 @@ def changed(
         InvariantError: DataFusion does not take the changes as it is expected to.
     """
     body = plan.to_bytes()
-    for name, wanted in ranges.items():
-        body = with_range(body, name.encode(), wanted)
+    for name, groups in ranges.items():
+        body = with_range(body, name.encode(), groups)
     target = varint(_TARGET << 3 | _VARINT) + varint(joined)
     body = _field(_COALESCE, _field(_INPUT, body) + target)
     read_again = ExecutionPlan.from_bytes(context, body)
     shown = read_again.display_indent()
-    for name, wanted in ranges.items():
-        if f"{name}:{wanted.start}..{wanted.stop}" not in shown:
+    for name, groups in ranges.items():
+        if f"{name}:{groups.start}..{groups.stop}" not in shown:
             raise InvariantError(f"DataFusion would not read {name} as it was asked to")
     if not shown.startswith(f"CoalesceBatchesExec: target_batch_size={joined}"):
         raise InvariantError(f"DataFusion would not join batches to {joined} rows")
     return read_again
 
 
-def with_range(message: bytes, name: bytes, wanted: range) -> bytes:
+def with_range(message: bytes, name: bytes, span: range) -> bytes:
     """Return a message in which the file whose path ends with `name` has a range.
-
-    Raises:
-        InvariantError: there is no such file.
+    Raises InvariantError: there is no such file.
     """
     for start, body, end in _fields(message):
         if message.endswith(name, body, end):
-            return message + _field(_RANGE, _range(wanted))
+            return message + _field(_RANGE, _range(span))
         inner = message[body:end]
         if name in inner:
             tag, _ = read_varint(message, start)
-            changed = _field(tag >> 3, with_range(inner, name, wanted))
-            return message[:start] + changed + message[end:]
+            field = _field(tag >> 3, with_range(inner, name, span))
+            return message[:start] + field + message[end:]
     raise InvariantError(f"a plan does not read {name.decode()}")
 
 
-def _range(wanted: range) -> bytes:
-    ends = ((_START, wanted.start), (_END, wanted.stop))
+def _range(span: range) -> bytes:
+    ends = ((_START, span.start), (_END, span.stop))
     return b"".join(varint(number << 3 | _VARINT) + varint(value) for number, value in ends)
 
 

@@ -1,10 +1,8 @@
-"""Tests of what is in JSON documents, as functions that DataFusion calls.
+"""Functions that DataFusion calls: tests of what is in JSON documents, and of words.
 
 It has none of its own for JSON. These read documents with Python, exactly: numbers are compared as
 decimals of any length.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Callable
@@ -17,11 +15,11 @@ from datafusion import ScalarUDF, SessionContext, udf
 
 from dormouse.arrow.documents import ABSENT, Path, holds, kind_of, typed, values_at
 from dormouse.arrow.types import Array, arrow_type
+from dormouse.arrow.words import matching
 from dormouse.schema.types import Primitive
-from dormouse.sql.conditions import Call, Expression, Literal, text_literal
+from dormouse.sql.conditions import MIRRORED, Call, Expression, Literal, text_literal
 
 TEST = "json_test"
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _CASTS = {
     Primitive.STRING: "json_text",
     Primitive.LONG: "json_long",
@@ -37,20 +35,20 @@ def document_sql(call: Call, parts: list[str]) -> str | None:
     if call.op == "PATH":
         return parts[0]
     operands = [*zip(call.arguments, parts, strict=True)]
-    found = [(e, part) for e, part in operands if e.type is Primitive.DYNAMIC]
-    if not found or (call.op == "IS NULL" and not isinstance(call.arguments[0], Call)):
+    documents = [(e, part) for e, part in operands if e.type is Primitive.DYNAMIC]
+    if not documents or (call.op == "IS NULL" and not isinstance(call.arguments[0], Call)):
         return None
-    document, column = found[0]
+    document, column = documents[0]
     path = text_literal(json.dumps(path_of(document)))
     if call.op in ("CAST", "TRY_CAST"):
         return f"{_CASTS[Primitive(call.type)]}({column}, {path})"
     if call.op == "json_kind":
         return f"json_kind({column}, {path})"
     is_mirrored = isinstance(call.arguments[0], Literal)
-    op = _MIRRORED.get(call.op, call.op) if is_mirrored else call.op
+    op = MIRRORED.get(call.op, call.op) if is_mirrored else call.op
     constants = [e.value for e in call.arguments if isinstance(e, Literal)]
-    shown = json.dumps([_shown(each) for each in constants])
-    return f"{TEST}({column}, {path}, {text_literal(op)}, {text_literal(shown)})"
+    texts = json.dumps([_shown(each) for each in constants])
+    return f"{TEST}({column}, {path}, {text_literal(op)}, {text_literal(texts)})"
 
 
 def path_of(document: Expression) -> Path:
@@ -80,22 +78,23 @@ def register(context: SessionContext) -> None:
 @cache
 def _functions() -> list[ScalarUDF]:
     document, text, truth = pa.large_string(), pa.string(), pa.bool_()
-    made = [udf(_test, [document, text, text, text], truth, "immutable", TEST)]
-    made.append(udf(_kinds, [document, text], text, "immutable", "json_kind"))
+    functions = [udf(_test, [document, text, text, text], truth, "immutable", TEST)]
+    functions.append(udf(_kinds, [document, text], text, "immutable", "json_kind"))
+    functions.append(udf(_has, [text, text], truth, "immutable", "has"))
     for kind, name in _CASTS.items():
-        made.append(udf(_cast(kind), [document, text], arrow_type(kind), "immutable", name))
-    return made
+        functions.append(udf(_cast(kind), [document, text], arrow_type(kind), "immutable", name))
+    return functions
 
 
 def _test(texts: Array, paths: Array, ops: Array, constants: Array) -> Array:
     if not len(texts):
         return pa.array([], pa.bool_())
     op = str(ops[0].as_py())
-    wanted = [_constant(each) for each in json.loads(str(constants[0].as_py()))]
+    alternatives = [_constant(each) for each in json.loads(str(constants[0].as_py()))]
     values = _values(texts, paths)
     if op == "IS NULL":
         return pa.array([value is ABSENT for value in values], pa.bool_())
-    return pa.array([holds(op, value, wanted) for value in values], pa.bool_())
+    return pa.array([holds(op, value, alternatives) for value in values], pa.bool_())
 
 
 def _kinds(texts: Array, paths: Array) -> Array:
@@ -105,6 +104,10 @@ def _kinds(texts: Array, paths: Array) -> Array:
 
 def _cast(kind: Primitive) -> Callable[[Array, Array], Array]:
     return lambda texts, paths: typed(_values(texts, paths), kind)
+
+
+def _has(texts: Array, words: Array) -> Array:
+    return matching(texts, str(words[0].as_py())) if len(texts) else pa.array([], pa.bool_())
 
 
 def _values(texts: Array, paths: Array) -> list[object]:

@@ -10,11 +10,7 @@ Since the order of rows is fixed, any shards can be merged in any order: the lat
 latest rows of some is the latest of all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +19,15 @@ import pyarrow.compute as pc
 from dormouse.arrow.types import Array, Tally
 from dormouse.rows.predicates import Predicate
 from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Schema
-from dormouse.schema.types import DecimalType, FieldType, ListType, MapType, Primitive, StructType
+from dormouse.schema.types import (
+    UUID_BYTES,
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    Primitive,
+    StructType,
+)
 
 _NO_TIME, _SINCE_COMMIT = pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64())
 
@@ -42,8 +46,8 @@ def entombed(
     """Return rows with tombstones, since `now_ms`, in place of those that are `gone`."""
     if not pc.any(gone).as_py():
         return batch
-    left = {*(field.name for field in schema.keys), by, SEQUENCE.name, TOMBSTONE.name}
-    fields = {field.name: field for field in schema.values if field.name not in left}
+    names = {*(field.name for field in schema.keys), by, SEQUENCE.name, TOMBSTONE.name}
+    fields = {field.name: field for field in schema.values if field.name not in names}
 
     def column(name: str, cells: Any) -> Any:
         if name == TOMBSTONE.name:
@@ -62,9 +66,7 @@ def entombed(
 def without_tombstones(
     batches: Iterable[pa.RecordBatch], before_ms: int | None, removed: Tally
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows without the tombstones that there were before a time, or without all; `removed`
-    counts these.
-    """
+    """Yield rows without the tombstones from before a time, or all; `removed` counts them."""
     for batch in batches:
         since: Any = batch.column(TOMBSTONE.name)
         if since.null_count == batch.num_rows:
@@ -74,38 +76,30 @@ def without_tombstones(
         if before_ms is not None:
             since = pc.if_else(pc.equal(since, _SINCE_COMMIT), batch.column(SEQUENCE.name), since)
             is_old = pc.less(since, pa.scalar(before_ms, pa.int64()))
-        kept = batch.filter(pc.invert(pc.fill_null(is_old, pa.scalar(False))))
-        removed.rows += batch.num_rows - kept.num_rows
-        if kept.num_rows:
-            yield kept
+        rest = batch.filter(pc.invert(pc.fill_null(is_old, pa.scalar(False))))
+        removed.rows += batch.num_rows - rest.num_rows
+        if rest.num_rows:
+            yield rest
 
 
 _BLANKS: dict[Primitive, object] = {
-    Primitive.INT: 0,
-    Primitive.LONG: 0,
-    Primitive.FLOAT: 0.0,
-    Primitive.DOUBLE: 0.0,
     Primitive.BOOLEAN: False,
     Primitive.STRING: "",
     Primitive.BYTES: b"",
-    Primitive.UUID: bytes(16),
+    Primitive.UUID: bytes(UUID_BYTES),
     Primitive.DYNAMIC: "null",
-    Primitive.DATE: date(1970, 1, 1),
-    Primitive.TIME: time(),
-    Primitive.TIMESTAMP: datetime(1970, 1, 1, tzinfo=UTC),
-    Primitive.TIMESTAMP_NS: datetime(1970, 1, 1, tzinfo=UTC),
-    Primitive.TIMESTAMP_NTZ: datetime(1970, 1, 1),  # noqa: DTZ001  # a time without a zone
-    Primitive.TIMESTAMP_NTZ_NS: datetime(1970, 1, 1),  # noqa: DTZ001
 }
-"""What tombstones have where a column cannot be null."""
+"""What tombstones have where a column cannot be null; in all others 0, which Arrow takes for times,
+dates and decimals too.
+"""
 
 
 def _blank(kind: FieldType) -> object:
     match kind:
         case Primitive():
-            return _BLANKS[kind]
+            return _BLANKS.get(kind, 0)
         case DecimalType():
-            return Decimal(0)
+            return 0
         case ListType() | MapType():
             return []
         case StructType(members=members):

@@ -2,13 +2,11 @@
 used by compaction and queries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count, groupby
+from itertools import accumulate, chain, count, groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,21 +20,12 @@ from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Cache, StreamedObjects
 from dormouse.rows import datafusion as engine
+from dormouse.rows import wide_rows
 from dormouse.rows.datafusion import changed
 from dormouse.rows.predicates import Predicate, ValueBounds
-from dormouse.rows.wide_rows import (
-    ROWS_PER_INPUT,
-    UNEVEN_BYTES,
-    WIDE_ROW_BYTES,
-    Sizes,
-    WideRows,
-    Widest,
-    merge_rows,
-    sizes_of,
-)
 from dormouse.schema.evolution import is_same
 from dormouse.schema.schema import Schema
-from dormouse.shards.decoding import read_blocks
+from dormouse.shards.decoding import SMALL_BYTES, read_blocks
 from dormouse.shards.local_copies import LocalCopies, LocalFile, MergeWindow
 from dormouse.shards.parquet import column_paths
 from dormouse.shards.reading import Blocks, Slice, find_blocks
@@ -75,9 +64,7 @@ def fan_in(inputs: int, most: int) -> int:
     """Return how many inputs to merge at once, at most `most`, so that rows are merged as seldom as
     possible, and by merges of as few inputs as possible.
     """
-    levels = 1
-    while most**levels < inputs:
-        levels += 1
+    levels = next(levels for levels in count(1) if most**levels >= inputs)
     return next(width for width in count(1) if width**levels >= inputs)
 
 
@@ -94,13 +81,13 @@ def merge_in_levels(
     """
     width, numbers = fan_in(len(inputs), most), count()
     while len(inputs) > width:
-        merged = []
+        files = []
         for at in range(0, len(inputs), width):
             local = scratch / f"merged-{next(numbers)}.parquet"
             columns = _write(local, merge(inputs[at : at + width]))
             if columns is not None:
-                merged.append(reopen(local, columns))
-        inputs = merged
+                files.append(reopen(local, columns))
+        inputs = files
     yield from merge(inputs)
 
 
@@ -183,11 +170,7 @@ def merge_windows(files: Sequence[Sequence[tuple[Key, int]]], memory_bytes: int)
 def max_overlap(spans: Sequence[tuple[Key, Key]]) -> int:
     """Return the largest number of spans, ends included, that have a key in common."""
     events = sorted([(low, 0) for low, _ in spans] + [(high, 1) for _, high in spans])
-    most = now = 0
-    for _, ends in events:
-        now += -1 if ends else 1
-        most = max(most, now)
-    return most
+    return max(accumulate(-1 if ends else 1 for _, ends in events), default=0)
 
 
 def merge_slices(
@@ -229,8 +212,6 @@ def merge_slices(
     )
 
 
-SMALL_BYTES = 16 * 1024
-"""The size of a small shard, as commits of some rows write them."""
 FEW_BYTES = 4 * 1024 * 1024
 """Rows of small shards that take so much are read at once, and sorted: a merge of files takes
 longer to begin.
@@ -268,12 +249,12 @@ def _sorted_rows(
     objects: StreamedObjects, table_id: str, blocks: Sequence[Blocks], schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     names = [field.name for field in schema.fields]
-    read = read_blocks(objects, table_id, blocks, schema, names)
-    for of_shard in read:
+    shards = read_blocks(objects, table_id, blocks, schema, names)
+    for of_shard in shards:
         check = OrderCheck(schema)  # who sorts rows would not see that a shard is not sorted
         for batch in of_shard:
             check.see(batch)
-    yield from sort_in_memory([*chain.from_iterable(read)], schema)
+    yield from sort_in_memory([*chain.from_iterable(shards)], schema)
 
 
 def merge_blocks(
@@ -291,43 +272,30 @@ def merge_blocks(
     """Yield rows as `merge_slices` does, of slices found, with the footers of their shards if there
     is a condition. With `to_the_end`, they are read to the end, mostly: more is fetched at once.
     """
-    wanted = arrow_schema(schema)
+    target = arrow_schema(schema)
     if columns is not None:
-        wanted = pa.schema([wanted.field(name) for name in columns])
-    bounds = ValueBounds.of(where, schema)
+        target = pa.schema([target.field(name) for name in columns])
+    bounds = ValueBounds.of(where) if where else ValueBounds({})
     blocks = [_read(groups, where) for groups in bounds.pruned(blocks) if groups.numbers]
     if not blocks:
         return
-    used = {*(f.name for f in schema.keys), *wanted.names, *(where.columns if where else ())}
+    used = {*(f.name for f in schema.keys), *target.names, *(where.columns if where else ())}
     fields = [field for field in schema.fields if field.name in used]
-    names, sizes = [field.name for field in fields], sizes_of(blocks, fields)
+    names, sizes = [field.name for field in fields], wide_rows.sizes_of(blocks, fields)
     most_rows = sum(groups.slice.shard.rows for groups in blocks)
     cut = _cut(blocks, schema)
     spans = [cut.intersection(span) for span in merge_windows(_stored(blocks, sizes), memory_bytes)]
-    is_cut = cut != KeyRange()
     is_shared = to_the_end and objects.is_remote
     last = {(g.slice.shard.id, g.slice.range): g.numbers[-1] for g in blocks} if is_shared else {}
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes, last)
     windows = _windows(blocks, spans, bounds, schema, where)
+    plan = _MergePlan(
+        table_id, schema, where, bounds, memory_bytes, names, sizes, most_rows, cut != KeyRange()
+    )
     with closing(copies.windows(windows)) as verified:
         for window in verified:
-            widest = Widest.of(sizes, window.blocks)
-            plan = _MergePlan(
-                table_id,
-                schema,
-                where,
-                bounds,
-                memory_bytes,
-                names,
-                sizes,
-                widest,
-                most_rows,
-                is_cut,
-            )
-            rows = engine.batch_rows(memory_bytes, 0, widest.row_bytes)
-            merged = gathered(plan.rows(window), rows, engine.MAX_BATCH_BYTES)
-            for batch in rows_within(merged, window.span, schema):
-                yield conform(batch, wanted)
+            for batch in rows_within(plan.rows(window), window.span, schema):
+                yield conform(batch, target)
 
 
 def _read(some: Blocks, where: Predicate | None) -> Blocks:
@@ -348,16 +316,17 @@ def _cut(blocks: Sequence[Blocks], schema: Schema) -> KeyRange:
         return KeyRange()
     shared = fit_range(ranges.pop(), schema)
     inside = sum(
-        len({*groups.numbers}.intersection(groups.index.blocks_within(shared))) for groups in blocks
+        len({*groups.numbers}.intersection(groups.index.stored.keys.within(shared)))
+        for groups in blocks
     )
     return shared if 2 * inside >= sum(len(groups.numbers) for groups in blocks) else KeyRange()
 
 
-def _stored(blocks: Iterable[Blocks], sizes: Sizes) -> list[list[tuple[Key, int]]]:
+def _stored(blocks: Iterable[Blocks], sizes: wide_rows.Sizes) -> list[list[tuple[Key, int]]]:
     """Return the first key and the stored size of each block, shard by shard."""
     return [
         [
-            (g.index.first_key(n), sizes[g.slice.shard.id][group].window_bytes // count)
+            (g.index.stored.keys.first_key(n), sizes[g.slice.shard.id][group].window_bytes // count)
             for group, numbers in groupby(g.numbers, g.index.stored.layout.row_group_of)
             for count in [len(g.index.stored.layout.blocks_of(group))]
             for n in numbers
@@ -373,9 +342,7 @@ def _windows(
     schema: Schema,
     where: Predicate | None,
 ) -> Iterator[tuple[KeyRange, list[Blocks]]]:
-    """Yield each window with the row groups that it reads; those at its borders also hold keys
-    outside of it.
-    """
+    """Yield each window with the row groups it reads; those at its borders also hold other keys."""
     for span in spans:
         parts = bounds.pruned(groups.within(span, schema) for groups in blocks)
         if some := [_read(groups, where) for groups in parts if groups.numbers]:
@@ -384,11 +351,10 @@ def _windows(
 
 @dataclass(frozen=True, slots=True)
 class _MergePlan:
-    """How a window of a stream is merged.
+    """How the windows of a stream are merged.
 
-    `names` are the columns that are read, all keys among them; `sizes` is what they take, `widest`
-    the most.
-    All shards have `most_rows`. If it `is_cut`, rows outside of slices are cut from the result.
+    `names` are the columns that are read, all keys among them; `sizes` is what they take. All
+    shards have `most_rows`. If it `is_cut`, rows outside of slices are cut from the result.
     """
 
     table_id: str
@@ -397,76 +363,87 @@ class _MergePlan:
     bounds: ValueBounds
     memory_bytes: int
     names: Sequence[str]
-    sizes: Sizes
-    widest: Widest
+    sizes: wide_rows.Sizes
     most_rows: int
     is_cut: bool
 
     def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
         """Merge a window; its rows have all columns that are read."""
+        widest = wide_rows.Widest.of(self.sizes, window.blocks)
+        rows = engine.batch_rows(self.memory_bytes, 0, widest.row_bytes)
+        return gathered(self._merged(window, widest, rows), rows, engine.MAX_BATCH_BYTES)
+
+    def _merged(
+        self, window: MergeWindow, widest: wide_rows.Widest, joined_rows: int
+    ) -> Iterator[pa.RecordBatch]:
         inputs = list(zip(window.blocks, window.files, strict=True))
-        widest = self.widest
-        is_narrow = widest.row_bytes < WIDE_ROW_BYTES and widest.uneven_bytes <= UNEVEN_BYTES
+        is_narrow = (
+            widest.row_bytes < wide_rows.WIDE_ROW_BYTES
+            and widest.uneven_bytes <= wide_rows.UNEVEN_BYTES
+        )
+        is_narrow = is_narrow and widest.columns <= wide_rows.MOST_COLUMNS
         if is_narrow and not any(map(self._has_older_parts, window.blocks)):
-            held_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
+            batches_bytes = engine.BATCHES_PER_INPUT * widest.row_bytes
             most = inputs_at_once(
                 self.memory_bytes,
-                held_bytes + widest.stored_bytes + widest.pages_bytes + widest.readers_bytes,
+                batches_bytes + widest.stored_bytes + widest.pages_bytes + widest.readers_bytes,
             )
-            held = min(most, len(inputs))
-            held += engine.merge_groups(held)
-            rows = engine.batch_rows(self.memory_bytes, held, widest.row_bytes)
+            count = min(most, len(inputs))
+            count += engine.merge_groups(count)
+            rows = engine.batch_rows(self.memory_bytes, count, widest.row_bytes)
             sources = [self._source(*each) for each in inputs]
-            merge = partial(self._merged, window, rows)
+            # a multiple: batches of more than half of the joined length are passed on as they are
+            merge = partial(self._merged_narrow, window, rows, rows * -(-joined_rows // rows))
             return merge_in_levels(sources, most, merge, self._reopened, window.scratch)
         wide = [self._wide_rows(*each) for each in inputs]
-        merge_wide = partial(merge_rows, schema=self.schema)
-        held_bytes = ROWS_PER_INPUT * widest.row_bytes
+        merge_wide = partial(wide_rows.merge_rows, schema=self.schema)
+        rows_bytes = wide_rows.ROWS_PER_INPUT * widest.row_bytes
         most = inputs_at_once(
-            self.memory_bytes, held_bytes + widest.stored_bytes + widest.decoded_bytes
+            self.memory_bytes, rows_bytes + widest.stored_bytes + widest.decoded_bytes
         )
-        merged = merge_in_levels(wide, most, merge_wide, WideRows.of_file, window.scratch)
-        return merged if self.where is None else self.where.apply(merged)
+        batches = merge_in_levels(
+            wide, most, merge_wide, wide_rows.WideRows.of_file, window.scratch
+        )
+        return batches if self.where is None else self.where.apply(batches)
 
     def _has_older_parts(self, blocks: Blocks) -> bool:
         """Return whether a shard has a column that is read in other parts than the table: of
         these, DataFusion finds members by name.
         """
-        read = map(self.schema.field_named, self.names)
-        fields = [field for field in read if field.nested_ids]
-        stored = blocks.index.stored_fields(fields)
-        return any(not is_same(stored.get(field.name, field), field) for field in fields)
+        fields = [f for f in map(self.schema.field_named, self.names) if f.nested_ids]
+        earlier = blocks.index.stored_fields(fields)
+        return any(not is_same(earlier.get(field.name, field), field) for field in fields)
 
-    def _wide_rows(self, blocks: Blocks, local: LocalFile) -> WideRows:
+    def _wide_rows(self, blocks: Blocks, local: LocalFile) -> wide_rows.WideRows:
         columns = arrow_schema(self.schema)
-        wanted = pa.schema([columns.field(name) for name in self.names])
+        target = pa.schema([columns.field(name) for name in self.names])
         path = shard_path(self.table_id, blocks.slice.shard.id)
         sizes = self.sizes[blocks.slice.shard.id]
-        return WideRows.of_shard(local, path, blocks, wanted, self.schema, sizes)
+        return wide_rows.WideRows.of_shard(local, path, blocks, target, self.schema, sizes)
 
-    def _source(self, blocks: Blocks, local: LocalFile) -> _Source:
+    def _source(self, blocks: Blocks, local: LocalFile) -> "_Source":
         name = f"{local.path.parent.name}/{local.path.name}"
         ranges = {} if local.is_part else {name: blocks.first_bytes}
         return _Source(partial(self._shard, blocks, local.path), ranges)
 
     def _shard(self, blocks: Blocks, local: Path, context: SessionContext) -> DataFrame | None:
         is_whole = self.is_cut or blocks.slice.is_whole
-        wanted = KeyRange() if is_whole else blocks.slice.range
+        span = KeyRange() if is_whole else blocks.slice.range
         stored = blocks.index.stored_fields(self.schema.fields)
         constants = blocks.slice.shard.constants
-        frame = engine.sorted_file(context, local, stored, self.schema, wanted, constants)
+        frame = engine.sorted_file(context, local, stored, self.schema, span, constants)
         if self.where is None:
             return frame
         frame = self.bounds.applied(frame).filter(self.where.expr(context))
         return None if engine.has_no_rows(frame) else frame
 
-    def _reopened(self, local: Path, columns: pa.Schema) -> _Source:
+    def _reopened(self, local: Path, columns: pa.Schema) -> "_Source":
         return _Source(
             lambda context: engine.sorted_columns(context, local, columns, self.schema), {}
         )
 
-    def _merged(
-        self, window: MergeWindow, batch_rows: int, sources: Sequence[_Source]
+    def _merged_narrow(
+        self, window: MergeWindow, batch_rows: int, joined_rows: int, sources: "Sequence[_Source]"
     ) -> Iterator[pa.RecordBatch]:
         """Merge in a session of its own, because a session frees its memory only when it ends."""
         context = engine.session(batch_rows, page_index=self.where is not None)
@@ -474,12 +451,9 @@ class _MergePlan:
         frames = [frame for frame, _ in opened if frame is not None]
         if not frames:
             return
-        ranges = {end: read for frame, some in opened if frame for end, read in some.items()}
+        ranges = {end: groups for frame, some in opened if frame for end, groups in some.items()}
         merge = engine.plan_merge(frames, self.schema, self.names, most_rows=self.most_rows)
-        wanted_rows = engine.batch_rows(self.memory_bytes, 0, self.widest.row_bytes)
-        # a multiple: batches of more than half of the wanted length are passed on as they are
-        joined = batch_rows * -(-wanted_rows // batch_rows)
-        plan = changed(context, merge, ranges, joined=joined)
+        plan = changed(context, merge, ranges, joined=joined_rows)
         try:
             yield from engine.execute_plan(context, plan)
         except CorruptDataError as error:

@@ -26,29 +26,9 @@ from dormouse.arrow.types import Array, Tally, arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange, encode_key
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import TIMESTAMPS, UUID_BYTES, DecimalType, FieldType, Primitive
+from dormouse.schema.types import KEY_TYPES, UUID_BYTES, DecimalType, FieldType, Primitive
 from dormouse.shards.reading import Blocks
-from dormouse.sql.conditions import (
-    ARITHMETIC,
-    CASTS,
-    Call,
-    Column,
-    Condition,
-    Expression,
-    Literal,
-    call_sql,
-    is_time,
-    operators_of,
-    parse_condition,
-    parse_interval,
-    quoted,
-    render,
-    shift_limits,
-    sql_type,
-    text_literal,
-    time_limits,
-    truncation_limits,
-)
+from dormouse.sql import conditions
 from dormouse.sql.key_bounds import column_bounds
 from dormouse.tables.row_rules import RowRules
 
@@ -83,7 +63,7 @@ _ENGINE_TYPES: dict[FieldType, str] = {
 class Predicate:
     """A condition on the columns of a schema, ready to be evaluated by DataFusion."""
 
-    condition: Condition
+    condition: conditions.Condition
     schema: Schema
 
     @property
@@ -97,34 +77,28 @@ class Predicate:
         return self.condition.sql
 
     def negated(self) -> Predicate:
-        """Return the predicate that is true of exactly the rows for
-        which this one is false or null.
-        """
+        """Return the predicate that is true of exactly the rows where this one is false or null."""
         return Predicate(self.condition.negated(), self.schema)
 
     def expr(self, context: SessionContext) -> Expr:
-        """Return the DataFusion expression, with unqualified columns,
-        to filter frames of `context`.
-        """
+        """Return the DataFusion expression, columns unqualified, to filter `context`'s frames."""
         from dormouse.rows import datafusion as engine
 
-        if any(f.type is Primitive.DYNAMIC for f in self.schema.fields if f.name in self.columns):
+        kinds = {f.type for f in self.schema.fields if f.name in self.columns}
+        has_words = "has" in conditions.operators_of(self.condition.expression)
+        if has_words or Primitive.DYNAMIC in kinds:
             from dormouse.rows.documents import register
 
             register(context)
-        if "has" in operators_of(self.condition.expression):
-            from dormouse.rows.words import register_words
-
-            register_words(context)
-        wanted = arrow_schema(self.schema)
-        named = [f for f in wanted if f.name in self.columns] or [wanted.field(0)]
-        columns = pa.schema(named)
+        target = arrow_schema(self.schema)
+        fields = [f for f in target if f.name in self.columns] or [target.field(0)]
+        columns = pa.schema(fields)
         nothing = pa.RecordBatch.from_pylist([], columns)
         frame = context.create_dataframe([[nothing]])
         # an aliased column is unqualified
         plain = frame.select(*(engine.column(name).alias(name) for name in columns.names))
         # as SQL in which all types are explicit
-        return plain.parse_sql_expr(render(self.condition.expression, _leaf, _call))
+        return plain.parse_sql_expr(conditions.render(self.condition.expression, _leaf, _call))
 
     def apply(
         self, batches: Iterable[pa.RecordBatch], removed: Tally | None = None
@@ -159,10 +133,10 @@ class Predicate:
         term = self.expr(context).alias("is_true")
         for chunk in _chunks(batches):
             rows = engine.frame_from_batches(context, chunk).select(term)
-            found = pa.Table.from_batches(_evaluated(rows)).column(0).combine_chunks()
+            truths = pa.Table.from_batches(_evaluated(rows)).column(0).combine_chunks()
             at = 0
             for batch in chunk:
-                yield batch, found.slice(at, batch.num_rows).fill_null(False)
+                yield batch, truths.slice(at, batch.num_rows).fill_null(False)
                 at += batch.num_rows
 
     def check(self) -> None:
@@ -182,13 +156,11 @@ class Predicate:
             pass
 
 
-def parse_predicate(text: str, schema: Schema, *, now_ms: int | None = None) -> Predicate:
-    """Parse an SQL condition on the columns of `schema`; `now()` is `now_ms`.
-
-    Raises:
-        InvalidRequestError: it is not allowed; the message says where and why.
+def parse_predicate(text: str, schema: Schema) -> Predicate:
+    """Parse an SQL condition on the columns of `schema`.
+    Raises InvalidRequestError: it is not allowed; the message says where and why.
     """
-    return Predicate(parse_condition(text, schema, now_ms=now_ms), schema)
+    return Predicate(conditions.parse_condition(text, schema), schema)
 
 
 def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
@@ -210,9 +182,7 @@ def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
 
 
 def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a frame of batches in memory: an error of DataFusion is one of the
-    condition, not of damaged data.
-    """
+    """Yield rows of a frame in memory: an error of DataFusion is the condition's, not damage."""
     from dormouse.rows import datafusion as engine
 
     try:
@@ -239,9 +209,9 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
         yield chunk
 
 
-def _leaf(leaf: Column | Literal) -> str:
-    if isinstance(leaf, Column):
-        name = quoted(leaf.name)
+def _leaf(leaf: conditions.Column | conditions.Literal) -> str:
+    if isinstance(leaf, conditions.Column):
+        name = conditions.quoted(leaf.name)
         return _comparable(f"CAST({name} AS DOUBLE)") if leaf.type in _FLOATS else name
     return _literal(leaf.value, leaf.type)
 
@@ -258,14 +228,14 @@ def _literal(value: bool | int | float | Decimal | str | bytes, kind: FieldType)
             return f"CAST('{float(value)!r}' AS DOUBLE)"
         case Primitive.BOOLEAN:
             return str(value).upper()
-    return text_literal(value) if isinstance(value, str) else str(value)
+    return conditions.text_literal(value) if isinstance(value, str) else str(value)
 
 
 def _plain(value: bool | int | float | Decimal | str | bytes) -> str:
     return f"X'{value.hex()}'" if isinstance(value, bytes) else str(value)
 
 
-def _call(call: Call, parts: list[str]) -> str:
+def _call(call: conditions.Call, parts: list[str]) -> str:
     if any(part.type is Primitive.DYNAMIC for part in call.arguments):
         from dormouse.rows.documents import document_sql
 
@@ -273,24 +243,28 @@ def _call(call: Call, parts: list[str]) -> str:
             return sql
     if call.op in ("AND", "OR"):
         is_listed = any(_is_equality(term) or _listed(term) for term in call.arguments)
-        return call_sql(call, _kept_apart(call, parts)) if is_listed else _halved(call.op, parts)
-    if call.op in ARITHMETIC and call.type in _WHOLE:
+        return (
+            conditions.call_sql(call, _kept_apart(call, parts))
+            if is_listed
+            else _halved(call.op, parts)
+        )
+    if call.op in conditions.ARITHMETIC and call.type in _WHOLE:
         parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
-    if call.op in CASTS:
+    if call.op in conditions.CASTS:
         sql = _cast(call, parts[0])
-    elif call.op in ("FIELD", "VALUE"):
-        sql = f"get_field({parts[0]}, {parts[1]})"
-    elif call.op == "ELEMENT":
-        sql = f"array_element({parts[0]}, {parts[1]})"
+    elif call.op in ("FIELD", "VALUE", "ELEMENT"):
+        sql = f"{'array_element' if call.op == 'ELEMENT' else 'get_field'}({parts[0]}, {parts[1]})"
     elif call.op == "tag":
         sql = _tag(call, parts[0])
     elif call.op in ("SHIFT", "date_trunc"):
         sql = _calculated_time(call, parts)
     else:
-        sql = call_sql(call, parts)
-    if call.op in ARITHMETIC and call.type in _FLOATS:
+        sql = conditions.call_sql(call, parts)
+        if call.op == "EXTRACT YEAR":  # DataFusion compares times with the year's, if there are any
+            sql = f"greatest({sql})"
+    if call.op in conditions.ARITHMETIC and call.type in _FLOATS:
         return _comparable(sql)
-    if call.type in _FLOATS and call.op in (*CASTS, "FIELD", "VALUE", "ELEMENT"):
+    if call.type in _FLOATS and call.op in (*conditions.CASTS, "FIELD", "VALUE", "ELEMENT"):
         return _comparable(f"CAST({sql} AS DOUBLE)")
     return sql
 
@@ -305,38 +279,38 @@ def _halved(op: str, parts: list[str]) -> str:
     return f"({_halved(op, parts[:middle])} {op} {_halved(op, parts[middle:])})"
 
 
-def _kept_apart(junction: Call, parts: list[str]) -> list[str]:
+def _kept_apart(junction: conditions.Call, parts: list[str]) -> list[str]:
     """Return the terms of a junction, with a function around each test by a list that follows
     another one of the same operand: DataFusion makes one of both, and forgets that the operand may
     be null.
     """
-    tested: list[Expression] = []
-    kept = []
+    tested: list[conditions.Expression] = []
+    terms = []
     for term, part in zip(junction.arguments, parts, strict=True):
         operand = _listed(term)
-        kept.append(f"greatest({part})" if operand in tested else part)
+        terms.append(f"greatest({part})" if operand in tested else part)
         tested += [] if operand is None else [operand]
-    return kept
+    return terms
 
 
-def _listed(term: Expression) -> Expression | None:
+def _listed(term: conditions.Expression) -> conditions.Expression | None:
     """Return what a term compares with each value of a list; None if it does not."""
     match term:
-        case Call("NOT", (inner,)):
+        case conditions.Call("NOT", (inner,)):
             return _listed(inner)
-        case Call("IN", (operand, *_)):
+        case conditions.Call("IN", (operand, *_)):
             return operand
-        case Call("OR", terms):
-            found = [t.arguments[0] if _is_equality(t) else _listed(t) for t in terms]
-            return found[0] if all(operand == found[0] for operand in found) else None
+        case conditions.Call("OR", terms):
+            operands = [t.arguments[0] if _is_equality(t) else _listed(t) for t in terms]
+            return operands[0] if all(operand == operands[0] for operand in operands) else None
     return None
 
 
-def _is_equality(term: Expression) -> TypeGuard[Call]:
-    return isinstance(term, Call) and term.op == "="
+def _is_equality(term: conditions.Expression) -> TypeGuard[conditions.Call]:
+    return isinstance(term, conditions.Call) and term.op == "="
 
 
-def _cast(call: Call, part: str) -> str:
+def _cast(call: conditions.Call, part: str) -> str:
     """Return a cast that cannot fail: of times, only those of the years 1 to 9999 are cast.
 
     A function stands around it: DataFusion 55 casts what a bare cast is compared with instead, also
@@ -346,36 +320,38 @@ def _cast(call: Call, part: str) -> str:
     if call.type in _MICROSECONDS:  # from nanoseconds, which had been these
         return f"arrow_cast({part}, '{_ENGINE_TYPES[call.type]}')"
     is_boolean = call.type is Primitive.BOOLEAN
-    sql = call_sql(call, [part]) if is_boolean else f"TRY_CAST({part} AS {sql_type(call.type)})"
-    if is_time(inner.type):
-        sql = _within(part, inner, time_limits(inner.type), sql)
+    sql = (
+        conditions.call_sql(call, [part])
+        if is_boolean
+        else f"TRY_CAST({part} AS {conditions.sql_type(call.type)})"
+    )
+    if conditions.is_time(inner.type):
+        sql = _within(part, inner, conditions.time_limits(inner.type), sql)
     return f"greatest({sql})"
 
 
-def _tag(call: Call, tags: str) -> str:
+def _tag(call: conditions.Call, tags: str) -> str:
     """Return what follows the key in the text of row tags, up to the next one (`row_tags`)."""
     key = call.arguments[1]
-    assert isinstance(key, Literal) and isinstance(key.value, str)
-    begin = text_literal(f"\n{key.value}=")
+    assert isinstance(key, conditions.Literal) and isinstance(key.value, str)
+    begin = conditions.text_literal(f"\n{key.value}=")
     rest = f"split_part({tags}, {begin}, 2)"
     return f"nullif(split_part({rest}, '\n', 1), '')"
 
 
-def _calculated_time(call: Call, parts: list[str]) -> str:
-    """Return a calculation with a time that cannot fail: a time that is too early or too late for
-    it is null.
-    """
+def _calculated_time(call: conditions.Call, parts: list[str]) -> str:
+    """Return a calculation with a time that cannot fail: one too early or too late is null."""
     if call.op == "date_trunc":
         time = call.arguments[1]
-        limits = truncation_limits(time.type)
+        limits = conditions.truncation_limits(time.type)
         return _within(parts[1], time, limits, f"date_trunc({parts[0]}, {parts[1]})")
     time, by = call.arguments
-    assert isinstance(by, Literal)
-    limits = shift_limits(time.type, parse_interval(str(by.value)))
+    assert isinstance(by, conditions.Literal)
+    limits = conditions.shift_limits(time.type, conditions.parse_interval(str(by.value)))
     return _within(parts[0], time, limits, f"({parts[0]} + INTERVAL {parts[1]})")
 
 
-def _within(part: str, time: Expression, limits: tuple[int, int], sql: str) -> str:
+def _within(part: str, time: conditions.Expression, limits: tuple[int, int], sql: str) -> str:
     first, last = (_literal(limit, time.type) for limit in limits)
     return f"CASE WHEN {part} BETWEEN {first} AND {last} THEN {sql} END"
 
@@ -473,14 +449,7 @@ def aggregated(
 # values is within the bounds. DataFusion gets the same bounds as filters, and skips the same row
 # groups.
 
-_BOUNDED = (
-    Primitive.INT,
-    Primitive.LONG,
-    Primitive.DATE,
-    Primitive.TIME,
-    Primitive.STRING,
-    *TIMESTAMPS,
-)
+_BOUNDED = KEY_TYPES - {Primitive.BYTES, Primitive.UUID}
 """The column types whose statistics have the same meaning in DataFusion and here."""
 
 
@@ -491,14 +460,14 @@ class ValueBounds:
     ranges: Mapping[Field, KeyRange]
 
     @staticmethod
-    def of(where: Predicate | None, schema: Schema) -> ValueBounds:
-        """Return the bounds that a condition sets for columns; none if there is no condition."""
+    def of(where: Predicate) -> ValueBounds:
+        """Return the bounds that a condition sets for columns."""
         ranges = {}
-        for field in schema.fields:
-            if where is not None and field.name in where.columns and field.type in _BOUNDED:
-                found = column_bounds(where.condition, field)
-                if found is not None:
-                    ranges[field] = fit_range_to_fields(found, [field])
+        for field in where.schema.fields:
+            if field.name in where.columns and field.type in _BOUNDED:
+                bounds = column_bounds(where.condition, field)
+                if bounds is not None:
+                    ranges[field] = fit_range_to_fields(bounds, [field])
         return ValueBounds(ranges)
 
     def pruned(self, blocks: Iterable[Blocks]) -> Iterator[Blocks]:
@@ -509,30 +478,32 @@ class ValueBounds:
                 continue
             places = _places(groups, self.ranges)
             layout = groups.index.stored.layout
-            wanted = {
+            matching = {
                 number
                 for number in groups.row_groups
                 if self._may_match(groups.metadata.row_group(number), places)
             }
-            numbers = [n for n in groups.numbers if layout.row_group_of(n) in wanted]
+            numbers = [n for n in groups.numbers if layout.row_group_of(n) in matching]
             yield replace(groups, numbers=numbers)
 
     def applied(self, frame: DataFrame) -> DataFrame:
         """Return `frame`, filtered by the bounds."""
+        from datafusion import lit
+
         from dormouse.rows import datafusion as engine
 
-        for field, wanted in self.ranges.items():
-            if wanted.is_empty():
+        for field, span in self.ranges.items():
+            if span.is_empty():
                 return frame.filter(engine.FALSE)
-            term = range_predicate(wanted, [field], engine.column, engine.literal)
+            term = range_predicate(span, [field], engine.column, lit)
             frame = frame if term is None else frame.filter(term)
         return frame
 
     def _may_match(
         self, group: pq.RowGroupMetaData, places: Mapping[Field, tuple[FieldType, int]]
     ) -> bool:
-        for field, (stored, at) in places.items():
-            span = column_span(group, at, field, stored)
+        for field, (kind, at) in places.items():
+            span = column_span(group, at, field, kind)
             if span is not None and not self.ranges[field].overlaps_span(*map(encode_key, span)):
                 return False
         return True
@@ -543,5 +514,5 @@ def _places(blocks: Blocks, fields: Iterable[Field]) -> dict[Field, tuple[FieldT
     fields that the shard lacks are left out.
     """
     columns = blocks.index.stored.columns
-    found = {field: columns[field.id] for field in fields if field.id in columns}
-    return {field: (column.field.type, at) for field, (column, at) in found.items()}
+    places = {field: columns[field.id] for field in fields if field.id in columns}
+    return {field: (column.field.type, at) for field, (column, at) in places.items()}

@@ -5,8 +5,6 @@ it compares; where it is not true, it may be false instead of null, or the other
 is only replaced where that makes no difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -16,24 +14,25 @@ from dormouse.rows.predicates import Predicate
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.reading import Blocks
-from dormouse.sql.conditions import CASTS, Call, Column, Condition, Expression, Literal
+from dormouse.sql.conditions import CASTS, MIRRORED, Call, Column, Condition, Expression, Literal
 from dormouse.tables.shredding import KINDS, of_call
 
 _COMPARISONS = ("=", "<", "<=", ">", ">=", "IN", "IS NOT DISTINCT FROM")
 """What is true of no value of another kind than the constants', and of nothing that is absent."""
 
 
-def on_shredded(where: Predicate | None, found: Sequence[Blocks] | None = None) -> Predicate | None:
+def on_shredded(where: Predicate, shards: Sequence[Blocks] | None = None) -> Predicate:
     """Return a predicate that is true of the same rows and reads columns of values at paths, as far
-    as all shards of what was `found` have them; without `found`, as if all shards had.
+    as all `shards` have them; without these, as if all shards had.
     """
-    if where is None or not _reads_documents(where):
+    if not _reads_documents(where):
         return where
-    stored = [blocks.index.stored.columns for blocks in found or ()]
+    of_shards = [blocks.index.stored.columns for blocks in shards or ()]
 
-    def is_usable(wanted: Field) -> bool:
+    def is_usable(target: Field) -> bool:
         return all(
-            wanted.id in columns and columns[wanted.id][0].name == wanted.name for columns in stored
+            target.id in columns and columns[target.id][0].name == target.name
+            for columns in of_shards
         )
 
     replacing = _Replacing(where.schema, is_usable)
@@ -68,7 +67,7 @@ class _Replacing:
             case Call(op, (Call("PATH") as path, *constants)) if op in _COMPARISONS:
                 return self._comparison(expression, path, constants)
             case Call(op, (Literal() as constant, Call("PATH") as path)) if op in _COMPARISONS:
-                turned = replace(expression, op=_MIRRORED.get(op, op))
+                turned = replace(expression, op=MIRRORED.get(op, op))
                 return self._comparison(turned, path, [constant])
         return self.of_value(expression)
 
@@ -99,14 +98,11 @@ class _Replacing:
         documents = path.arguments[0]
         if not any(Column(f.name, f.type) == documents for f in self.schema.fields):
             return None  # a column that was dropped since a deletion named it
-        wanted = of_call(path, self.schema, kind).field
-        if not self.is_usable(wanted):
+        target = of_call(path, self.schema, kind).field
+        if not self.is_usable(target):
             return None
-        self.fields[wanted.name] = wanted
-        return Column(wanted.name, kind)
-
-
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+        self.fields[target.name] = target
+        return Column(target.name, kind)
 
 
 def _kind(constant: Expression) -> Primitive | None:

@@ -14,8 +14,7 @@ For example, with pieces of three rows:
     ranges   [-∞, c): a, b, a    [c, e): d, c, c    [e, ∞): f, e, g
     output   a a b | c c d | e f g
 
-Each run is read once, from its start to its end: the rows of a range are one contiguous slice of
-each run.
+Each run is read once, from its start to its end: the rows of a range are one slice of each.
 """
 
 from __future__ import annotations
@@ -26,30 +25,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.order import row_spans, sort_key
-from dormouse.arrow.types import Array, arrow_schema, conform, halved, slices_of_size
+from dormouse.arrow.types import arrow_schema, conform, halved
+from dormouse.arrow.values import sorted_positions, with_ties_in_order
 from dormouse.keys import Key
 from dormouse.rows import datafusion as engine
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import Schema
 
 # Sort a piece: rows that fit into memory several times.
 #
 # Comparing one column is much cheaper than comparing several, and most rows differ in the first
 # key column already. So DataFusion sorts by the first key column alone, and then the rows that are
 # equal in it are put in order by the other key columns.
-#
-# For example, sorted by the first of two key columns: of the rows a7 b9 b2 c1 d5 d4, those that are
-# tied are b9 b2 in group 0 and d5 d4 in group 1; in order they are b2 b9 d4 d5. The groups ascend
-# as the first key does, so the tied rows, sorted by their groups' numbers and the other keys, take
-# the places that tied rows had before.
 
 FEW_ROWS = 100
-_FALSE = pa.array([False])
 
 
 def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -63,37 +56,19 @@ def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa
         return
     if table.num_rows <= FEW_ROWS:
         (few,) = pieces
-        yield few.take(_order(few.columns[: len(schema.keys)]))
+        yield few.take(sorted_positions(few.columns[: len(schema.keys)]))
         return
     session = engine.session(table.num_rows)
     by_first_key = engine.key_order(schema)[:1]
     frame = engine.frame_from_batches(session, pieces).sort(*by_first_key)
     rows = pa.Table.from_batches(engine.execute_frame(frame))
     (batch,) = rows.combine_chunks().to_batches()  # ties may lie in two batches
-    yield _with_ties_in_order(conform(batch, arrow_schema(schema)), schema.keys[1:])
-
-
-def _with_ties_in_order(batch: pa.RecordBatch, others: tuple[Field, ...]) -> pa.RecordBatch:
-    """Return rows that are sorted by the first column sorted by the key columns after it, too."""
-    first = batch.column(0)
-    same = pc.equal(first.slice(0, len(first) - 1), first.slice(1))
-    if not others or not pc.any(same).as_py():
-        return batch
-    follows = pa.concat_arrays([_FALSE, same])
-    tied = pc.or_(follows, pa.concat_arrays([same, _FALSE]))
-    groups = pc.cumulative_sum(pc.cast(pc.invert(pc.filter(follows, tied)), pa.int32()))
-    places = pc.indices_nonzero(tied)
-    keys = [groups, *(pc.filter(column, tied) for column in batch.columns[1 : len(others) + 1])]
-    in_order = places.take(_order(keys))
-    rows = pa.arange(0, batch.num_rows).cast(pa.uint64())  # type: ignore[attr-defined]  # stubs lag
-    return batch.take(pc.replace_with_mask(rows, tied, in_order))
-
-
-def _order(keys: list[Array]) -> Array:
-    """Return the positions of rows in the order of their keys."""
-    names = [str(i) for i in range(len(keys))]
-    order: list[tuple[str, Literal["ascending", "descending"]]] = [(n, "ascending") for n in names]
-    return pc.sort_indices(pa.RecordBatch.from_arrays(keys, names=names), sort_keys=order)
+    batch = conform(batch, arrow_schema(schema))
+    first, *others = batch.columns[: len(schema.keys)]
+    if others:
+        same = pc.equal(first.slice(0, len(first) - 1), first.slice(1))
+        batch = with_ties_in_order(batch, same, lambda tied: [c.filter(tied) for c in others])
+    yield batch
 
 
 PIECE_ROWS = 100_000
@@ -155,7 +130,7 @@ class Sorter:
         """Add rows, in any order."""
         self.rows += batch.num_rows
         self.size_bytes += batch.nbytes
-        for piece in slices_of_size(batch, self._piece_bytes):
+        for piece in halved(batch, self._piece_bytes):
             self._pending.append(piece)
             self._pending_bytes += piece.nbytes
             if self._pending_bytes >= self._piece_bytes:
@@ -170,9 +145,7 @@ class Sorter:
         self._held_bytes += run.size_bytes
 
     def absorb(self, other: Sorter) -> None:
-        """Take over all rows of another sorter of the same table;
-        `other` must not be used afterwards.
-        """
+        """Take over all rows of another sorter of the same table, which is not used afterwards."""
         self.rows += other.rows
         self.size_bytes += other.size_bytes
         self._held += other._held
@@ -187,8 +160,8 @@ class Sorter:
         """Write the rows in memory to a file."""
         self._sort_pending()
         if self._held:
-            held, self._held, self._held_bytes = self._held, [], 0
-            self._files.append(self._write(held))
+            batches, self._held, self._held_bytes = self._held, [], 0
+            self._files.append(self._write(batches))
 
     def discard(self) -> None:
         """Drop all rows and delete their files."""
@@ -199,8 +172,7 @@ class Sorter:
     def sorted_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in key order, once. Rows with equal keys come in no particular order.
 
-        The order is deterministic: the same rows, added in the same way, always come in the same
-        order.
+        The order is deterministic: the same rows, added in the same way, come in the same order.
         """
         self._sort_pending()
         while len(self._files) > MAX_FILES:
@@ -281,9 +253,7 @@ class _RangeEnd:
 
 
 class _Cursor:
-    """Reads one run range by range: range n ends at end n, and the
-    last one at the end of the run.
-    """
+    """Reads one run range by range: range n ends at end n, the last one where the run ends."""
 
     def __init__(
         self, blocks: Iterable[pa.RecordBatch], ends: Sequence[_RangeEnd], schema: Schema
@@ -309,9 +279,7 @@ class _Cursor:
             self._block = None
 
     def _next_block(self, number: int) -> pa.RecordBatch | None:
-        """Read the next block, and find the positions in it where
-        the ranges from `number` on end.
-        """
+        """Read the next block, and find where in it the ranges from `number` on end."""
         block = self._block = next(self._blocks, None)
         self._row, self._first, self._ends = 0, number, []
         if block is not None:

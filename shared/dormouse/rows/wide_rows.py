@@ -1,12 +1,11 @@
-"""Merge rows that are wide, and those among which some are, with as little of each input in memory
-as possible.
+"""Merge rows that are wide, those among which some are, and those of many columns, with as little
+of each input in memory as possible.
 
 DataFusion holds about eleven batches of each input, of at least a row each, and its allocator
 keeps much of what is freed: 50 inputs with values of a megabyte took a gigabyte. Here an input
-holds a short batch, the page that it is in and the stored column chunk of that.
+holds a short batch, the page that it is in and the stored column chunk of that. Of many columns,
+DataFusion takes batches of a few dozen rows, and longer than it takes to merge row groups here.
 """
-
-from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +45,10 @@ touch a quarter of it.
 UNEVEN = 2
 """Rows count as wider than most of their shard beyond this many times what its least block has on
 the average.
+"""
+SMALL_GROUP_BYTES = 16 * 1024
+"""Row groups that take no more do not say how wide rows are: a single row of six columns seems to
+take 200 bytes, as the headers of its pages count. Batches would be a third as long for its sake.
 """
 LEAST_BLOCKS = 4
 """With fewer blocks read of a shard, all of its rows count as possibly uneven."""
@@ -136,7 +139,7 @@ class Widest:
     that takes most what is stored, decoded, decoded of a page of each column, and its readers.
 
     `uneven_bytes` is what rows that are wider than most of their shard take together, if those of
-    all shards meet: the widest of each.
+    all shards meet: the widest of each. The shard with most has so many `columns`.
     """
 
     row_bytes: float
@@ -144,32 +147,43 @@ class Widest:
     decoded_bytes: int
     pages_bytes: int
     readers_bytes: int
+    columns: int
     uneven_bytes: float
 
     @staticmethod
-    def of(sizes: Sizes, blocks: Sequence[Blocks]) -> Widest:
+    def of(sizes: Sizes, blocks: Sequence[Blocks]) -> "Widest":
         """Return it for the row groups of a window. Requires: there is one."""
-        read = [[sizes[g.slice.shard.id][number] for number in g.row_groups] for g in blocks]
+        of_blocks = [[sizes[g.slice.shard.id][number] for number in g.row_groups] for g in blocks]
         usual = [_usual_row_bytes(sizes[g.slice.shard.id].values()) for g in blocks]
-        everything = [size for some in read for size in some]
+        everything = [size for some in of_blocks for size in some]
+        many = [size for size in everything if size.decoded_bytes > SMALL_GROUP_BYTES] or everything
         return Widest(
-            max(size.row_bytes for size in everything),
+            max(size.row_bytes for size in many),
             max(size.stored_bytes for size in everything),
             max(size.decoded_bytes for size in everything),
             max(size.pages_bytes for size in everything),
             max(size.readers_bytes for size in everything),
+            max(size.columns for size in everything),
             sum(
                 max(0, *(size.uneven_bytes(least) for size in some))
-                for some, least in zip(read, usual, strict=True)
+                for some, least in zip(of_blocks, usual, strict=True)
             ),
         )
 
 
 WIDE_ROW_BYTES = 32 * 1024
 """Rows that are wider on average are merged one by one."""
+MOST_COLUMNS = 300
+"""Rows of more columns are merged here as well."""
 BATCH_BYTES = 128 * 1024
 """About what is decoded at once of a row group in which most rows are narrow, and at most what is
 passed on at once, but for a single row.
+"""
+COLUMN_BYTES = 16 * 1024
+"""It is that much for each column, if these are many: a batch costs time for each."""
+TAKEN_BYTES = 7 * 1024 * 1024
+"""About the most that is taken at once of all inputs: those that end with about the same keys would
+have all of their batches taken at once, and be in memory three times.
 """
 UNEVEN_BYTES = 64 * 1024 * 1024
 """Rows are also merged here if those that are wider than most could take more than this at once."""
@@ -204,15 +218,15 @@ class WideRows:
         local: LocalFile,
         path: str,
         blocks: Blocks,
-        wanted: pa.Schema,
+        target: pa.Schema,
         schema: Schema,
         sizes: Mapping[int, GroupSize],
-    ) -> WideRows:
-        """Return the rows of a slice of the shard at `path`, with the columns `wanted` of `schema`,
+    ) -> "WideRows":
+        """Return the rows of a slice of the shard at `path`, with the columns `target` of `schema`,
         from a local copy. `sizes` are those of its row groups.
         """
-        fields = [field for field in schema.fields if field.name in wanted.names]
-        stored = blocks.index.stored_fields(fields)
+        fields = [field for field in schema.fields if field.name in target.names]
+        fields_there = blocks.index.stored_fields(fields)
         span = KeyRange() if blocks.slice.is_whole else fit_range(blocks.slice.range, schema)
         leaves = [leaf for _, leaf in blocks.index.leaves(fields)]
         if local.is_part:  # it has no other columns, and its row groups are the blocks
@@ -222,21 +236,38 @@ class WideRows:
             rows = {number: sizes[number].row_bytes for number in blocks.row_groups}
         constants = blocks.slice.shard.constants
         part = None if local.is_part else leaves
-        return cls(local.path, path, wanted, fields, stored, span, rows, part, constants)
+        return cls(local.path, path, target, fields, fields_there, span, rows, part, constants)
 
     @classmethod
-    def of_file(cls, local: Path, columns: pa.Schema) -> WideRows:
+    def of_file(cls, local: Path, columns: pa.Schema) -> "WideRows":
         """Return all rows of a file."""
         return cls(local, str(local), columns)
 
     def batches(self, schema: Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in short batches: wide ones one by one.
-
-        Raises:
-            CorruptDataError: the file cannot be decoded.
-        """
+        """Yield rows in short batches, wide ones one by one. Raises CorruptDataError: of a file."""
         for batch in self._batches():
             yield from rows_in_ranges(batch, [self.span], schema)
+
+    @property
+    def batch_bytes(self) -> int:
+        """What is decoded at once."""
+        return max(BATCH_BYTES, COLUMN_BYTES * len(self.wanted))
+
+    def _row_group(
+        self, file: pq.ParquetFile, number: int, row_bytes: float
+    ) -> Iterable[pa.RecordBatch]:
+        """Return the rows of a row group: at once if it takes no more than a batch, since what
+        reads batches holds what is stored of a row group as well.
+        """
+        most = max(1, int(self.batch_bytes / max(1.0, row_bytes)))
+        if file.metadata.row_group(number).num_rows <= most:
+            table = file.reader.read_row_group(
+                number, column_indices=self.leaves, use_threads=False
+            )
+            return table.to_batches()
+        return file.reader.iter_batches(
+            most, row_groups=[number], column_indices=self.leaves, use_threads=False
+        )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         stored = self.stored
@@ -245,12 +276,7 @@ class WideRows:
             with pq.ParquetFile(self.local, pre_buffer=False) as file:
                 groups = _row_bytes(file.metadata) if self.groups is None else self.groups
                 for number, row_bytes in groups.items():
-                    for batch in file.reader.iter_batches(
-                        max(1, int(BATCH_BYTES / max(1.0, row_bytes))),
-                        row_groups=[number],
-                        column_indices=self.leaves,
-                        use_threads=False,
-                    ):
+                    for batch in self._row_group(file, number, row_bytes):
                         if stored is not None:
                             here = {names[n]: stored[names[n]] for n in batch.schema.names}
                             batch = evolved_rows(batch, here, self.fields)  # noqa: PLW2901
@@ -270,44 +296,48 @@ def _row_bytes(metadata: pq.FileMetaData) -> dict[int, float]:
 def merge_rows(inputs: Sequence[WideRows], schema: Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all inputs in the order of their keys.
 
-    Of each input there is one batch. Up to the least of their last keys, all rows are there: they
-    are taken from the batches that have some, and sorted. Wide rows are thus taken one by one, and
-    narrow ones, which may lie among them, many at once.
+    Of each input there is one batch, of which a part is taken next. Up to the least of the last
+    keys of these parts, all rows are there: they are taken from the batches that have some, and
+    sorted. Wide rows are thus taken one by one, and narrow ones, which may lie among them, many at
+    once.
 
-    For example, with the batches (a, d, f), (b, c) and (e, g), the least last key is c: a, b and c
-    are taken, and the second input's next batch is due.
+    For example, with the parts (a, d, f), (b, c) and (e, g), the least last key is c: a, b and c
+    are taken, and the second input's next part is due.
 
     Requires: the inputs have all keys, as their first columns.
     """
-    opened = [_Input(each.batches(schema), schema) for each in inputs]
-    waiting = [(each.first, number) for number, each in enumerate(opened) if each.advance()]
+    batch_bytes = [each.batch_bytes for each in inputs]
+    parts_of_batch = -(-sum(batch_bytes) // TAKEN_BYTES)
+    heads = [_Input(each.batches(schema), schema, parts_of_batch) for each in inputs]
+    waiting = [(each.first, number) for number, each in enumerate(heads) if each.advance()]
     heapq.heapify(waiting)
     while waiting:
-        end = min(opened[number].last for _, number in waiting)
+        end = min(heads[number].last for _, number in waiting)
         parts = []
         while waiting and waiting[0][0] <= end:
             _, number = waiting[0]
-            parts.append(opened[number].take(end))
-            if opened[number].advance():
-                heapq.heapreplace(waiting, (opened[number].first, number))
+            parts.append(heads[number].take(end))
+            if heads[number].advance():
+                heapq.heapreplace(waiting, (heads[number].first, number))
             else:
                 heapq.heappop(waiting)
         for batch in parts if len(parts) == 1 else sort_in_memory(parts, schema):
-            yield from halved(batch, BATCH_BYTES)
+            yield from halved(batch, max(batch_bytes))
 
 
 class _Input:
-    """The batch of an input that is being merged, as far as it was not taken: its first and its
-    last key.
+    """The batch of an input that is merged, as far as it was not taken: its first key, and the last
+    one of the part that is taken next.
     """
 
     first: Key
     last: Key
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
-        """Begin before the first of sorted batches."""
-        self._batches, self._schema = batches, schema
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: Schema, parts: int) -> None:
+        """Begin before the first of sorted batches, each of which is taken in so many parts."""
+        self._batches, self._schema, self._parts = batches, schema, parts
         self._rows: pa.RecordBatch | None = None
+        self._part_rows = self._next_rows = 0
 
     def advance(self) -> bool:
         """Go on to the next batch if all of this one was taken; return False at the end."""
@@ -315,16 +345,19 @@ class _Input:
             self._rows = next(self._batches, None)
             if self._rows is None:
                 return False
-            self.last = sort_key(self._rows, self._rows.num_rows - 1, self._schema)
+            self._part_rows = -(-self._rows.num_rows // self._parts)
+        self._next_rows = min(self._part_rows, self._rows.num_rows)
         self.first = sort_key(self._rows, 0, self._schema)
+        self.last = sort_key(self._rows, self._next_rows - 1, self._schema)
         return True
 
     def take(self, end: Key) -> pa.RecordBatch:
         """Return the rows up to a key, that with it as well. Requires: there is one."""
         assert self._rows is not None
-        if self.last <= end:
+        if self.last <= end and self._next_rows == self._rows.num_rows:
             rows, self._rows = self._rows, None
             return rows
-        taken = row_span(self._rows, end, self._schema)[1]
-        rows, self._rows = self._rows.slice(0, taken), self._rows.slice(taken)
+        count = row_span(self._rows, end, self._schema)[1]
+        rest = self._rows.slice(count)
+        rows, self._rows = self._rows.slice(0, count), rest if rest.num_rows else None
         return rows

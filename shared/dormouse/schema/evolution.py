@@ -5,8 +5,6 @@ What is nested in a column is a field of its own here, and has an id that no oth
 keep the types that they were written with; readers find each part by its id (`arrow.evolving`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -113,20 +111,20 @@ def becomes(then: Field, now: Field) -> bool:
     """Return whether the values of a stored field become those of the same field as it is now."""
     if is_same(then, now):
         return True
-    known = {part.id: part for part in parts_of(then)}
-    if not known:
+    by_id = {part.id: part for part in parts_of(then)}
+    if not by_id:
         return widens(then.type, now.type)
     parts = parts_of(now)
     return type(then.type) is type(now.type) and all(
-        becomes(known[part.id], part) for part in parts if part.id in known
+        becomes(by_id[part.id], part) for part in parts if part.id in by_id
     )
 
 
 def keeps_names(then: Field, now: Field) -> bool:
     """Return whether each name of a part, at any depth, still means the same part."""
-    named = {part.name: part for part in parts_of(now)}
+    by_name = {part.name: part for part in parts_of(now)}
     return then.id == now.id and all(
-        part.name in named and keeps_names(part, named[part.name]) for part in parts_of(then)
+        part.name in by_name and keeps_names(part, by_name[part.name]) for part in parts_of(then)
     )
 
 
@@ -134,8 +132,8 @@ def loses_range(then: Field, now: Field) -> bool:
     """Return whether times of some years do not become nanoseconds, at any depth."""
     if _gets_finer(then.type, now.type):
         return True
-    known = {part.id: part for part in parts_of(then)}
-    return any(loses_range(known[p.id], p) for p in parts_of(now) if p.id in known)
+    by_id = {part.id: part for part in parts_of(then)}
+    return any(loses_range(by_id[p.id], p) for p in parts_of(now) if p.id in by_id)
 
 
 def may_lose_range(item: Field) -> bool:
@@ -156,16 +154,16 @@ def find_part(
     if whole := [item for item in fields if item.name == path]:
         return whole[0], owner
     for item, rest in _entered(fields, path):
-        if found := find_part(parts_of(item), rest, item):
-            return found
+        if part := find_part(parts_of(item), rest, item):
+            return part
     return None
 
 
 def find_struct(fields: Sequence[Field], path: str) -> tuple[Field, str] | None:
     """Return the innermost struct that a path enters, and the rest of the path."""
     for item, rest in _entered(fields, path):
-        if found := find_struct(parts_of(item), rest):
-            return found
+        if struct := find_struct(parts_of(item), rest):
+            return struct
         if isinstance(item.type, StructType):
             return item, rest
     return None
@@ -221,28 +219,24 @@ class SchemaChanges:
         return with_parts(item, parts)
 
 
-def retyped(item: Field, wanted: FieldType) -> Field:
-    """Return a field with a wider type.
-
-    Raises:
-        InvalidRequestError: the type is not wider.
-    """
+def retyped(item: Field, target: FieldType) -> Field:
+    """Return a field with a wider type. Raises InvalidRequestError: the type is not wider."""
     if item.encrypted is not None:
         raise InvalidRequestError(
             f"the values of {item.name!r} are encrypted, and keep their type",
             hint="add a column of the other type",
         )
-    parts, others = parts_of(item), parts_of(Field(item.name, wanted))
+    parts, others = parts_of(item), parts_of(Field(item.name, target))
     if parts:
         names = [(part.name, part.nullable) for part in parts]
-        if type(item.type) is type(wanted) and names == [(p.name, p.nullable) for p in others]:
+        if type(item.type) is type(target) and names == [(p.name, p.nullable) for p in others]:
             pairs = zip(parts, others, strict=True)
             return with_parts(item, [retyped(part, other.type) for part, other in pairs])
-    elif widens(item.type, wanted):
-        return replace(item, type=wanted)
+    elif widens(item.type, target):
+        return replace(item, type=target)
     same_members = "members of structs are added, dropped and renamed one by one; " if parts else ""
     raise InvalidRequestError(
-        f"{item.name!r} is {show_type(item.type)} and cannot become {show_type(wanted)}",
+        f"{item.name!r} is {show_type(item.type)} and cannot become {show_type(target)}",
         hint=same_members + _WIDENING_HINT,
     )
 
@@ -256,25 +250,23 @@ def changes_of(
     types: Mapping[str, FieldType],
 ) -> tuple[SchemaChanges, list[Field]]:
     """Return what paths ask for as changes by ids, and the columns to add to the table.
-
-    Raises:
-        InvalidRequestError: a path names nothing, or a change contradicts another one.
+    Raises InvalidRequestError: a path names nothing, or a change contradicts another one.
     """
     changes, columns, fields = SchemaChanges(), [], schema.fields
-    dropped = [_named(schema, path, "dropped") for path in drop]
-    gone = {i for part in dropped for i in (part.id, *part.nested_ids)}
-    changes.drop.update(part.id for part in dropped)
+    drops = [_named(schema, path, "dropped") for path in drop]
+    ids = {i for part in drops for i in (part.id, *part.nested_ids)}
+    changes.drop.update(part.id for part in drops)
     for path, name in rename.items():
-        part = _named(schema, path, "renamed", gone)
+        part = _named(schema, path, "renamed", ids)
         changes.rename[part.id] = check_column_name(name)
         if part not in fields and "." in name:
             raise InvalidRequestError(
                 f"a member cannot be renamed to {name!r}, which has a dot",
                 hint="it stays in its struct: give its new name alone",
             )
-    later = [_renamed(item, changes) for item in fields if item.id not in gone]
+    later = [_renamed(item, changes) for item in fields if item.id not in ids]
     for path, kind in types.items():
-        part = _named(schema, path, "widened", gone, later)
+        part = _named(schema, path, "widened", ids, later)
         if changes.types.setdefault(part.id, kind) != kind:
             raise InvalidRequestError(f"{path!r} is given two types, by its old and new name")
     for item in add:
@@ -282,7 +274,7 @@ def changes_of(
             columns.append(item)
             continue
         struct, name = find_struct(fields, item.name) or find_struct(later, item.name) or (None, "")
-        if struct is None or struct.id in gone or "." in name:
+        if struct is None or struct.id in ids or "." in name:
             raise InvalidRequestError(
                 f"no member {item.name!r} can be added: there is no struct to add it to",
                 hint="write column.member; the elements of a list are called element, the values "
@@ -295,32 +287,30 @@ def changes_of(
 def _renamed(item: Field, changes: SchemaChanges) -> Field:
     """Return a field with the new names of what is left of it."""
     if parts := parts_of(item):
-        left = [_renamed(part, changes) for part in parts if part.id not in changes.drop]
-        item = with_parts(item, left) if left else item
+        rest = [_renamed(part, changes) for part in parts if part.id not in changes.drop]
+        item = with_parts(item, rest) if rest else item
     return replace(item, name=changes.rename.get(item.id, item.name))
 
 
 def _named(
     schema: Schema, path: str, verb: str, gone: Container[int] = (), later: Sequence[Field] = ()
 ) -> Field:
-    """Return what a path names, now or by its `later` name, which is not `gone`, and can be
-    changed so.
-    """
-    found, renamed = find_part(schema.fields, path), find_part(later, path)
-    if found and renamed and found[0].id != renamed[0].id:
+    """Return what a path names, now or by its `later` name, if it can be changed."""
+    present, target = find_part(schema.fields, path), find_part(later, path)
+    if present and target and present[0].id != target[0].id:
         raise InvalidRequestError(
             f"{path!r} cannot be {verb}: it is the old name of one and the new name of another",
             hint="make two requests, or name it by what no other is called",
         )
-    if (found := found or renamed) is None:
+    if (present := present or target) is None:
         if (within := find_struct(schema.fields, path)) is None:
             return schema.field_named(path)  # raises: there is none
-        known = [part.name for part in parts_of(within[0])]
+        names = [part.name for part in parts_of(within[0])]
         raise InvalidRequestError(
             f"there is no member {path!r}",
-            hint=did_you_mean(within[1], known, "members: " + ", ".join(known)),
+            hint=did_you_mean(within[1], names, "members: " + ", ".join(names)),
         )
-    part, owner = found
+    part, owner = present
     if part.id in gone:
         raise InvalidRequestError(f"{path!r} cannot be dropped and {verb} at once")
     if owner is not None and verb != "widened" and not isinstance(owner.type, StructType):
@@ -329,7 +319,7 @@ def _named(
 
 
 def declared_changes(
-    there: Sequence[Field], wanted: Sequence[Field], path: str = ""
+    there: Sequence[Field], fields: Sequence[Field], path: str = ""
 ) -> tuple[list[Field], dict[str, FieldType]]:
     """Return the members that columns lack which they are declared to have, as fields to be added,
     and the types that differ, by paths. Members that are not declared stay.
@@ -340,19 +330,19 @@ def declared_changes(
     add: list[Field] = []
     types: dict[str, FieldType] = {}
     by_name = {item.name: item for item in there}
-    for item in wanted:
-        here, kept = f"{path}{item.name}", by_name.get(item.name)
-        if kept is None:
+    for item in fields:
+        here, previous = f"{path}{item.name}", by_name.get(item.name)
+        if previous is None:
             add.append(replace(item.without_ids(), name=here))
             continue
-        if kept.nullable != item.nullable:
+        if previous.nullable != item.nullable:
             raise InvalidRequestError(
                 f"column {here!r} has another nullability, which cannot change",
                 hint="declare a column of another name",
             )
-        parts, declared = parts_of(kept), parts_of(item)
-        if not parts or type(kept.type) is not type(item.type):
-            types |= {} if kept.type == item.type else {here: item.type}
+        parts, declared = parts_of(previous), parts_of(item)
+        if not parts or type(previous.type) is not type(item.type):
+            types |= {} if previous.type == item.type else {here: item.type}
             continue
         inner = declared_changes(parts, declared, f"{here}.")
         add += inner[0]

@@ -1,15 +1,14 @@
 """A table's schema as an Iceberg schema, and the bounds of its keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from struct import pack
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import Key, KeyPart, KeyRange
-from dormouse.schema.schema import Field, Schema
+from dormouse.schema.schema import Schema
 from dormouse.schema.types import (
     NANOSECONDS,
+    TIMESTAMPS,
     DecimalType,
     FieldType,
     ListType,
@@ -74,7 +73,15 @@ def iceberg_schema(schema: Schema) -> dict[str, object]:
     Only keys are required: a shard may have been written before a column was added.
     """
     keys = set(schema.keys)
-    fields = [_iceberg_field(field, required=field in keys) for field in schema.fields]
+    fields = [
+        {
+            "id": field.id,
+            "name": field.name,
+            "required": field in keys,
+            "type": _iceberg_type(field.type, iter(field.nested_ids)),
+        }
+        for field in schema.fields
+    ]
     return {"type": "struct", "fields": fields}
 
 
@@ -87,7 +94,8 @@ def key_bounds(schema: Schema, low: Key, high: Key) -> tuple[dict[int, bytes], d
     lower, upper = {}, {}
     for field, least, greatest in zip(schema.row_keys, low, high, strict=True):
         if field.type is not Primitive.UUID:
-            lower[field.id] = encode_bound(field.type, _cut(least))
+            low_part = least if isinstance(least, int) else least[:BOUND_CHARACTERS]
+            lower[field.id] = encode_bound(field.type, low_part)
             above = _cut_above(greatest)
             if above is not None:
                 upper[field.id] = encode_bound(field.type, above)
@@ -102,8 +110,7 @@ def named_keys(
     """Return the keys that bounds of a file name: as ranges, since they may be cut or be the first
     parts of keys. None if they are of no keys of this schema.
 
-    An upper bound that was cut names what it was cut from without the last character, which is
-    another.
+    An upper bound that was cut names what it was cut from with another last character.
     """
     if not {*lower, *upper} <= {field.id for field in schema.row_keys}:
         return None
@@ -126,11 +133,7 @@ def _named_key(schema: Schema, bounds: Mapping[int, bytes]) -> KeyRange:
 
 
 def decode_bound(kind: FieldType, bound: bytes) -> KeyPart:
-    """Return a key part from the form that Iceberg has for single values.
-
-    Raises:
-        CorruptDataError: it is no text.
-    """
+    """Return a key part from Iceberg's form of single values. Raises CorruptDataError: no text."""
     if kind is Primitive.STRING:
         try:
             return bound.decode()
@@ -154,10 +157,6 @@ def encode_bound(kind: FieldType, part: KeyPart) -> bytes:
     return pack("<i" if kind in (Primitive.INT, Primitive.DATE) else "<q", part)
 
 
-def _cut(part: KeyPart) -> KeyPart:
-    return part if isinstance(part, int) else part[:BOUND_CHARACTERS]
-
-
 def _cut_above(part: KeyPart) -> KeyPart | None:
     """Return a short part that is not less; None if there is none."""
     if isinstance(part, int) or len(part) <= BOUND_CHARACTERS:
@@ -171,16 +170,9 @@ def _above(head: str | bytes) -> KeyPart | None:
         head = head.rstrip(b"\xff")
         return head[:-1] + bytes([head[-1] + 1]) if head else None
     head = head.rstrip("\U0010ffff")
-    return head[:-1] + _next_character(head[-1]) if head else None
-
-
-def _next_character(character: str) -> str:
-    return "\ue000" if character == "\ud7ff" else chr(ord(character) + 1)
-
-
-def _iceberg_field(field: Field, *, required: bool) -> dict[str, object]:
-    kind = _iceberg_type(field.type, iter(field.nested_ids))
-    return {"id": field.id, "name": field.name, "required": required, "type": kind}
+    if not head:
+        return None
+    return head[:-1] + ("\ue000" if head[-1] == "\ud7ff" else chr(ord(head[-1]) + 1))
 
 
 def _iceberg_type(kind: FieldType, ids: Iterator[int]) -> object:
@@ -231,32 +223,18 @@ def _check_names(names: Iterable[str], where: str) -> None:
 
 # The types of columns as Glue names them: by Hive's names, which Iceberg's engines only show.
 
-_NAMES: Mapping[Primitive, str] = {
-    Primitive.INT: "int",
-    Primitive.LONG: "bigint",
-    Primitive.FLOAT: "float",
-    Primitive.DOUBLE: "double",
-    Primitive.BOOLEAN: "boolean",
-    Primitive.STRING: "string",
-    Primitive.BYTES: "binary",
-    Primitive.TIMESTAMP: "timestamp",
-    Primitive.TIMESTAMP_NTZ: "timestamp",
-    Primitive.TIMESTAMP_NS: "timestamp",
-    Primitive.TIMESTAMP_NTZ_NS: "timestamp",
-    Primitive.DATE: "date",
-    Primitive.TIME: "string",
-    Primitive.UUID: "string",
-    Primitive.DYNAMIC: "string",
-}
+_HIVE = {"long": "bigint", "time": "string", "uuid": "string"}
+"""The types of Iceberg that have another name there, beside timestamps."""
 
 
 def hive_type(kind: FieldType) -> str:
     """Return the name of a type. Hive has none for some, which Iceberg calls text there."""
     match kind:
         case Primitive():
-            return _NAMES[kind]
-        case DecimalType(precision=precision, scale=scale):
-            return f"decimal({precision},{scale})"
+            name = PRIMITIVES[kind]
+            return "timestamp" if kind in TIMESTAMPS else _HIVE.get(name, name)
+        case DecimalType():
+            return show_type(kind)
         case ListType(element=element):
             return f"array<{hive_type(element)}>"
         case MapType(key=key, value=value):

@@ -9,8 +9,6 @@ and empty if there are none. As no value has a newline, a row has a tag if its t
 them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -40,25 +38,18 @@ _HINT = (
 
 
 def row_tags(tags: Mapping[str, str]) -> str:
-    """Return tags as the text that rows have.
-
-    Raises:
-        InvalidRequestError: there are too many, or one is too long or has other characters.
-    """
+    """Return tags as the text that rows have. Raises InvalidRequestError: too many, long or odd."""
+    if not tags:
+        return ""
     for key, value in tags.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise InvalidRequestError(f"{key!r} is no key of a row tag", hint=_HINT)
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise InvalidRequestError(f"row tag {key!r} has no usable value", hint=_HINT)
-    folders = _folders(tags)
-    sizes = [len(folder) for folder in folders]
-    if (
-        len(tags) > MOST_TAGS
-        or max(sizes, default=0) > MOST_FOLDER_BYTES
-        or sum(sizes) > MOST_BYTES
-    ):
+    sizes = [len(folder) for folder in _folders(tags)]
+    if len(tags) > MOST_TAGS or max(sizes) > MOST_FOLDER_BYTES or sum(sizes) > MOST_BYTES:
         raise InvalidRequestError("there are too many row tags, or they are too long", hint=_HINT)
-    return "\n".join(["", *(f"{key}={tags[key]}" for key in sorted(tags)), ""]) if tags else ""
+    return "\n".join(["", *(f"{key}={tags[key]}" for key in sorted(tags)), ""])
 
 
 def tags_of(text: str) -> dict[str, str]:
@@ -73,11 +64,7 @@ def tag_in(key: str, value: str) -> str | None:
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:
-    """Return tags that were given as ``key=value``.
-
-    Raises:
-        InvalidRequestError: one is none, or a key has two values.
-    """
+    """Return tags given as ``key=value``. Raises InvalidRequestError: none, or two values."""
     tags: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -108,11 +95,7 @@ def without_tags(key: str) -> str:
 
 
 def tags_of_key(key: str) -> dict[str, str]:
-    """Return the tags that the folders of a key say.
-
-    Raises:
-        RefusedSourceError: a folder names none, or two give one key other values.
-    """
+    """Return the tags that a key's folders say. Raises RefusedSourceError: one is none."""
     try:
         return parse_tags(unquote(folder, errors="strict") for folder in _FOLDER.findall(key))
     except UnicodeDecodeError as error:
@@ -142,19 +125,17 @@ def only_text(joined: str) -> str | None:
 
 
 def joined_texts(texts: Iterable[str]) -> str:
-    """Return the texts of a shard, at least one, as what `texts_of` reads; `ANY` if they take too
-    many bytes.
-    """
-    joined = _SEPARATOR.join(sorted(set(texts)))
-    return ANY if len(joined.encode()) > MOST_TEXTS_BYTES else joined
+    """Return the texts of a shard as what `texts_of` reads; `ANY` if they take too many bytes."""
+    text = _SEPARATOR.join(sorted(set(texts)))
+    return ANY if len(text.encode()) > MOST_TEXTS_BYTES else text
 
 
 def merged_texts(shards: Iterable[str]) -> str:
     """Return the texts of the rows of several shards together."""
-    known = {*shards}
-    if ANY in known:
+    texts = {*shards}
+    if ANY in texts:
         return ANY
-    return joined_texts(text for joined in known for text in joined.split(_SEPARATOR))
+    return joined_texts(text for each in texts for text in each.split(_SEPARATOR))
 
 
 def may_have(joined: str, tags: Iterable[str]) -> bool:

@@ -11,11 +11,13 @@ not get the dropped one's values. What is nested in a field has ids, too, for ot
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart
@@ -40,6 +42,7 @@ from dormouse.schema.types import (
     parse_object,
     parse_type,
     parse_type_text,
+    show_column,
     show_type,
     widest,
 )
@@ -51,6 +54,7 @@ from dormouse.showing import show_table
 # key in a log entry. Ingest refuses rows whose key is too large before it writes anything.
 
 KeyTypes = tuple[KeyType, ...]
+_T = TypeVar("_T")
 
 MAX_KEY_BYTES = 4096
 """The most bytes that the parts of one row key may take together: strings by their UTF-8 bytes,
@@ -79,7 +83,8 @@ def key_problem(key: Key, types: KeyTypes, *, fewest_parts: int) -> str:
     does not quote the key, which is a value from the table's rows.
     """
     if not fewest_parts <= len(key) <= len(types):
-        return f"it has {len(key)} parts, not {_between(fewest_parts, len(types))}"
+        numbers = "" if fewest_parts == len(types) else f"{fewest_parts} to "
+        return f"it has {len(key)} parts, not {numbers}{len(types)}"
     size_bytes = 0
     for number, part in enumerate(key):
         if types[number] is Primitive.STRING and type(part) is str and part.isascii():
@@ -130,12 +135,9 @@ def _size_bytes(part: KeyPart) -> int:
     return len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
 
 
-def _between(fewest: int, most: int) -> str:
-    return str(most) if fewest == most else f"{fewest} to {most}"
-
-
 _PARTS = {
     *("rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames", "dataKeys"),
+    "subjectFieldId",
 }
 _FIELD_PARTS = frozenset({"id", "unit", "nestedIds", "finer", "encrypted", "key"})
 MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store
@@ -228,6 +230,8 @@ have ids from 2147483447 on."""
 SEQUENCE = Field("_sequence", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS)
 """The number of the commit that added a row: that of its shard (`state.Shard`), or the shard has
 it. It is no column of a table."""
+APPLIED = Field(f"{RESERVED}applied", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS + 10)
+"""The number of the shard of a row, while there are deletions. No shard has that."""
 TOMBSTONE = Field("_tombstone", Primitive.LONG, nullable=True, id=ROW_FIELD_IDS + 1)
 """Since when, in milliseconds, a stored row only says that its row key is deleted, in a table that
 keeps the latest rows: 0 is since its commit, null if it is a row. It is no column of a table."""
@@ -248,7 +252,15 @@ and the time of the commit that added it. They are no columns of a table; shards
 property `row_origin` says so."""
 SHARD = Field("_shard", Primitive.STRING, nullable=True, id=ROW_FIELD_IDS + 9)
 """The shard that holds a row. No shard has that."""
-ASKED = (*ORIGIN, SHARD)
+ROW_ID = Field("_row_id", Primitive.LONG, nullable=True, id=2147483540)
+LAST_UPDATED = Field("_last_updated_sequence_number", Primitive.LONG, nullable=True, id=2147483539)
+ROW_LINEAGE = (ROW_ID, LAST_UPDATED)
+"""The id of a row among all that its table ever had, and Iceberg's number of the commit that added
+it: what Iceberg calls row lineage, under its ids of fields, by which its readers find them."""
+ROW_IDS_PER_MS, ROW_IDS_END = 2**20, 2**62
+"""Ids begin at the time in milliseconds times the first, and are below the second until 2109
+(2^42 ms), as long as no more than a billion rows come a second."""
+ASKED = (*ORIGIN, *ROW_LINEAGE, SHARD)
 """What can be asked for by name as a column, and is in no ``*``."""
 OF_ROWS = frozenset(field.name for field in (SEQUENCE, TOMBSTONE, CHANGE, TAGS, *ASKED))
 """The names that no column of a table has."""
@@ -281,7 +293,8 @@ class Schema:
     id get the next ids, in column order, starting at `next_field_id`; then what is nested in them
     gets the next ones. `former` holds the last names that fields lost, newest last, so that errors
     can explain them. With `is_part`, it is what a caller may see of a schema, and may have no row
-    key. `data_keys` are those of its encrypted fields.
+    key. `data_keys` are those of its encrypted fields, `subject` is the id of the field that says
+    whose their values are, 0 if none does.
 
     Raises:
         InvalidRequestError: no row key, a duplicate name or id, a key whose type has no order, a
@@ -294,8 +307,15 @@ class Schema:
     next_field_id: int = 1
     former: tuple[FormerName, ...] = ()
     data_keys: tuple[DataKey, ...] = ()
+    subject: int = 0
     is_part: bool = field(default=False, kw_only=True, compare=False)
-    _by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
+    keys: tuple[Field, ...] = field(init=False, compare=False)
+    """Row keys, then sort keys: the sort order of the rows."""
+    fields: tuple[Field, ...] = field(init=False, compare=False)
+    """All fields in column order."""
+    encrypted: tuple[Field, ...] = field(init=False, compare=False)
+    """The fields whose values are encrypted."""
+    _by_name: Mapping[str, Field] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the rules above, assign ids, and index the fields by name."""
@@ -303,6 +323,7 @@ class Schema:
             raise InvalidRequestError(
                 "the schema has no row key", hint="add a field to rowKeyFields"
             )
+        self._index()
         if self.leaf_columns > MAX_LEAF_COLUMNS:
             raise InvalidRequestError(
                 f"the schema has {self.leaf_columns} columns; "
@@ -315,7 +336,17 @@ class Schema:
             twice = sorted({name for name in names if names.count(name) > 1})
             raise InvalidRequestError(f"the schema names {', '.join(twice)} more than once")
         self._assign_ids()
-        object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
+        self._index()
+
+    def _index(self) -> None:
+        """Keep what follows from the fields, which every look-up and commit asks for."""
+        keys = self.row_keys + self.sort_keys
+        fields = keys + self.values
+        object.__setattr__(self, "keys", keys)
+        object.__setattr__(self, "fields", fields)
+        encrypted = tuple(f for f in self.values if f.encrypted is not None)
+        object.__setattr__(self, "encrypted", encrypted)
+        object.__setattr__(self, "_by_name", {f.name: f for f in fields})
 
     def _assign_ids(self) -> None:
         ids = [i for f in self.fields for i in _ids(f)]
@@ -327,26 +358,16 @@ class Schema:
         next_id = max([self.next_field_id, 1, *(i + 1 for i in ids)])
         for is_nested in (False, True):
             for part in ("row_keys", "sort_keys", "values"):
-                numbered = []
+                fields = []
                 for item in getattr(self, part):
-                    numbered.append(_numbered(item, next_id, is_nested=is_nested))
-                    next_id += len(_ids(numbered[-1])) - len(_ids(item))
-                object.__setattr__(self, part, tuple(numbered))
+                    fields.append(_numbered(item, next_id, is_nested=is_nested))
+                    next_id += len(_ids(fields[-1])) - len(_ids(item))
+                object.__setattr__(self, part, tuple(fields))
         object.__setattr__(self, "next_field_id", next_id)
 
     def __hash__(self) -> int:
         """Return a hash of the fields alone, for caches by schema."""
         return hash((self.row_keys, self.sort_keys, self.values))
-
-    @property
-    def keys(self) -> tuple[Field, ...]:
-        """Row keys, then sort keys: the sort order of the rows."""
-        return self.row_keys + self.sort_keys
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """All fields in column order."""
-        return self.row_keys + self.sort_keys + self.values
 
     @property
     def key_types(self) -> KeyTypes:
@@ -367,21 +388,27 @@ class Schema:
 
     def with_values(self, *added: Field) -> Schema:
         """Return the schema with more value fields, but for those that it has."""
-        known = {field.id for field in self.values}
-        new = tuple(field for field in added if field.id not in known)
+        ids = {field.id for field in self.values}
+        new = tuple(field for field in added if field.id not in ids)
         return replace(self, values=(*self.values, *new)) if new else self
 
-    @property
-    def encrypted(self) -> tuple[Field, ...]:
-        """The fields whose values are encrypted."""
-        return tuple(f for f in self.values if f.encrypted is not None)
+    def without_required(self, names: Container[str]) -> Schema:
+        """Return the schema for readers of files that may lack these columns, which may be keys."""
+        nullable = copy.copy(self)  # unchecked: a key is never nullable in a table
+        for part in ("row_keys", "sort_keys", "values"):
+            fields = (
+                replace(f, nullable=f.nullable or f.name in names) for f in getattr(self, part)
+            )
+            object.__setattr__(nullable, part, tuple(fields))
+        nullable._index()
+        return nullable
 
     @property
     def opened(self) -> Schema:
         """The schema with the types of values, as programs read and write them."""
         if not self.encrypted:
             return self
-        return replace(self, values=tuple(f.opened for f in self.values), data_keys=())
+        return replace(self, values=tuple(f.opened for f in self.values), data_keys=(), subject=0)
 
     def field_named(self, name: str) -> Field:
         """Return the field called `name`.
@@ -402,9 +429,7 @@ class Schema:
         return all(name in self._by_name for name in names)
 
     def explain_former_name(self, name: str) -> str:
-        """Return what happened to the column that once had a name; an empty string if none is
-        known.
-        """
+        """Return what happened to the column that once had a name; "" if none is known."""
         ids = [item.id for item in self.former if item.name == name]
         if not ids:
             return ""
@@ -414,7 +439,7 @@ class Schema:
     def __repr__(self) -> str:
         """Show the columns in short form, in one line."""
         parts = (
-            f"{part}=[{', '.join(map(_short, fields))}]"
+            f"{part}=[{', '.join(show_column(f.name, f.type, f.nullable) for f in fields)}]"
             for part, fields in zip(("row_keys", "sort_keys", "values"), self.parts, strict=True)
             if fields
         )
@@ -457,6 +482,7 @@ class Schema:
             "nextFieldId": self.next_field_id,
             **({"formerNames": former} if former else {}),
             **({"dataKeys": keys} if keys else {}),
+            **({"subjectFieldId": self.subject} if self.subject else {}),
         }
 
     def dumps(self) -> str:
@@ -465,7 +491,7 @@ class Schema:
 
     @staticmethod
     def loads(text: str | bytes) -> Schema:
-        """Parse the JSON text.
+        """Parse the JSON text of a schema, or of what has one as its part `schema`.
 
         Raises:
             InvalidRequestError: it is not JSON, or not a schema; the message says where.
@@ -474,11 +500,11 @@ class Schema:
             body = json.loads(text)
         except (ValueError, RecursionError) as error:  # covers bad JSON and bad UTF-8
             raise InvalidRequestError(f"the schema is not valid JSON: {error}") from error
-        return Schema.from_json(body)
+        return Schema.from_json(body.get("schema", body) if isinstance(body, dict) else body)
 
     @staticmethod
-    def from_json(body: object, *, is_part: bool = False) -> Schema:
-        """Build a schema, or what a caller may see of one, from parsed JSON.
+    def from_json(body: object) -> Schema:
+        """Build a schema from parsed JSON.
 
         Raises:
             InvalidRequestError: `body` is not a schema; the message says where.
@@ -487,19 +513,13 @@ class Schema:
         if unknown := set(parts) - _PARTS:
             raise InvalidRequestError(f"the schema has unknown parts: {', '.join(sorted(unknown))}")
         return Schema(
-            row_keys=_fields(parts.get("rowKeyFields"), "rowKeyFields"),
-            sort_keys=_fields(parts.get("sortKeyFields"), "sortKeyFields"),
-            values=_fields(parts.get("valueFields"), "valueFields"),
+            row_keys=_listed(parts, "rowKeyFields", parse_field),
+            sort_keys=_listed(parts, "sortKeyFields", parse_field),
+            values=_listed(parts, "valueFields", parse_field),
             next_field_id=_id(parts.get("nextFieldId", 1), "nextFieldId"),
-            former=tuple(
-                _former(item, f"formerNames[{i}]")
-                for i, item in enumerate(parse_list(parts.get("formerNames"), "formerNames"))
-            ),
-            data_keys=tuple(
-                _data_key(item, f"dataKeys[{i}]")
-                for i, item in enumerate(parse_list(parts.get("dataKeys"), "dataKeys"))
-            ),
-            is_part=is_part,
+            former=_listed(parts, "formerNames", _former),
+            data_keys=_listed(parts, "dataKeys", _data_key),
+            subject=_id(parts.get("subjectFieldId", 0), "subjectFieldId"),
         )
 
 
@@ -509,7 +529,7 @@ def parse_field(body: object, where: str) -> Field:
     Raises:
         InvalidRequestError: `body` is not a field.
     """
-    name, parts, nullable = parse_named(body, where, known=_FIELD_PARTS)
+    name, parts, nullable = parse_named(body, where, _FIELD_PARTS)
     kind, unit = parse_written_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
     if not isinstance(unit, str):
         raise InvalidRequestError(f"{where} ({name}): the unit is not text")
@@ -534,17 +554,11 @@ def _ids(field: Field) -> tuple[int, ...]:
 
 
 def _numbered(field: Field, next_id: int, *, is_nested: bool) -> Field:
-    """Return the field with ids from `next_id` on: its own, or those of its parts; the same field
-    if it has them.
-    """
+    """Return the field with ids from `next_id` on, unless it and its parts have them."""
     if not is_nested:
         return field if field.id else replace(field, id=next_id)
     parts = 0 if field.nested_ids else count_nested(field.type)
     return replace(field, nested_ids=tuple(range(next_id, next_id + parts))) if parts else field
-
-
-def _short(field: Field) -> str:
-    return f"{field.name}:{show_type(field.type)}" + ("?" if field.nullable else "")
 
 
 def parse_written_type(body: object, where: str) -> FieldType:
@@ -563,10 +577,11 @@ def parse_written_type(body: object, where: str) -> FieldType:
         ) from error
 
 
-def _fields(body: object, where: str) -> tuple[Field, ...]:
-    return tuple(
-        parse_field(item, f"{where}[{i}]") for i, item in enumerate(parse_list(body, where))
-    )
+def _listed(
+    parts: Mapping[str, object], name: str, parse: Callable[[object, str], _T]
+) -> tuple[_T, ...]:
+    items = enumerate(parse_list(parts.get(name), name))
+    return tuple(parse(item, f"{name}[{i}]") for i, item in items)
 
 
 def _former(body: object, where: str) -> FormerName:
@@ -576,10 +591,11 @@ def _former(body: object, where: str) -> FormerName:
 
 def _data_key(body: object, where: str) -> DataKey:
     parts = parse_object(body, where)
-    number, wrapped = _id(parts.get("number"), where), parts.get("wrapped")
-    if not isinstance(wrapped, str):
-        raise InvalidRequestError(f"{where} has no wrapped key")
-    return DataKey(str(parts.get("name", "")), number, b64decode(wrapped))
+    try:
+        wrapped = b64decode(str(parts["wrapped"]), validate=True)
+    except (KeyError, ValueError) as error:
+        raise InvalidRequestError(f"{where} has no wrapped key in base64") from error
+    return DataKey(str(parts.get("name", "")), _id(parts.get("number"), where), wrapped)
 
 
 def _id(value: object, where: str) -> int:
@@ -591,8 +607,11 @@ def _id(value: object, where: str) -> int:
 def _check_key(key: Field) -> None:
     if not is_key_type(key.type):
         raise InvalidRequestError(
-            f"field {key.name!r} cannot be a key: {show_type(key.type)} has no key order",
-            hint="keys are DecimalType, " + ", ".join(sorted(t.value for t in KEY_TYPES)),
+            f"column {key.name!r} cannot be a key: it is {show_type(key.type)}, which has no key "
+            "order",
+            hint="keys are decimal, "
+            + ", ".join(sorted(map(show_type, KEY_TYPES)))
+            + "; give it one of these if its values allow that",
         )
     if key.nullable:
         raise InvalidRequestError(f"field {key.name!r} is a key and cannot be nullable")
@@ -623,16 +642,35 @@ class FoundColumn:
     remark: str = ""
 
 
-def check_name_list(what: str, names: object) -> None:
-    """Refuse a text in place of a list of names: its characters would be the names.
+def check_list(what: str, values: Iterable[_T]) -> list[_T]:
+    """Refuse what is no list of values: a text's characters would be them, or a frame's columns.
 
     Raises:
-        InvalidRequestError: it is a text.
+        InvalidRequestError: it is a text, bytes, a key by names, a frame, or no list at all.
     """
-    if isinstance(names, str):
+    if hasattr(values, "columns"):
         raise InvalidRequestError(
-            f"{what} is a list of names, not a text", hint=f"write {what}=[{names!r}]"
+            f"{what} is a list, not a {type(values).__name__}",
+            hint="the values of a column are a list by its to_list() or to_pylist()",
         )
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidRequestError(
+            f"{what} is a list, not one value", hint=f"write {what}=[{values!r}]"
+        )
+    return list(values)
+
+
+def check_fields(what: str, values: Iterable[object]) -> list[Field]:
+    """Return a list of columns. Raises InvalidRequestError: one is no Field."""
+    fields = []
+    for each in values:
+        if not isinstance(each, Field):
+            raise InvalidRequestError(
+                f"{what} is a list of columns, each a Field, which {each!r} is not",
+                hint=f"write {what}=[Field('n', Primitive.STRING, nullable=True)]",
+            )
+        fields.append(each)
+    return fields
 
 
 def parse_schema(text: str, row_keys: Sequence[str] = (), sort_keys: Sequence[str] = ()) -> Schema:
@@ -673,31 +711,33 @@ def choose_schema(
             a name occurs twice, a key cannot be one, or a column has no type.
     """
     _check_names(columns, of)
-    known = {column.name: column for column in columns}
+    by_name = {column.name: column for column in columns}
     for name in (*row_keys, *sort_keys, *(types or {})):
-        if name not in known:
-            hint = did_you_mean(name, known, "columns: " + ", ".join(known))
-            if len(known) == 1 and (separator := re.search(r"[;\t|]", columns[0].name)):
+        if name not in by_name:
+            hint = did_you_mean(name, by_name, "columns: " + ", ".join(by_name))
+            if len(by_name) == 1 and (separator := re.search(r"[;\t|]", columns[0].name)):
                 hint += f"; if {separator[0]!r} separates fields, set the property csv_separator"
             raise InvalidRequestError(f"{of} has no column {name!r}", hint=hint)
     for name, kind in (types or {}).items():
-        column = known[name]
+        column = by_name[name]
         if isinstance(kind, str) and kind.rstrip().endswith("?"):  # as in a schema
             column, kind = replace(column, nullable=True), kind.rstrip()[:-1]
         target = parse_type_text(kind) if isinstance(kind, str) else kind
-        known[name] = replace(column, type=target)
-    _check_types(list(known.values()), of)
+        by_name[name] = replace(column, type=target)
+    _check_types(list(by_name.values()), of)
     if not row_keys:
-        able = ", ".join(c.name for c in known.values() if c.type and is_key_type(c.type)) or "none"
-        raise InvalidRequestError(
-            "no row keys are named", hint=f"name the columns that partition the rows, of: {able}"
+        able = (
+            ", ".join(c.name for c in by_name.values() if c.type and is_key_type(c.type)) or "none"
         )
-    for name in (*row_keys, *sort_keys):
-        _check_key_column(known[name])
+        raise InvalidRequestError(
+            "no row keys are named",
+            hint="name the columns that partition the rows (--row-keys A,B, or row_keys=[…]), "
+            f"of: {able}",
+        )
     return Schema(
-        tuple(_field(known[name], is_key=True) for name in row_keys),
-        tuple(_field(known[name], is_key=True) for name in sort_keys),
-        tuple(_field(c) for c in known.values() if c.name not in {*row_keys, *sort_keys}),
+        tuple(_field(by_name[name], is_key=True) for name in row_keys),
+        tuple(_field(by_name[name], is_key=True) for name in sort_keys),
+        tuple(_field(c) for c in by_name.values() if c.name not in {*row_keys, *sort_keys}),
     )
 
 
@@ -725,17 +765,6 @@ def _check_types(columns: Sequence[FoundColumn], of: str) -> None:
         + (f"; and {more} more" if more > 0 else ""),
         hint=_TYPE_HINT,
     )
-
-
-def _check_key_column(column: FoundColumn) -> None:
-    if column.type is not None and not is_key_type(column.type):
-        raise InvalidRequestError(
-            f"column {column.name!r} cannot be a key: it is {show_type(column.type)}, "
-            "which has no key order",
-            hint="keys are decimal, "
-            + ", ".join(sorted(show_type(kind) for kind in KEY_TYPES))
-            + "; give it one of these if its values allow that",
-        )
 
 
 def _field(column: FoundColumn, *, is_key: bool = False) -> Field:

@@ -1,7 +1,5 @@
 """The types of columns, their JSON form, and how many leaf columns a value takes."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re
@@ -11,7 +9,7 @@ from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperatio
 from enum import Enum
 from typing import TypeGuard, TypeVar
 
-from dormouse.errors import InvalidRequestError, did_you_mean
+from dormouse.errors import InvalidRequestError
 
 MAX_TYPE_DEPTH = 16
 """How deeply types may nest. Deeper ones are a mistake, and engines recurse over them."""
@@ -69,7 +67,7 @@ class DecimalType:
 class ListType:
     """A list of one element type; elements may be null."""
 
-    element: FieldType
+    element: "FieldType"
 
     def to_json(self) -> object:
         """Return the JSON form."""
@@ -81,7 +79,7 @@ class MapType:
     """A map from one primitive type to any type; values may be null."""
 
     key: Primitive
-    value: FieldType
+    value: "FieldType"
 
     def to_json(self) -> object:
         """Return the JSON form."""
@@ -93,7 +91,7 @@ class Member:
     """One field of a struct: name, type, and whether it may be null."""
 
     name: str
-    type: FieldType
+    type: "FieldType"
     nullable: bool = False
 
     def to_json(self) -> dict[str, object]:
@@ -138,10 +136,7 @@ UUID_BYTES = 16
 
 UNITS: Mapping[str, frozenset[Primitive]] = {
     "days": frozenset({Primitive.DATE}),
-    "seconds": TIMESTAMPS,
-    "milliseconds": TIMESTAMPS,
-    "microseconds": TIMESTAMPS,
-    "nanoseconds": TIMESTAMPS,
+    **dict.fromkeys(("seconds", "milliseconds", "microseconds", "nanoseconds"), TIMESTAMPS),
 }
 """What a number in an ingested file may count since 1970, where a timestamp or date is expected."""
 
@@ -169,15 +164,8 @@ def is_key_type(kind: FieldType) -> TypeGuard[KeyType]:
 
 def leaf_columns(kind: FieldType) -> int:
     """Count the columns of primitive type that a column of type `kind` takes in a file."""
-    match kind:
-        case Primitive() | DecimalType():
-            return 1
-        case ListType(element=element):
-            return leaf_columns(element)
-        case MapType(value=value):
-            return 1 + leaf_columns(value)
-        case StructType(members=members):
-            return sum(leaf_columns(member.type) for member in members)
+    parts = nested_parts(kind)
+    return sum(map(leaf_columns, parts)) if parts else 1
 
 
 def nested_parts(kind: FieldType) -> tuple[FieldType, ...]:
@@ -202,16 +190,8 @@ def count_nested(kind: FieldType) -> int:
 
 def contains_type(kind: FieldType, target: type[StructType | DecimalType] | Primitive) -> bool:
     """Return whether a type is `target`, or contains it at any depth."""
-    if kind is target if isinstance(target, Primitive) else isinstance(kind, target):
-        return True
-    match kind:
-        case ListType(element=inner):
-            return contains_type(inner, target)
-        case MapType(key=key, value=inner):
-            return key is target or contains_type(inner, target)
-        case StructType(members=members):
-            return any(contains_type(member.type, target) for member in members)
-    return False
+    is_target = kind is target if isinstance(target, Primitive) else isinstance(kind, target)
+    return is_target or any(contains_type(part, target) for part in nested_parts(kind))
 
 
 def widest(kind: FieldType) -> FieldType:
@@ -242,9 +222,8 @@ def nullable_members(kind: FieldType) -> FieldType:
         case MapType(key=key, value=inner):
             return MapType(key, nullable_members(inner))
         case StructType(members=members):
-            return StructType(
-                tuple(Member(m.name, nullable_members(m.type), True) for m in members)
-            )
+            parts = (Member(m.name, nullable_members(m.type), True) for m in members)
+            return StructType(tuple(parts))
     return kind
 
 
@@ -256,11 +235,7 @@ def check_column_name(name: str) -> str:
 
 
 def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
-    """Build a type from its JSON form; `where` names it in errors.
-
-    Raises:
-        InvalidRequestError: `body` is not a type.
-    """
+    """Build a type from its JSON form; `where` names it. Raises InvalidRequestError: it is none."""
     if depth > MAX_TYPE_DEPTH:
         raise InvalidRequestError(f"{where}: types nest at most {MAX_TYPE_DEPTH} deep")
     if isinstance(body, str):
@@ -297,8 +272,8 @@ def _nested(kind: str, inner: Mapping[str, object], where: str, depth: int) -> F
             fields = parse_list(inner.get("fields"), f"{where}: the fields of a struct")
             return StructType(tuple(_member(f, where, depth) for f in fields))
     precision, scale = inner.get("precision"), inner.get("scale", 0)
-    if _is_int(precision) and _is_int(scale):
-        return DecimalType(precision, scale)  # type: ignore[arg-type]  # both were just checked
+    if type(precision) is int and type(scale) is int:  # and no bool
+        return DecimalType(precision, scale)
     raise InvalidRequestError(f"{where}: precision and scale of a decimal are whole numbers")
 
 
@@ -308,13 +283,13 @@ def _member(body: object, where: str, depth: int) -> Member:
 
 
 def parse_named(
-    body: object, where: str, known: frozenset[str] = frozenset()
+    body: object, where: str, others: frozenset[str] = frozenset()
 ) -> tuple[str, Mapping[str, object], bool]:
     """Return the name of a field in JSON form, its parts, and whether it may be null.
 
     Raises:
         InvalidRequestError: name or type is missing, or there are parts other than these and
-            `known`.
+            `others`.
     """
     parts = parse_object(body, where)
     name, nullable = parts.get("name"), parts.get("nullable", False)
@@ -324,7 +299,7 @@ def parse_named(
         raise InvalidRequestError(f"{where} ({name}): nullable must be true or false")
     if "type" not in parts:
         raise InvalidRequestError(f"{where} ({name}) has no type")
-    if unknown := sorted(set(parts) - known - {"name", "type", "nullable"}):
+    if unknown := sorted(set(parts) - others - {"name", "type", "nullable"}):
         raise InvalidRequestError(f"{where} ({name}) has unknown parts: {', '.join(unknown)}")
     return name, parts, nullable
 
@@ -345,10 +320,6 @@ def parse_list(body: object, where: str) -> Sequence[object]:
     if not isinstance(body, Sequence) or isinstance(body, str):
         raise InvalidRequestError(f"{where} is not a list of fields")
     return body
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 # Types as people write them: ``list<string>``, ``decimal(10,2)``, ``struct<a:long,b:date?>``.
@@ -377,9 +348,7 @@ _HINT = (
 
 def parse_type_text(text: str) -> FieldType:
     """Return the type that `text` describes, in short form or as JSON.
-
-    Raises:
-        InvalidRequestError: it describes none; the message says at which character.
+    Raises InvalidRequestError: it describes none; the message says at which character.
     """
     if text.lstrip()[:1] in ("{", '"'):
         try:
@@ -423,11 +392,12 @@ def show_type(kind: FieldType) -> str:
         case MapType(key=key, value=value):
             return f"map<{show_type(key)},{show_type(value)}>"
         case StructType(members=members):
-            return "struct<" + ",".join(_show_member(member) for member in members) + ">"
+            return f"struct<{','.join(show_column(m.name, m.type, m.nullable) for m in members)}>"
 
 
-def _show_member(member: Member) -> str:
-    return f"{member.name}:{show_type(member.type)}" + ("?" if member.nullable else "")
+def show_column(name: str, kind: FieldType, nullable: bool) -> str:  # noqa: FBT001  # as in a Member
+    """Return the short form of a column or member."""
+    return f"{name}:{show_type(kind)}{'?' if nullable else ''}"
 
 
 class _Parser:
@@ -451,10 +421,7 @@ class _Parser:
                 return self._within("(", ")", self._decimal)
             case lowered if lowered in _BY_NAME:
                 return _BY_NAME[lowered]
-        near = did_you_mean(name.lower(), _BY_NAME, _HINT)
-        raise self._error(
-            place, f"there is no type {name!r}" if name else "a type is missing", near
-        )
+        raise self._error(place, f"there is no type {name!r}" if name else "a type is missing")
 
     def members(self) -> tuple[Member, ...]:
         """Parse ``name:type`` and more of them after commas."""
@@ -484,7 +451,10 @@ class _Parser:
         return MapType(key, self.type())
 
     def _member(self) -> Member:
-        _, name = self._next()
+        place, name = self._next()
+        if name[:1] in ('"', "`"):
+            hint = "write it as it is, also with blanks; as JSON, a schema can have any name"
+            raise self._error(place, f"the name {name} is in quotes", hint)
         self._expect(":")
         return Member(name, self.type(), nullable=self._skip("?"))
 
@@ -585,9 +555,7 @@ def _iso(time: dt.datetime, kind: Primitive) -> str:
 
 def parse_clock(text: str) -> int:
     """Return the microseconds since midnight of an ISO 8601 time of day.
-
-    Raises:
-        ValueError: it is none, has a zone, or is finer than a microsecond.
+    Raises ValueError: it is none, has a zone, or is finer than a microsecond.
     """
     fraction = _FRACTION.search(text)
     if fraction is not None:
@@ -629,6 +597,17 @@ def to_count(time: dt.datetime, kind: Primitive) -> int:
     return to_microseconds(time) * 1000 + int(getattr(time, "nanosecond", 0))
 
 
+def exact_count(time: dt.datetime, kind: Primitive) -> int:
+    """Return `to_count`. Raises ValueError: the time has a zone and the type none, or the reverse,
+    or the time is finer than the type.
+    """
+    if bool(time.tzinfo) != (kind in ZONED):
+        raise ValueError(f"the time has {'no' if kind in ZONED else 'a'} time zone")
+    if getattr(time, "nanosecond", 0) and kind not in NANOSECONDS:
+        raise ValueError("times are whole microseconds")
+    return to_count(time, kind)
+
+
 def to_days(date: dt.date) -> int:
     """Return a date as days since 1970."""
     return (date - _EPOCH.date()).days
@@ -652,9 +631,7 @@ _DIGITS = Context(prec=38)
 
 def exact_decimal(value: Decimal, kind: DecimalType) -> Decimal:
     """Return a number with exactly as many digits after the point as the type has.
-
-    Raises:
-        ValueError: the number has more digits than the type.
+    Raises ValueError: the number has more digits than the type.
     """
     if not value.is_finite():
         raise ValueError("it is not a number")
@@ -667,9 +644,7 @@ def exact_decimal(value: Decimal, kind: DecimalType) -> Decimal:
 
 def parse_decimal(text: str, kind: DecimalType) -> Decimal:
     """Return the number that a text means, as `exact_decimal` does.
-
-    Raises:
-        ValueError: it is no number, or has more digits than the type.
+    Raises ValueError: it is no number, or has more digits than the type.
     """
     if not _NUMBER.fullmatch(text):
         raise ValueError("it is not a number")
@@ -680,11 +655,7 @@ def parse_decimal(text: str, kind: DecimalType) -> Decimal:
 
 
 def decimal_count(value: Decimal, kind: DecimalType) -> int:
-    """Return a number in units of the last digit of its type: 1.5 is 150 of decimal(10,2).
-
-    Raises:
-        ValueError: as `exact_decimal`.
-    """
+    """Return a number in units of its type's last digit: 1.5 is 150 of decimal(10,2)."""
     return int(exact_decimal(value, kind).scaleb(kind.scale, _DIGITS))
 
 
@@ -699,13 +670,9 @@ _FORM = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA
 
 
 def parse_uuid(text: str) -> bytes:
-    """Return the bytes of a UUID written in hexadecimal digits, with hyphens or without.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the bytes of a UUID in hexadecimal digits, with hyphens or without, or ValueError."""
     if not _FORM.fullmatch(text):
-        raise ValueError("it is a UUID such as 123e4567-e89b-12d3-a456-426614174000")
+        raise ValueError("expected: a UUID such as 123e4567-e89b-12d3-a456-426614174000")
     return bytes.fromhex(text.replace("-", ""))
 
 

@@ -7,19 +7,17 @@ of some blocks verifies exactly these. Each CRC begins with that of the section 
 that follow each other are verified by the last one's. docs/shard-format.md describes the format.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow.parquet as pq
 
-from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
+from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError, damaged_shard
 from dormouse.keys import KeyPart
 from dormouse.schema.types import DecimalType, FieldType, Primitive
 from dormouse.shards.stored_index import (
@@ -188,56 +186,45 @@ class Section(msgspec.Struct, frozen=True):
     name: str = "the page indexes"
     before: int = 0
 
+    def moved(self, by: int) -> "Section":
+        """Return it in an object in which it lies so many bytes earlier."""
+        return msgspec.structs.replace(self, start=self.start - by, end=self.end - by)
+
     def check(self, path: str, body: memoryview) -> None:
         """Check that `body` is this section of the shard at `path`, as it was written.
-
-        Raises:
-            DamagedShardError: it is shorter, or its CRC differs.
+        Raises DamagedShardError: it is shorter, or its CRC differs.
         """
         self.check_read(path, len(body), crc32(body, self.before))
 
     def check_read(self, path: str, read_bytes: int, crc: int) -> None:
         """Check the length and the CRC-32 of what was read of this section, as `check` does."""
         if read_bytes != self.end - self.start:
-            raise DamagedShardError(
-                f"{path} is damaged: only {read_bytes:,} of the {self.end - self.start:,} bytes of "
+            raise damaged_shard(
+                path,
+                f"only {read_bytes:,} of the {self.end - self.start:,} bytes of "
                 f"{self} could be read",
-                path=path,
             )
         if self.crc is not None and crc != self.crc:
-            raise DamagedShardError(
-                f"{path} is damaged: the CRC-32 of {self} differs from the stored one", path=path
-            )
+            raise damaged_shard(path, f"the CRC-32 of {self} differs from the stored one")
 
     def __str__(self) -> str:
-        """Return a description for messages."""
         if self.group is None:
             return self.name
         return f"column {self.column!r} in row group {self.group}"
 
 
 def index_of(metadata: pq.FileMetaData, path: str) -> StoredIndex:
-    """Return the index in the footer of the shard at `path`.
-
-    Raises:
-        DamagedShardError: it has none, or one of other parts.
-    """
+    """Return the index in a footer. Raises DamagedShardError: none, or one of other parts."""
     index = decode_entry((metadata.metadata or {}).get(INDEX_KEY.encode()), path)
     shape = metadata.num_row_groups, metadata.num_columns
     has_filters = _end_of_filters(metadata) is not None
     if (index.layout.row_groups, index.leaves) != shape or index.has_filters != has_filters:
-        raise DamagedShardError(
-            f"{path} is damaged: its index lists other parts than its footer", path=path
-        )
+        raise damaged_shard(path, "its index lists other parts than its footer")
     return index
 
 
 def decode_entry(value: bytes | None, path: str) -> StoredIndex:
-    """Return the index of the shard at `path`, by its entry in the footer.
-
-    Raises:
-        DamagedShardError: there is none, or it is damaged.
-    """
+    """Return a shard's index, by its entry in the footer. Raises DamagedShardError."""
     if value is None:
         raise DamagedShardError(
             f"{path} has no index",
@@ -248,16 +235,12 @@ def decode_entry(value: bytes | None, path: str) -> StoredIndex:
     try:
         return decode_index(value)
     except CorruptDataError as error:
-        raise DamagedShardError(
-            f"{path} is damaged: {error}", path=path, hint=error.hint
-        ) from error
+        raise damaged_shard(path, str(error), hint=error.hint) from error
 
 
 def _chunk_sections(metadata: pq.FileMetaData, index: StoredIndex, path: str) -> Iterator[Section]:
     """Yield all column chunks of the shard at `path`, in their order.
-
-    Raises:
-        DamagedShardError: the footer has a column chunk elsewhere than the index.
+    Raises DamagedShardError: the footer has a column chunk elsewhere than the index.
     """
     layout, starts = index.layout, index.starts
     for number in range(layout.row_groups):
@@ -268,10 +251,10 @@ def _chunk_sections(metadata: pq.FileMetaData, index: StoredIndex, path: str) ->
             after = first + layout.has_dictionary(leaf) + len(layout.blocks_of(number))
             name = chunk.path_in_schema
             if chunk_span(chunk) != (starts[first], starts[after]):
-                raise DamagedShardError(
-                    f"{path} is damaged: by its footer, column {name!r} in row group {number} lies "
+                raise damaged_shard(
+                    path,
+                    f"by its footer, column {name!r} in row group {number} lies "
                     "elsewhere than by its index",
-                    path=path,
                 )
             yield chunk_section(index, first, after, number, name)
 
@@ -288,52 +271,33 @@ def chunk_section(index: StoredIndex, first: int, after: int, group: int, column
     )
 
 
-def page_index_section(
+def sections_behind(
     metadata: pq.FileMetaData,
     index: StoredIndex | None,
     path: str,
     size_bytes: int,
     terms_bytes: int = 0,
-) -> Section:
-    """Return the section between the last column chunk, term index or Bloom filter and the footer
-    of the shard at `path`; without its `index`, the term index has `terms_bytes`.
-
-    Raises:
-        DamagedShardError: by the footer, the data overlaps the footer.
+) -> tuple[Section, Section | None]:
+    """Return the page indexes of the shard at `path`, which the footer follows, and all its Bloom
+    filters, if it has any: between the last column chunk, or the term index, and the page indexes.
+    Without its `index`, the term index has `terms_bytes`.
+    Raises DamagedShardError: by the footer, the data overlaps the footer.
     """
     footer = size_bytes - TRAILER_BYTES - metadata.serialized_size
-    terms_bytes = index.terms_bytes if index else terms_bytes
-    end_of_data = _end_of_filters(metadata) or _end_of_data(metadata) + terms_bytes
-    if end_of_data > footer:
-        raise DamagedShardError(
-            f"{path} is damaged: by its footer, its data end at byte {end_of_data:,}, but the "
-            f"footer begins at {footer:,}",
-            path=path,
+    start = _end_of_data(metadata) + (index.terms_bytes if index else terms_bytes)
+    end_of_filters = _end_of_filters(metadata)
+    end = end_of_filters or start
+    if end > footer:
+        raise damaged_shard(
+            path,
+            f"by its footer, its data end at byte {end:,}, but the footer begins at {footer:,}",
         )
-    return Section(end_of_data, footer, index.crc(index.layout.sections) if index else None)
-
-
-def filter_section(
-    metadata: pq.FileMetaData,
-    index: StoredIndex | None,
-    path: str,
-    size_bytes: int,
-    terms_bytes: int = 0,
-) -> Section | None:
-    """Return the section of all Bloom filters of the shard at `path`, which follow the last column
-    chunk, or the term index; None if there are none. Without its `index`, the latter has
-    `terms_bytes`.
-
-    Raises:
-        DamagedShardError: by the footer, they overlap the footer.
-    """
-    end = _end_of_filters(metadata)
-    if end is None:
-        return None
-    page_index_section(metadata, index, path, size_bytes, terms_bytes)
-    terms_bytes = index.terms_bytes if index else terms_bytes
-    crc = index.crc(index.layout.sections + 1) if index else None
-    return Section(_end_of_data(metadata) + terms_bytes, end, crc, name="the Bloom filters")
+    first = index.layout.sections if index else 0
+    indexes = Section(end, footer, index.crc(first) if index else None)
+    if end_of_filters is None:
+        return indexes, None
+    crc = index.crc(first + 1) if index else None
+    return indexes, Section(start, end, crc, name="the Bloom filters")
 
 
 def term_section(index: StoredIndex) -> Section | None:
@@ -351,26 +315,24 @@ def all_sections(
 
     Together with the magic bytes at the start, they contain every byte before the footer.
 
-    Raises:
-        DamagedShardError: by the footer, there is a gap between two sections, or they overlap.
+    Raises DamagedShardError: by the footer, there is a gap between two sections, or they overlap.
     """
     yield from _chunk_sections(metadata, index, path)
-    filters = filter_section(metadata, index, path, size_bytes)
-    indexes = page_index_section(metadata, index, path, size_bytes)
+    indexes, filters = sections_behind(metadata, index, path, size_bytes)
     at = index.starts[-1]
     for section in filter(None, [term_section(index), filters, indexes]):
         if not section.start == at <= section.end:
-            raise DamagedShardError(
-                f"{path} is damaged: by its footer, {section} begins at byte {section.start:,}, "
+            raise damaged_shard(
+                path,
+                f"by its footer, {section} begins at byte {section.start:,}, "
                 f"but the section before it ends at {at:,}",
-                path=path,
             )
         at = section.end
         yield section
 
 
 def write_facts(
-    local: Path, metadata: pq.FileMetaData, blank: str, paging: Paging, decoded: Decoded
+    local: Path, metadata: pq.FileMetaData, blank: str, paging: "Paging", decoded: Decoded
 ) -> None:
     """Fill in the index of a local file, and write the checksum into its footer.
 
@@ -379,13 +341,10 @@ def write_facts(
     nothing in the file moves. `paging` is how the file was to be divided into pages; `decoded` is
     what columns with dictionaries take.
 
-    Raises:
-        InvariantError: the file does not have the sections that this code expects.
+    Raises InvariantError: the file does not have the sections that this code expects.
     """
     with local.open("r+b") as file:
-        file.seek(-TRAILER_BYTES, os.SEEK_END)
-        (length,) = struct.unpack("<I", file.read(4))
-        start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
+        start = seek_footer(file)
         footer = bytearray(file.read())
         facts = facts_of(file.fileno(), metadata, start, paging, decoded)
         index = fill_in(blank, facts).encode()
@@ -397,6 +356,13 @@ def write_facts(
         footer[place : place + len(digits)] = digits
         file.seek(start)
         file.write(footer)
+
+
+def seek_footer(file: BinaryIO) -> int:
+    """Go to the Parquet footer of a local file; return its offset."""
+    file.seek(-TRAILER_BYTES, os.SEEK_END)
+    (length,) = struct.unpack("<I", file.read(4))
+    return file.seek(-TRAILER_BYTES - length, os.SEEK_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,11 +389,8 @@ class _Pages(NamedTuple):
 def facts_of(
     file: int, metadata: pq.FileMetaData, footer: int, paging: Paging, decoded: Decoded
 ) -> Facts:
-    """Return what the index is to say of a file that was written, whose footer begins at the offset
-    `footer`.
-
-    Raises:
-        InvariantError: the file does not have the sections that this code expects.
+    """Return what the index is to say of a file that was written, whose footer begins at `footer`.
+    Raises InvariantError: the file does not have the sections that this code expects.
     """
     sizes, memory = [], []
     crcs, at, block, crc = [], len(MAGIC), 0, 0
@@ -448,8 +411,8 @@ def facts_of(
                 crcs.append(crc)
                 at += stored_bytes
             sizes += stored
-            counted = decoded[leaf][block : block + len(blocks)] if leaf in decoded else ()
-            columns.append(counted or [each.memory_bytes for each in pages])
+            counts = decoded[leaf][block : block + len(blocks)] if leaf in decoded else ()
+            columns.append(counts or [each.memory_bytes for each in pages])
         memory += [column[place] for place in range(len(blocks)) for column in columns]
         block += len(blocks)
     for section in _sections_behind(metadata, at, footer, paging.terms_bytes):
@@ -465,15 +428,13 @@ def _pages_of_blocks(
     blocks: Sequence[int],
 ) -> list[_Pages]:
     """Return the pages of each block of a column chunk, which are `body`.
-
-    Raises:
-        InvariantError: a block does not begin where a page does.
+    Raises InvariantError: a block does not begin where a page does.
     """
     width = _WIDTHS.get(chunk.physical_type, 0)
     if len(blocks) == 1:
         size_bytes = max(chunk.total_uncompressed_size, width * chunk.num_values)
         return [_Pages(len(body), size_bytes)]
-    pages = pages_of(body).rows
+    pages = pages_of(body)
     # of a nested column, a page has values and not rows; but none has more rows than it may have
     page_rows = paging.page_rows
     uneven = paging.flat[leaf] and any(p.end_row - p.first_row != page_rows for p in pages[:-1])
@@ -495,13 +456,10 @@ def _sections_behind(
 ) -> list[Section]:
     """Return what follows the row groups of a file that was written, as the index counts it, but
     for the term index.
-
-    Raises:
-        InvariantError: there is a gap.
+    Raises InvariantError: there is a gap.
     """
     size_bytes = footer + metadata.serialized_size + TRAILER_BYTES  # as far as `metadata` knows
-    filters = filter_section(metadata, None, "a file", size_bytes, terms_bytes)
-    indexes = page_index_section(metadata, None, "a file", size_bytes, terms_bytes)
+    indexes, filters = sections_behind(metadata, None, "a file", size_bytes, terms_bytes)
     end += terms_bytes
     if (filters or indexes).start != end or (filters and filters.end != indexes.start):
         raise InvariantError(f"a file just written has unexpected sections after byte {end:,}")

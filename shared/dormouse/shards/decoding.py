@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, groupby
@@ -26,40 +27,12 @@ from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyRange
 from dormouse.ports import Cache, Objects
 from dormouse.schema.schema import Field, Schema
+from dormouse.shards import reading, thrift
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import ShardIndex, raise_damaged
 from dormouse.shards.parquet import PAGE_ROWS
-from dormouse.shards.reading import (
-    DECODE_THREADS,
-    Blocks,
-    Start,
-    byte_span,
-    coalesce,
-    in_threads,
-    read_from,
-    read_sections,
-    reading_threads,
-    when_asked,
-)
 from dormouse.shards.stored_index import MAGIC
-from dormouse.shards.thrift import (
-    BINARY,
-    INT32,
-    INT64,
-    LIST,
-    STRUCT,
-    Body,
-    ChunkPages,
-    DataPage,
-    binary,
-    list_of,
-    pages_of,
-    read_list_head,
-    read_struct,
-    read_varint,
-    signed,
-    struct,
-)
+from dormouse.state.partitions import Shard
 from dormouse.stored.paths import shard_path
 
 # Excerpts of shards: small Parquet files in memory, made of some pages of a shard.
@@ -70,10 +43,10 @@ from dormouse.stored.paths import shard_path
 
 _TYPE, _NAME, _CHILDREN = 1, 4, 5
 """The fields of Parquet's SchemaElement."""
-_VERSION = signed(2)
-_CODECS = signed(0), signed(6)
+_VERSION = thrift.signed(2)
+_CODECS = thrift.signed(0), thrift.signed(6)
 """What Parquet numbers no compression, and zstd."""
-_ENCODINGS = list_of(INT32, [signed(3)])
+_ENCODINGS = thrift.list_of(thrift.INT32, [thrift.signed(3)])
 """Levels are run-length encoded; each page says how its values are."""
 
 
@@ -84,7 +57,7 @@ class PagesOfChunk:
     The first `dictionary_bytes` of the body are the chunk's dictionary, if it has one.
     """
 
-    body: Sequence[Body]
+    body: Sequence[thrift.Body]
     dictionary_bytes: int
     values: int
     is_compressed: bool
@@ -132,8 +105,8 @@ def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.Recor
 
     Requires: each group has pages of all Parquet columns of the fields, for the same rows.
     """
-    body: list[Body] = [MAGIC]
-    at, placed = len(MAGIC), []
+    body: list[thrift.Body] = [MAGIC]
+    at, places = len(MAGIC), []
     for group in groups:
         chunks = []
         for pages in group.chunks:
@@ -150,8 +123,8 @@ def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.Recor
             )
             body += pages.body
             at += size_bytes
-        placed.append((group.rows, chunks))
-    body.append(file_end(fields, placed))
+        places.append((group.rows, chunks))
+    body.append(file_end(fields, places))
     reader = pq.ParquetReader()  # without what ParquetFile prepares for names of nested columns
     reader.open(pa.BufferReader(b"".join(body)), pre_buffer=False)
     (batch,) = reader.read_all(use_threads=False).combine_chunks().to_batches()
@@ -165,25 +138,30 @@ def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[Place
     columns = [_column(field) for field in fields]
     elements = [element for column in columns for element in column.elements]
     leaves = [leaf for column in columns for leaf in column.leaves]
-    root = struct([(_NAME, BINARY, binary(b"schema")), (_CHILDREN, INT32, signed(len(columns)))])
+    root = thrift.struct(
+        [
+            (_NAME, thrift.BINARY, thrift.binary(b"schema")),
+            (_CHILDREN, thrift.INT32, thrift.signed(len(columns))),
+        ]
+    )
     described, rows_in_all = [], 0
     for rows, chunks in groups:
         rows_in_all += rows
         described.append(
-            struct(
+            thrift.struct(
                 [
-                    (1, LIST, list_of(STRUCT, map(_chunk, leaves, chunks))),
-                    (2, INT64, signed(sum(chunk.memory_bytes for chunk in chunks))),
-                    (3, INT64, signed(rows)),
+                    (1, thrift.LIST, thrift.list_of(thrift.STRUCT, map(_chunk, leaves, chunks))),
+                    (2, thrift.INT64, thrift.signed(sum(chunk.memory_bytes for chunk in chunks))),
+                    (3, thrift.INT64, thrift.signed(rows)),
                 ]
             )
         )
-    footer = struct(
+    footer = thrift.struct(
         [
-            (1, INT32, _VERSION),
-            (2, LIST, list_of(STRUCT, [root, *elements])),
-            (3, INT64, signed(rows_in_all)),
-            (4, LIST, list_of(STRUCT, described)),
+            (1, thrift.INT32, _VERSION),
+            (2, thrift.LIST, thrift.list_of(thrift.STRUCT, [root, *elements])),
+            (3, thrift.INT64, thrift.signed(rows_in_all)),
+            (4, thrift.LIST, thrift.list_of(thrift.STRUCT, described)),
         ]
     )
     return footer + len(footer).to_bytes(4, "little") + MAGIC
@@ -192,20 +170,20 @@ def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[Place
 def _chunk(leaf: tuple[bytes, bytes], chunk: PlacedChunk) -> bytes:
     """Return Parquet's ColumnChunk of a chunk."""
     kind, path = leaf
-    start = signed(chunk.start)
+    start = thrift.signed(chunk.start)
     columns = [
-        (1, INT32, kind),
-        (2, LIST, _ENCODINGS),
-        (3, LIST, path),
-        (4, INT32, _CODECS[chunk.is_compressed]),
-        (5, INT64, signed(chunk.values)),
-        (6, INT64, signed(chunk.memory_bytes)),
-        (7, INT64, signed(chunk.end - chunk.start)),
-        (9, INT64, signed(chunk.start + chunk.dictionary_bytes)),
+        (1, thrift.INT32, kind),
+        (2, thrift.LIST, _ENCODINGS),
+        (3, thrift.LIST, path),
+        (4, thrift.INT32, _CODECS[chunk.is_compressed]),
+        (5, thrift.INT64, thrift.signed(chunk.values)),
+        (6, thrift.INT64, thrift.signed(chunk.memory_bytes)),
+        (7, thrift.INT64, thrift.signed(chunk.end - chunk.start)),
+        (9, thrift.INT64, thrift.signed(chunk.start + chunk.dictionary_bytes)),
     ]
     if chunk.dictionary_bytes:
-        columns.append((11, INT64, start))
-    return struct([(2, INT64, start), (3, STRUCT, struct(columns))])
+        columns.append((11, thrift.INT64, start))
+    return thrift.struct([(2, thrift.INT64, start), (3, thrift.STRUCT, thrift.struct(columns))])
 
 
 @lru_cache(maxsize=4096)
@@ -219,12 +197,12 @@ def _column(field: Field) -> _Column:
     sink = pa.BufferOutputStream()
     pq.write_metadata(pa.schema([column]), sink)
     footer = sink.getvalue().to_pybytes()[len(MAGIC) :]
-    _, at = read_varint(footer, 1)
-    length, _, at = read_list_head(footer, at + 1)
-    _, at = read_struct(footer, at)
+    _, at = thrift.read_varint(footer, 1)
+    length, _, at = thrift.read_list_head(footer, at + 1)
+    _, at = thrift.read_struct(footer, at)
     elements, read = [], []
     for _ in range(length - 1):
-        element, end = read_struct(footer, at)
+        element, end = thrift.read_struct(footer, at)
         elements.append(footer[at:end])
         read.append(element)
         at = end
@@ -238,7 +216,9 @@ def _leaves(
     element = next(elements)
     path = (*above, element[_NAME])
     if not element.get(_CHILDREN):
-        return [(signed(element[_TYPE]), list_of(BINARY, map(binary, path)))]
+        return [
+            (thrift.signed(element[_TYPE]), thrift.list_of(thrift.BINARY, map(thrift.binary, path)))
+        ]
     return [leaf for _ in range(element[_CHILDREN]) for leaf in _leaves(elements, path)]
 
 
@@ -247,28 +227,16 @@ MIN_PAGES = 2
 
 Span = tuple[int, int]
 """The first row of some in a row group, and the row after the last."""
-
-
-def numbers_of(blocks: Sequence[Blocks]) -> list[int]:
-    """Return the row groups that slices of one shard need, in order."""
-    return sorted({number for groups in blocks for number in groups.numbers})
+Spans = tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What is wanted of a row group: the rows in `spans`. `keys` are the keys of all its rows."""
+class _RowsOfBlock:
+    """The rows in `spans` of a block; `keys` are those of all its rows."""
 
     number: int
     keys: pa.RecordBatch
     spans: list[Span]
-
-
-@dataclass(frozen=True, slots=True)
-class _Picked:
-    """The pages of one column in which the wanted rows of a row group are."""
-
-    pages: PagesOfChunk
-    spans: tuple[Span, ...]
 
 
 MOST_KEPT = 4
@@ -287,49 +255,65 @@ class KeptBlock:
 
 @dataclass(frozen=True, slots=True)
 class ShardRows:
-    """The rows of some slices of one shard; `decoded` returns them.
+    """The rows of some slices of one shard, in the blocks `numbers`; `decoded` returns them.
 
     `needed` are the columns to decode, the first of which are `keys`. Those in `whole` are decoded
-    of whole blocks; `kept` has them of blocks that were decoded before.
+    of whole blocks; `kept` has them of blocks that were decoded before. The rows get the columns of
+    `result`.
     """
 
     path: str
-    blocks: Sequence[Blocks]
+    blocks: Sequence[reading.Blocks]
+    numbers: Sequence[int]
     schema: Schema
     keys: Sequence[Field]
     needed: Sequence[Field]
-    columns: Sequence[str]
+    result: pa.Schema
     whole: Sequence[Field]
     kept: Mapping[int, pa.RecordBatch]
 
     def sections(self) -> Iterator[Section]:
         """Yield what has to be fetched to decode them."""
-        if new := [number for number in numbers_of(self.blocks) if number not in self.kept]:
+        if new := [number for number in self.numbers if number not in self.kept]:
             yield from self._index.sections(new, self.needed)
-        if self.kept:
-            others = self.needed[len(self.whole) :]
+        if self.kept and (others := self.needed[len(self.whole) :]):
             yield from self._index.sections(sorted(self.kept), others)
 
     def decoded(self, file: FetchedFile, cache: Cache) -> list[pa.RecordBatch]:
         """Return the rows of the slices, in order. Of few blocks, the cache gets what is decoded.
-
-        Raises:
-            NotFoundError: the shard is gone.
-            DamagedShardError: it is damaged.
+        Raises NotFoundError: the shard is gone; DamagedShardError: it is damaged.
         """
         try:
             with file:
                 blocks = self._whole_blocks(file, cache)
-                if len(self.whole) == len(self.needed):
-                    found = [*self._dense(blocks)]
+                if len(self.whole) < len(self.needed):
+                    batches = self._sparse(file, blocks)
+                elif self.blocks[0].slice.is_whole:  # the only one: slices are disjoint
+                    batches = [batch for _, batch in blocks]
                 else:
-                    found = self._sparse(file, blocks)
-            wanted = arrow_schema(self.schema)
-            result_schema = pa.schema([wanted.field(name) for name in self.columns])
-            constants = self.blocks[0].slice.shard.constants
-            return [of_shard(batch, result_schema, constants) for batch in found]
+                    batches = [
+                        rows
+                        for numbers, batch in blocks
+                        for rows in rows_in_ranges(batch, self._ranges(numbers), self.schema)
+                    ]
+            return [self.shown(batch) for batch in batches]
         except (pa.ArrowException, OSError) as error:
             raise DamagedShardError(f"{self.path} is damaged: {error}", path=self.path) from error
+
+    def shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return decoded rows with the columns of the result."""
+        if batch.schema.equals(self.result, check_metadata=True):
+            return batch
+        return of_shard(batch, self.result, self.blocks[0].slice.shard.constants)
+
+    @property
+    def alike(self) -> object:
+        """What small shards have in common of which all rows are decoded together."""
+        part = self.blocks[0].slice
+        is_small = part.shard.size_bytes <= SMALL_BYTES and len(self._index.blocks) == 1
+        if not is_small or self.kept or self.whole is not self.needed or not part.is_whole:
+            return self.path
+        return tuple(self._index.stored_fields(self.whole).values())
 
     @property
     def _index(self) -> ShardIndex:
@@ -339,24 +323,19 @@ class ShardRows:
         self, file: FetchedFile, cache: Cache
     ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
         """Yield the columns `whole` of all blocks: of few, block by block."""
-        numbers = numbers_of(self.blocks)
-        if not _may_be_kept(self.blocks):
-            yield numbers, self._whole_groups(file, numbers)
+        if not _may_be_kept(self.numbers, self.blocks):
+            yield self.numbers, self._whole_groups(file, self.numbers)
             return
-        for number in numbers:
+        for number in self.numbers:
             rows = self.kept.get(number)
             if rows is None:
                 rows = self._whole_groups(file, [number])
-                kept = KeptBlock(self.whole, rows)
-                cache.put(_kept_path(self.path, number), kept, rows.get_total_buffer_size())
+                self.keep(number, rows, cache)
             yield [number], rows
 
-    def _dense(
-        self, blocks: Iterable[tuple[Sequence[int], pa.RecordBatch]]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are in a range, of blocks of which all columns are decoded."""
-        for numbers, batch in blocks:
-            yield from rows_in_ranges(batch, self._ranges(numbers), self.schema)
+    def keep(self, number: int, rows: pa.RecordBatch, cache: Cache) -> None:
+        """Save the columns `whole` of a block in the cache."""
+        cache.put(_kept_path(self.path, number), KeptBlock(self.whole, rows), rows.nbytes)
 
     def _sparse(
         self, file: FetchedFile, blocks: Iterable[tuple[Sequence[int], pa.RecordBatch]]
@@ -369,36 +348,38 @@ class ShardRows:
                 batch = keys.slice(row, self._index.rows(number))
                 row += batch.num_rows
                 if spans := list(spans_in_ranges(batch, self._ranges([number]), self.schema)):
-                    groups.append(_Wanted(number, batch, spans))
+                    groups.append(_RowsOfBlock(number, batch, spans))
         if not groups:
             return []
-        layouts: dict[tuple[tuple[Span, ...], ...], list[tuple[Field, list[_Picked]]]] = {}
+        layouts: dict[tuple[Spans, ...], list[tuple[Field, Sequence[PagesOfChunk]]]] = {}
         others = self.needed[len(self.keys) :]
         for field in present_fields(self._index.stored.columns, others):
-            picked = [self._pick(file, field, group.number, group.spans) for group in groups]
-            layouts.setdefault(tuple(each.spans for each in picked), []).append((field, picked))
-        decoded = [(layout, self._decode(columns)) for layout, columns in layouts.items()]
-        return list(_joined(groups, decoded))
+            picks = (self._pick(file, field, group.number, group.spans) for group in groups)
+            pages, spans_of_pages = zip(*picks, strict=True)
+            layouts.setdefault(spans_of_pages, []).append((field, pages))
+        parts = [(layout, self._decode(columns)) for layout, columns in layouts.items()]
+        return list(_joined(groups, parts))
 
     def _whole_groups(self, file: FetchedFile, numbers: Sequence[int]) -> pa.RecordBatch:
         """Return all rows of some blocks, with those of the columns `whole` that there are."""
+        return self.excerpt(self.whole, self.groups(file, numbers))
+
+    def groups(self, file: FetchedFile, numbers: Sequence[int]) -> list[PagesOfGroup]:
+        """Return all pages of some blocks, of the columns `whole`."""
         leaves = [
             (leaf, is_flat(field))
             for field in self.whole
             for _, leaf in self._index.leaves([field])
         ]
-        return self._excerpt(
-            self.whole,
-            [
-                PagesOfGroup(
-                    self._index.rows(number),
-                    [self._whole(file, number, leaf, flat=flat) for leaf, flat in leaves],
-                )
-                for number in numbers
-            ],
-        )
+        return [
+            PagesOfGroup(
+                self._index.rows(number),
+                [self._whole(file, number, leaf, flat=flat) for leaf, flat in leaves],
+            )
+            for number in numbers
+        ]
 
-    def _excerpt(self, fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.RecordBatch:
+    def excerpt(self, fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.RecordBatch:
         """Return the rows of some pages, with the columns as the table has them now."""
         stored = self._index.stored_fields(fields)
         return evolved_rows(excerpt([*stored.values()], groups), stored, fields)
@@ -406,7 +387,7 @@ class ShardRows:
     def _whole(self, file: FetchedFile, block: int, leaf: int, *, flat: bool) -> PagesOfChunk:
         """Return all pages of a Parquet column in a block, behind the dictionary of its chunk."""
         body = file.view(*self._index.pages_span(block, leaf))
-        values = self._index.rows(block) if flat else self._pages(body).values
+        values = self._index.rows(block) if flat else self._pages(body)[-1].end_row
         return self._chunk(file, block, leaf, [body], values)
 
     def _chunk(
@@ -419,9 +400,9 @@ class ShardRows:
         is_compressed = stored.is_compressed(leaf)
         return PagesOfChunk([dictionary, *pages], len(dictionary), values, is_compressed)
 
-    def _pages(self, chunk: memoryview) -> ChunkPages:
+    def _pages(self, chunk: memoryview) -> list[thrift.DataPage]:
         with raise_damaged(self.path):
-            return pages_of(chunk)
+            return thrift.pages_of(chunk)
 
     def _ranges(self, numbers: Sequence[int]) -> list[KeyRange]:
         """Return the ranges that may have rows in a block, or in all of the slices."""
@@ -431,39 +412,35 @@ class ShardRows:
             if len(numbers) > 1 or numbers[0] in groups.numbers
         ]
 
-    def _pick(self, file: FetchedFile, field: Field, number: int, spans: Sequence[Span]) -> _Picked:
-        """Return the pages of a flat column that hold some rows."""
+    def _pick(
+        self, file: FetchedFile, field: Field, number: int, spans: Sequence[Span]
+    ) -> tuple[PagesOfChunk, Spans]:
+        """Return the pages of a flat column that hold some rows, and the rows of each page."""
         ((_, leaf),) = self._index.leaves([field])
         body = file.view(*self._index.pages_span(number, leaf))
-        pages = [page for page in self._pages(body).rows if _holds(page, spans)]
+        pages = [page for page in self._pages(body) if _holds(page, spans)]
         parts = [body[page.start : page.end] for page in pages]
         rows = sum(page.end_row - page.first_row for page in pages)
-        return _Picked(
-            self._chunk(file, number, leaf, parts, rows),
-            tuple((page.first_row, page.end_row) for page in pages),
-        )
+        chunk = self._chunk(file, number, leaf, parts, rows)
+        return chunk, tuple((page.first_row, page.end_row) for page in pages)
 
-    def _decode(self, columns: Sequence[tuple[Field, Sequence[_Picked]]]) -> pa.RecordBatch:
+    def _decode(self, columns: Sequence[tuple[Field, Sequence[PagesOfChunk]]]) -> pa.RecordBatch:
         """Return the rows of pages of several columns, in all row groups; they have the same
         rows.
         """
-        groups = zip(*(picked for _, picked in columns), strict=True)
-        return self._excerpt(
-            [field for field, _ in columns],
-            [
-                PagesOfGroup(group[0].pages.values, [each.pages for each in group])
-                for group in groups
-            ],
-        )
+        fields, chunks = zip(*columns, strict=True)
+        groups = [PagesOfGroup(group[0].values, group) for group in zip(*chunks, strict=True)]
+        return self.excerpt(fields, groups)
 
 
-def _want_few_rows(blocks: Sequence[Blocks], needed: Sequence[Field]) -> bool:
+def _want_few_rows(
+    numbers: Sequence[int], blocks: Sequence[reading.Blocks], needed: Sequence[Field]
+) -> bool:
     """Return whether most blocks are wanted for a few rows, and have several pages.
 
     Of a wide range, all blocks but the first and the last are wanted whole. Of nested columns, no
     page tells which rows it has.
     """
-    numbers = numbers_of(blocks)
     return (
         len(numbers) <= 2 * len(blocks)
         and max(map(blocks[0].index.rows, numbers)) >= MIN_PAGES * PAGE_ROWS
@@ -471,9 +448,9 @@ def _want_few_rows(blocks: Sequence[Blocks], needed: Sequence[Field]) -> bool:
     )
 
 
-def _may_be_kept(blocks: Sequence[Blocks]) -> bool:
+def _may_be_kept(numbers: Sequence[int], blocks: Sequence[reading.Blocks]) -> bool:
     """Return whether a few blocks are wanted, each for a few rows."""
-    return len(numbers_of(blocks)) <= min(MOST_KEPT, 2 * len(blocks))
+    return len(numbers) <= min(MOST_KEPT, 2 * len(blocks))
 
 
 def _kept_path(path: str, block: int) -> str:
@@ -481,13 +458,12 @@ def _kept_path(path: str, block: int) -> str:
     return f"{path}#{block}"
 
 
-def _holds(page: DataPage, spans: Sequence[Span]) -> bool:
+def _holds(page: thrift.DataPage, spans: Sequence[Span]) -> bool:
     return any(page.first_row < end and start < page.end_row for start, end in spans)
 
 
 def _joined(
-    wanted: Sequence[_Wanted],
-    decoded: Sequence[tuple[tuple[tuple[Span, ...], ...], pa.RecordBatch]],
+    requests: Sequence[_RowsOfBlock], decoded: Sequence[tuple[tuple[Spans, ...], pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the wanted rows of each row group: their keys, and what was decoded of the others.
 
@@ -497,7 +473,7 @@ def _joined(
         [0, *accumulate(sum(end - start for start, end in pages) for pages in layout)]
         for layout, _ in decoded
     ]
-    for at, group in enumerate(wanted):
+    for at, group in enumerate(requests):
         for start, end in group.spans:
             parts = [group.keys.slice(start, end - start)]
             for (layout, batch), firsts in zip(decoded, starts, strict=True):
@@ -525,26 +501,26 @@ def _rows_before(pages: Sequence[Span], row: int) -> int:
 # do: others are copied with their dictionary behind all data.
 
 
-def write_short_footer(local: Path, blocks: Blocks, fields: Sequence[Field], path: str) -> None:
+def write_short_footer(
+    local: Path, blocks: reading.Blocks, fields: Sequence[Field], path: str
+) -> None:
     """End the local copy of what is read of a shard, which is called `path` in errors: describe the
     columns `fields` of its blocks.
-
-    Raises:
-        DamagedShardError: its pages are in a form that Dormouse does not write.
+    Raises DamagedShardError: its pages are in a form that Dormouse does not write.
     """
     index = blocks.index
     stored = list(index.stored_fields(fields).values())
     leaves = [(leaf, is_flat(field)) for field in stored for _, leaf in index.leaves([field])]
     with local.open("r+b") as file:
         file.seek(index.stored.starts[-1])
-        placed = [
+        chunks = [
             (
                 index.rows(block),
                 [_placed(file, index, block, leaf, path, flat=flat) for leaf, flat in leaves],
             )
             for block in blocks.numbers
         ]
-        file.write(file_end(stored, placed))
+        file.write(file_end(stored, chunks))
         file.truncate()
 
 
@@ -558,7 +534,7 @@ def _placed(
     start, end = index.pages_span(block, leaf)
     if not flat:
         with raise_damaged(path):
-            values = pages_of(os.pread(file.fileno(), end - start, start)).values
+            values = thrift.pages_of(os.pread(file.fileno(), end - start, start))[-1].end_row
     first, after = index.dictionary_span(stored.layout.row_group_of(block), leaf)
     if first < after < start:
         dictionary = os.pread(file.fileno(), after - first, first)
@@ -578,6 +554,10 @@ FEW_BYTES = 512 * 1024
 """So many bytes of pages are decoded in the thread that asks for them, one shard after the other:
 to start two threads takes about as long.
 """
+SMALL_BYTES = 16 * 1024
+"""The size of a small shard, as commits of some rows write them: most of what it takes to decode
+one does not depend on its rows.
+"""
 NOTHING_KEPT = Cache(0)
 """The cache of those who read blocks once."""
 
@@ -590,12 +570,12 @@ the pages of a block, other blocks of its row group lie.
 
 class FetchedFile:
     """A shard of which some spans are fetched: those that wait for a network at once, those of a
-    file of this machine when they are looked at, while it is open. Close it at the end.
+    file of this machine when they are looked at. Close it at the end.
     """
 
     def __init__(
         self,
-        start: Start,
+        start: reading.Start,
         objects: Objects,
         path: str,
         size_bytes: int,
@@ -606,21 +586,18 @@ class FetchedFile:
         self._objects, self._size_bytes = objects, size_bytes
         self._file: BinaryIO | None = None
         read = self._read if objects.is_remote else self._read_opened
-        starter = start if objects.is_remote else when_asked
-        self._spans = [*map(byte_span, groups)]
+        starter = start if objects.is_remote else reading.when_asked
+        self._spans = [*map(reading.byte_span, groups)]
         self._bodies = [starter(partial(read, group)) for group in groups]
 
     def __enter__(self) -> Self:
-        """Open a file of this machine. Raises NotFoundError: it is gone."""
-        if not self._objects.is_remote:
-            with raise_damaged(self.path):
-                self._file = self._objects.open(self.path, self._size_bytes)
+        """Return it: a file of this machine is opened by the first look."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
+            self._file = None  # what is not read yet opens it again
 
     def view(self, start: int, end: int) -> memoryview:
         """Return the bytes between two offsets, which must be within one of the spans, if any."""
@@ -634,18 +611,19 @@ class FetchedFile:
         raise InvariantError(f"bytes {start} to {end} of {self.path} were not fetched")
 
     def _read(self, sections: Sequence[Section]) -> bytes:
-        return read_sections(self._objects, self.path, self._size_bytes, sections)
+        return reading.read_sections(self._objects, self.path, self._size_bytes, sections)
 
     def _read_opened(self, sections: Sequence[Section]) -> bytes:
         if self._file is None:
-            raise InvariantError(f"{self.path} is not open")
-        return read_from(self._file, self.path, sections)
+            with raise_damaged(self.path):
+                self._file = self._objects.open(self.path, self._size_bytes)
+        return reading.read_from(self._file, self.path, sections)
 
 
 def read_blocks(
     objects: Objects,
     table_id: str,
-    blocks: Sequence[Blocks],
+    blocks: Sequence[reading.Blocks],
     schema: Schema,
     columns: Sequence[str],
     cache: Cache = NOTHING_KEPT,
@@ -655,68 +633,116 @@ def read_blocks(
     Each row group is read once, even if several slices need it, and neighbours are read together.
     All bytes are verified by their CRCs. Blocks in the cache are not read again.
 
-    Raises:
-        NotFoundError: a shard is gone.
-        CorruptDataError: one is damaged.
+    Raises NotFoundError: a shard is gone; CorruptDataError: one is damaged.
     """
     by_shard = sorted((g for g in blocks if g.numbers), key=_place)
     of_shards = [list(groups) for _, groups in groupby(by_shard, key=lambda g: g.slice.shard.id)]
-    keys = _keys_to_read(blocks, schema)
-    asked = [schema.field_named(name) for name in columns]
-    needed = list(dict.fromkeys([*keys, *asked]))
+    fields = [schema.field_named(name) for name in columns]
+    keys = _keys_to_read(blocks, schema, fields)
+    needed = list(dict.fromkeys([*keys, *fields]))
+    result = pa.schema([arrow_schema(schema).field(name) for name in columns])
     shards = [
-        _planned(table_id, groups, schema, keys, needed, columns, cache) for groups in of_shards
+        _planned(table_id, groups, schema, keys, needed, result, cache) for groups in of_shards
     ]
-    spans = [coalesce(rows.sections(), gap_bytes=LOOK_UP_GAP_BYTES) for rows in shards]
+    spans = [reading.coalesce(rows.sections(), gap_bytes=LOOK_UP_GAP_BYTES) for rows in shards]
     size_bytes = sum(
         part.end - part.start for of_shard in spans for span in of_shard for part in span
     )
     decodings = len(shards) if size_bytes > FEW_BYTES else 1
     with (
-        reading_threads(objects, sum(map(len, spans))) as start_read,
-        in_threads(decodings, DECODE_THREADS) as start_decoding,
+        reading.reading_threads(objects, sum(map(len, spans))) as start_read,
+        reading.in_threads(decodings, reading.DECODE_THREADS) as start_decoding,
     ):
         files = [
             FetchedFile(
-                start_read, objects, rows.path, rows.blocks[0].slice.shard.size_bytes, wanted
+                start_read, objects, rows.path, rows.blocks[0].slice.shard.size_bytes, groups
             )
-            for rows, wanted in zip(shards, spans, strict=True)
+            for rows, groups in zip(shards, spans, strict=True)
         ]
-        started = [
-            start_decoding(partial(rows.decoded, file, cache))
-            for rows, file in zip(shards, files, strict=True)
-        ]
-        return [wait() for wait in started]
+        pairs = zip(shards, files, strict=True)
+        alike = [list(some) for _, some in groupby(pairs, lambda pair: pair[0].alike)]
+        started = [start_decoding(partial(_decoded, some, cache)) for some in alike]
+        return [batches for wait in started for batches in wait()]
+
+
+def _decoded(
+    alike: Sequence[tuple[ShardRows, FetchedFile]], cache: Cache
+) -> list[list[pa.RecordBatch]]:
+    """Return the rows of each shard; those of several, which are `alike`, are decoded as one."""
+    if len(alike) > 1:
+        with suppress(pa.ArrowException, OSError):  # decoded alone, a shard says that it is damaged
+            return _decoded_together(alike, cache)
+    return [rows.decoded(file, cache) for rows, file in alike]
+
+
+def _decoded_together(
+    alike: Sequence[tuple[ShardRows, FetchedFile]], cache: Cache
+) -> list[list[pa.RecordBatch]]:
+    groups = []
+    for rows, file in alike:
+        with file:
+            groups += rows.groups(file, rows.numbers)
+    first, at, result = alike[0][0], 0, []
+    batch = first.excerpt(first.whole, groups)
+    for (rows, _), group in zip(alike, groups, strict=True):
+        part = batch.slice(at, group.rows)
+        rows.keep(0, part, cache)
+        result.append([rows.shown(part)])
+        at += group.rows
+    return result
 
 
 def _planned(
     table_id: str,
-    blocks: Sequence[Blocks],
+    blocks: Sequence[reading.Blocks],
     schema: Schema,
     keys: Sequence[Field],
     needed: Sequence[Field],
-    columns: Sequence[str],
+    result: pa.Schema,
     cache: Cache,
 ) -> ShardRows:
     """Return what is to be read of one shard, with what the cache has of it."""
-    path = shard_path(table_id, blocks[0].slice.shard.id)
-    whole, numbers = keys if _want_few_rows(blocks, needed) else needed, numbers_of(blocks)
-    kept = {}
-    for number in numbers if _may_be_kept(blocks) else ():
-        found = cache.get(_kept_path(path, number), KeptBlock)
-        if found is not None and all(field in found.fields for field in whole):
-            there = set(found.rows.schema.names)
-            kept[number] = found.rows.select([f.name for f in whole if f.name in there])
-    return ShardRows(path, blocks, schema, keys, needed, columns, whole, kept)
+    path, numbers = shard_path(table_id, blocks[0].slice.shard.id), reading.numbers_of(blocks)
+    whole = keys if keys and _want_few_rows(numbers, blocks, needed) else needed
+    cached = {}
+    for number in numbers if _may_be_kept(numbers, blocks) else ():
+        if (rows := _kept(cache, path, number, whole)) is not None:
+            cached[number] = rows
+    return ShardRows(path, blocks, numbers, schema, keys, needed, result, whole, cached)
 
 
-def _keys_to_read(blocks: Sequence[Blocks], schema: Schema) -> Sequence[Field]:
-    """Return the row keys, and as many sort keys as the longest end of a range has."""
+def _kept(cache: Cache, path: str, number: int, fields: Sequence[Field]) -> pa.RecordBatch | None:
+    """Return those of some columns of a block that there are, if the cache has it with them."""
+    block = cache.get(_kept_path(path, number), KeptBlock)
+    if block is None or not all(field in block.fields for field in fields):
+        return None
+    there = set(block.rows.schema.names)
+    return block.rows.select([field.name for field in fields if field.name in there])
+
+
+def kept_shard(
+    cache: Cache, table_id: str, shard: Shard, fields: Sequence[Field]
+) -> pa.RecordBatch | None:
+    """Return some columns of all rows of a shard, if the cache has them and they are one block: to
+    find and plan what is read of it takes three times as long.
+    """
+    rows = _kept(cache, shard_path(table_id, shard.id), 0, fields)
+    return rows if rows is not None and rows.num_rows == shard.rows else None
+
+
+def _keys_to_read(
+    blocks: Sequence[reading.Blocks], schema: Schema, fields: Sequence[Field]
+) -> Sequence[Field]:
+    """Return the row keys, and as many sort keys as the longest end of a range has; of whole
+    shards none, if each has some of the fields.
+    """
+    if all(g.slice.is_whole and present_fields(g.index.stored.columns, fields) for g in blocks):
+        return ()
     ranges = [groups.slice.range for groups in blocks]
     parts = max((max(len(r.min), len(r.max or ())) for r in ranges), default=0)
     return schema.keys[: max(parts, len(schema.row_keys))]
 
 
-def _place(groups: Blocks) -> tuple[object, ...]:
+def _place(groups: reading.Blocks) -> tuple[object, ...]:
     shard = groups.slice.shard
     return shard.low, shard.id, groups.slice.range.low

@@ -5,17 +5,14 @@ to record in an output where its inputs came from, and to check or rebuild a sta
 docs/shard-format.md describes the format.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -23,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dormouse.arrow.evolving import becoming
 from dormouse.arrow.types import present_fields
-from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError
+from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError, damaged_shard
 from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
 from dormouse.ports import Cache, Objects, Storage
 from dormouse.schema.schema import Field, Schema
@@ -63,9 +60,7 @@ GROWTH_BYTES = 128
 for each column.
 """
 MOST_COLUMNS = 16
-"""With more Parquet columns, a row group is one block: to read a block takes a request for each
-column.
-"""
+"""With more Parquet columns, a row group is one block: a block takes a request for each column."""
 LEAST_GROUP_BYTES = 512 * 1024
 """A row group of several blocks rarely takes less in the file."""
 CHUNK_FOOTER_BYTES = 99
@@ -76,9 +71,7 @@ BASE_FOOTER_BYTES = 12 * 1024
 """The approximate size of the rest of a footer, including samples of short keys."""
 PAGES_INDEX_BYTES = 12
 BLOCK_INDEX_BYTES = 32
-"""The approximate sizes in the index of a column of a block, and of the bound and the rows of a
-block.
-"""
+"""The approximate sizes in the index of a column of a block, and of a block's bound and rows."""
 COLUMN_INDEX_BYTES = 240
 BASE_INDEX_BYTES = 1024
 """The approximate sizes of what follows the index in the footer, for each column, and besides."""
@@ -106,9 +99,7 @@ def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
 
 
 def estimated_index_bytes(size_bytes: int, columns: int, rows: int) -> int:
-    """Return how far from the end of a shard of `size_bytes` with so many rows its index rarely
-    begins.
-    """
+    """Return how far from its end a shard's index rarely begins, by its bytes and rows."""
     blocks = _estimated_blocks(size_bytes, columns)
     if columns <= MOST_COLUMNS:
         blocks = max(blocks, 1.03 * rows / MOST_BLOCK_ROWS + 2)
@@ -159,41 +150,66 @@ class ShardFooter:
         """The distribution of its row keys."""
         return KeyHistogram(self.samples, self.rows, self.max_key)
 
-    def rows_below(self, key: Key) -> int:
-        """Return the number of rows whose row key is less than `key`; exact at
-        samples, otherwise interpolated.
-        """
-        return self.keys.rows_below(key)
+
+_Superseded: TypeAlias = str | tuple[str, str, str | None]
+"""A shard, with the range of its rows that are meant, unless it is that of the provenance."""
 
 
-class _Identity(msgspec.Struct, frozen=True):
-    """The part of the JSON form that identifies the shard."""
+class StoredProvenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the JSON forms of footers and run markers say of where rows come from; keys are encoded
+    by `encode_key`, in hexadecimal digits.
+    """
 
-    table_id: str
-    shard_id: str
-
-
-StoredSuperseded: TypeAlias = str | tuple[str, str, str | None]
-
-
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON form; keys are encoded by `encode_key`, in hexadecimal digits."""
-
-    v: int
-    table_id: str
-    shard_id: str
-    schema: msgspec.Raw
     range_min: str
     range_max: str | None
     job: str
     written_ms: int
     generation: int
-    number: Annotated[int, msgspec.Meta(ge=0)]
-    last: bool
     sources: tuple[str, ...]
     inputs: tuple[str, ...]
-    superseded: tuple[StoredSuperseded, ...]
+    superseded: tuple[_Superseded, ...]
     completed: tuple[str, ...]
+
+    @staticmethod
+    def parts(provenance: Provenance) -> dict[str, Any]:
+        """Return its fields."""
+        lineage, (low, high) = provenance.lineage, _hex_range(provenance.range)
+        superseded = (
+            shard if span.covers(provenance.range) else (shard, *_hex_range(span))
+            for shard, span in lineage.superseded
+        )
+        return {
+            "range_min": low,
+            "range_max": high,
+            "job": provenance.job,
+            "written_ms": provenance.written_ms,
+            "generation": provenance.generation,
+            "sources": lineage.sources,
+            "inputs": lineage.inputs,
+            "superseded": tuple(superseded),
+            "completed": lineage.completed,
+        }
+
+    def provenance(self, number: int, *, last: bool) -> Provenance:
+        """Return it decoded. Raises ValueError: a bound is not the stored form of a key."""
+        span = _range_of_hex(self.range_min, self.range_max)
+        superseded = tuple(
+            (each, span) if isinstance(each, str) else (each[0], _range_of_hex(*each[1:]))
+            for each in self.superseded
+        )
+        lineage = Lineage(self.sources, self.inputs, superseded, self.completed)
+        return Provenance(span, self.job, self.written_ms, number, last, lineage, self.generation)
+
+
+class _Stored(StoredProvenance, frozen=True, forbid_unknown_fields=True):
+    """The JSON form."""
+
+    v: int
+    table_id: str
+    shard_id: str
+    schema: msgspec.Raw
+    number: Annotated[int, msgspec.Meta(ge=0)]
+    last: bool
     rows: Annotated[int, msgspec.Meta(ge=1)]
     min_key: str
     max_key: str
@@ -217,21 +233,13 @@ def encode_footer(footer: ShardFooter) -> bytes:
     provenance = footer.provenance
     return msgspec.json.encode(
         _Stored(
+            **StoredProvenance.parts(provenance),
             v=VERSION,
             table_id=footer.table_id,
             shard_id=footer.shard_id,
             schema=_encoded(footer.schema),
-            range_min=key_to_hex(provenance.range.min),
-            range_max=None if provenance.range.max is None else key_to_hex(provenance.range.max),
-            job=provenance.job,
-            written_ms=provenance.written_ms,
-            generation=provenance.generation,
             number=provenance.number,
             last=provenance.last,
-            sources=provenance.lineage.sources,
-            inputs=provenance.lineage.inputs,
-            superseded=encode_superseded(provenance),
-            completed=provenance.lineage.completed,
             rows=footer.rows,
             min_key=key_to_hex(footer.min_key),
             max_key=key_to_hex(footer.max_key),
@@ -242,11 +250,7 @@ def encode_footer(footer: ShardFooter) -> bytes:
 
 
 def decode_footer(stored: bytes, path: str) -> ShardFooter:
-    """Decode what `encode_footer` returned; `path` names the shard in errors.
-
-    Raises:
-        CorruptDataError: it is not such a footer.
-    """
+    """Decode what `encode_footer` returned; `path` names the shard. Raises CorruptDataError."""
     with raise_corrupt(f"the footer of shard {path} is damaged"):
         body = decode_json(stored, _Stored)
         if body.v != VERSION:
@@ -255,7 +259,7 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
             table_id=body.table_id,
             shard_id=body.shard_id,
             schema=_decoded_schema(bytes(body.schema)),
-            provenance=_provenance(body),
+            provenance=body.provenance(body.number, last=body.last),
             rows=body.rows,
             min_key=key_from_hex(body.min_key),
             max_key=key_from_hex(body.max_key),
@@ -264,81 +268,22 @@ def decode_footer(stored: bytes, path: str) -> ShardFooter:
         )
 
 
-def _provenance(body: _Stored) -> Provenance:
-    span = range_from_hex(body.range_min, body.range_max)
-    superseded = decode_superseded(body.superseded, span)
-    return Provenance(
-        range=span,
-        job=body.job,
-        written_ms=body.written_ms,
-        generation=body.generation,
-        number=body.number,
-        last=body.last,
-        lineage=Lineage(body.sources, body.inputs, superseded, body.completed),
-    )
-
-
-def encode_superseded(provenance: Provenance) -> tuple[StoredSuperseded, ...]:
-    """Return the stored form of superseded shards: with a range only if it is not all of the
-    provenance's.
-    """
-    return tuple(
-        shard
-        if span.covers(provenance.range)
-        else (shard, span.low.hex(), None if span.high is None else span.high.hex())
-        for shard, span in provenance.lineage.superseded
-    )
-
-
-def decode_superseded(
-    stored: tuple[StoredSuperseded, ...], span: KeyRange
-) -> tuple[tuple[str, KeyRange], ...]:
-    """Return superseded shards with their ranges, by default `span`. Raises ValueError if a bound
-    is not the stored form of a key.
-    """
-    return tuple(
-        (each, span) if isinstance(each, str) else (each[0], range_from_hex(*each[1:]))
-        for each in stored
-    )
-
-
 def key_to_hex(key: Key) -> str:
     """Return the stored form of a key, in hexadecimal digits."""
     return encode_key(key).hex()
 
 
 def key_from_hex(stored: str) -> Key:
-    """Return the key whose stored form has these hexadecimal digits.
-    Raises ValueError if there is none.
-    """
+    """Return the key whose stored form has these hexadecimal digits. Raises ValueError."""
     return decode_key(bytes.fromhex(stored))
 
 
-def range_from_hex(low: str, high: str | None) -> KeyRange:
-    """Return the range with these bounds. Raises ValueError if a bound
-    is not the stored form of a key.
-    """
+def _hex_range(span: KeyRange) -> tuple[str, str | None]:
+    return span.low.hex(), None if span.high is None else span.high.hex()
+
+
+def _range_of_hex(low: str, high: str | None) -> KeyRange:
     return KeyRange(key_from_hex(low), None if high is None else key_from_hex(high))
-
-
-def read_footers(
-    storage: Storage, table_id: str, shards: Iterable[Shard]
-) -> Iterator[tuple[Shard, ShardFooter]]:
-    """Read the footers of many shards, several at once, and yield them in order.
-
-    Raises:
-        NotFoundError: a shard is gone.
-        CorruptDataError: a shard is truncated, or was not written by Dormouse.
-    """
-
-    def read(shard: Shard) -> tuple[Shard, ShardFooter]:
-        path = shard_path(table_id, shard.id)
-        footer = read_footer(storage, path, shard.size_bytes)
-        check_names(path, (footer.table_id, footer.shard_id), (table_id, shard.id))
-        return shard, footer
-
-    with ThreadPoolExecutor(FOOTER_READ_THREADS) as threads:
-        yield from threads.map(read, shards)
 
 
 def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
@@ -354,13 +299,16 @@ def read_footer(storage: Storage, path: str, size_bytes: int) -> ShardFooter:
 
 def footer_of(footer: bytes, path: str) -> ShardFooter:
     """Return what the shard at `path` says about itself in its stored Parquet footer.
-
-    Raises:
-        CorruptDataError: it was not written by Dormouse.
+    Raises CorruptDataError: it was not written by Dormouse.
     """
     with raise_damaged(path):
-        stored = _existing(find_entry(footer, METADATA_KEY), path)
-        return _decoded(stored, sum(decode_entry(find_entry(footer), path).rows), path)
+        stored = find_entry(footer, METADATA_KEY)
+        if stored is None:
+            raise CorruptDataError(f"{path} is a Parquet file, but not one that Dormouse wrote")
+        decoded, rows = decode_footer(stored, path), sum(_index_in(footer, path).rows)
+        if decoded.rows != rows:
+            raise CorruptDataError(f"{path} has {rows} rows, but its footer says {decoded.rows}")
+        return decoded
 
 
 def verified_footer(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes:
@@ -381,47 +329,17 @@ def verified_footer(objects: Objects, path: str, size_bytes: int, columns: int) 
 
 def read_behind_rows(objects: Objects, table_id: str, shard: Shard) -> bytes:
     """Return all bytes that are behind the rows of a shard: what its index object has.
-
-    Raises:
-        NotFoundError: the shard is gone.
-        CorruptDataError: it is damaged.
+    Raises NotFoundError: the shard is gone; CorruptDataError: it is damaged.
     """
     path = shard_path(table_id, shard.id)
     footer = verified_footer(objects, path, shard.size_bytes, TYPICAL_COLUMNS)
     with raise_damaged(path), objects.open(path, shard.size_bytes) as file:
-        file.seek(decode_entry(find_entry(footer), path).starts[-1])
+        file.seek(_index_in(footer, path).starts[-1])
         return file.read()
 
 
-def _decoded(stored: bytes, rows: int, path: str) -> ShardFooter:
-    footer = decode_footer(stored, path)
-    if footer.rows != rows:
-        raise CorruptDataError(f"{path} has {rows} rows, but its footer says {footer.rows}")
-    return footer
-
-
-def check_identity(metadata: pq.FileMetaData, path: str, table_id: str, shard: Shard) -> None:
-    """Check that the footer read at `path` belongs to the shard that the state names.
-
-    Raises:
-        DamagedShardError: it is the footer of another shard, even if that has the same size.
-    """
-    with raise_damaged(path):
-        with raise_corrupt(f"the footer of shard {path} is damaged"):
-            found = decode_json(_stored(metadata, path), _Identity)
-        check_names(path, (found.table_id, found.shard_id), (table_id, shard.id))
-        if metadata.num_rows != shard.rows:
-            raise CorruptDataError(
-                f"{path} has {metadata.num_rows} rows, but the state says {shard.rows}"
-            )
-
-
 def check_names(path: str, names: tuple[str, str], expected: tuple[str, str]) -> None:
-    """Check that a shard says of itself that it is the shard `expected` of a table.
-
-    Raises:
-        DamagedShardError: it is another one.
-    """
+    """Check that a shard says it is the shard `expected` of a table. Raises DamagedShardError."""
     if names != expected:
         raise DamagedShardError(
             f"{path} is shard {names[1]} of table {names[0]}",
@@ -430,21 +348,9 @@ def check_names(path: str, names: tuple[str, str], expected: tuple[str, str]) ->
         )
 
 
-def _stored(metadata: pq.FileMetaData, path: str) -> bytes:
-    return _existing((metadata.metadata or {}).get(METADATA_KEY.encode()), path)
-
-
-def _existing(stored: bytes | None, path: str) -> bytes:
-    if stored is None:
-        raise CorruptDataError(f"{path} is a Parquet file, but not one that Dormouse wrote")
-    return stored
-
-
 @contextmanager
 def raise_damaged(path: str) -> Iterator[None]:
-    """Raise a CorruptDataError of the block as a DamagedShardError
-    that names the shard at `path`.
-    """
+    """Raise a CorruptDataError of the block as a DamagedShardError that names the shard `path`."""
     try:
         yield
     except DamagedShardError:
@@ -559,8 +465,7 @@ class ShardIndex:
     footer: pq.FileMetaData | None = None
 
     def stored_fields(self, fields: Iterable[Field]) -> dict[str, Field]:
-        """Return how those of `fields` that the shard has are stored there, by their names in the
-        table.
+        """Return how those of `fields` that the shard has are stored there, by the table's names.
 
         Raises:
             UnavailableError: the shard lacks a field that cannot be null, or has it in a type of
@@ -596,18 +501,6 @@ class ShardIndex:
     def rows(self, block: int) -> int:
         """Return the number of rows of a block."""
         return self.stored.rows[block]
-
-    def first_key(self, block: int) -> Key:
-        """Return a key that no row of a block is below, and no row before it above."""
-        return self.stored.keys.first_key(block)
-
-    def blocks_to_read(self, span: KeyRange) -> range:
-        """Return the blocks that can contain keys in `span`; they are contiguous."""
-        return self.stored.keys.overlapping(span)
-
-    def blocks_within(self, span: KeyRange) -> range:
-        """Return the blocks that certainly contain no key outside of `span`."""
-        return self.stored.keys.within(span)
 
     def start(self, row_group: int) -> int:
         """Return the offset of the first byte of a row group; after the last, that after it."""
@@ -674,8 +567,8 @@ def cached_index(
     table_id: str, shard_id: str, cache: Cache, *, footer: bool = False
 ) -> ShardIndex | None:
     """Return the index of a shard if it is in the cache, with the `footer` if that is needed."""
-    kept = cache.get(shard_path(table_id, shard_id), ShardIndex)
-    return None if kept is None or (footer and kept.footer is None) else kept
+    cached = cache.get(shard_path(table_id, shard_id), ShardIndex)
+    return None if cached is None or (footer and cached.footer is None) else cached
 
 
 def read_index(
@@ -695,19 +588,19 @@ def read_index(
         NotFoundError: the shard is gone.
         CorruptDataError: it is damaged, or is not the shard that the state names.
     """
-    kept = cached_index(table_id, shard.id, cache, footer=footer)
-    if kept is not None:
-        return kept
+    cached = cached_index(table_id, shard.id, cache, footer=footer)
+    if cached is not None:
+        return cached
 
     def read(path: str) -> ShardIndex:
+        metadata, columns = None, schema.leaf_columns
         if footer:
-            metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
-            check_identity(metadata, path, table_id, shard)
-            return ShardIndex(index_of(metadata, path), metadata)
-        entry = read_index_entry(objects, path, shard, schema.leaf_columns)
-        stored = decode_entry(entry, path)
-        _check(stored, path, table_id, shard)
-        return ShardIndex(stored)
+            metadata = read_metadata(objects, path, shard.size_bytes, columns)
+            stored = index_of(metadata, path)
+        else:
+            stored = decode_entry(read_index_entry(objects, path, shard, columns), path)
+        check_index(stored, path, table_id, shard)
+        return ShardIndex(stored, metadata)
 
     index = read_by_index_object(read, table_id, shard.id)
     cache.put(shard_path(table_id, shard.id), index, index.size_bytes)
@@ -717,8 +610,7 @@ def read_index(
 def read_own_footer(
     objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
 ) -> ShardFooter:
-    """Return what a shard says about itself. Its index, which the same read brings, is in the cache
-    then.
+    """Return what a shard says about itself. Its index, which the read brings, is cached.
 
     Raises:
         NotFoundError: the shard is gone.
@@ -728,7 +620,7 @@ def read_own_footer(
     def read(path: str) -> tuple[ShardIndex, ShardFooter]:
         stored = verified_footer(objects, path, shard.size_bytes, schema.leaf_columns)
         index = ShardIndex(_index_in(stored, path))
-        _check(index.stored, path, table_id, shard)
+        check_index(index.stored, path, table_id, shard)
         return index, footer_of(stored, path)
 
     index, footer = read_by_index_object(read, table_id, shard.id)
@@ -741,8 +633,8 @@ def _index_in(footer: bytes, path: str) -> StoredIndex:
         return decode_entry(find_entry(footer), path)
 
 
-def _check(stored: StoredIndex, path: str, table_id: str, shard: Shard) -> None:
-    """Check that an index is that of the shard that the state names."""
+def check_index(stored: StoredIndex, path: str, table_id: str, shard: Shard) -> None:
+    """Check that an index is that of the shard that the state names. Raises DamagedShardError."""
     check_names(path, (stored.table_id, stored.shard_id), (table_id, shard.id))
     rows = sum(stored.rows)
     if rows != shard.rows:
@@ -751,8 +643,5 @@ def _check(stored: StoredIndex, path: str, table_id: str, shard: Shard) -> None:
         )
     end = stored.starts[-1] + stored.terms_bytes
     if end > shard.size_bytes:
-        raise DamagedShardError(
-            f"{path} is damaged: by its index, its rows end at byte {end:,} of "
-            f"{shard.size_bytes:,}",
-            path=path,
-        )
+        problem = f"by its index, its rows end at byte {end:,} of {shard.size_bytes:,}"
+        raise damaged_shard(path, problem)

@@ -8,22 +8,17 @@ It is put when the shard is an object, and before the shard is committed; by who
 It is deleted with the shard. A crash may leave a shard without it, and then the shard is read.
 """
 
-from __future__ import annotations
-
 import logging
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, TypeVar, cast
+from collections.abc import Callable
+from typing import TypeVar
 
 from dormouse.errors import CorruptDataError, NotFoundError
-from dormouse.ports import Objects, StreamedObjects
-from dormouse.storage import WrappedFile
+from dormouse.ports import Objects
 from dormouse.stored.paths import has_index_object, index_path, is_index_object, shard_path
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_Objects = TypeVar("_Objects", bound=Objects)
 
 
 def read_by_index_object(read: Callable[[str], _T], table_id: str, shard_id: str) -> _T:
@@ -53,39 +48,8 @@ def read_end(objects: Objects, path: str, length: int) -> bytes:
         return file.read(length)
 
 
-def behind_rows(objects: _Objects, path: str, first: int) -> _Objects:
-    """Return objects in which the bytes of a shard from `first` on, which are behind its rows, are
-    at a path: that of its index object, or its own.
+def shift_at(path: str, first: int) -> int:
+    """Return by how much the offsets of what is behind the rows of a shard, from `first` on, are
+    less in the object at a path: that of its index object, or its own.
     """
-    return cast(_Objects, _Behind(objects, first)) if is_index_object(path) else objects
-
-
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """Index objects, by the offsets in their shards."""
-
-    objects: Objects
-    first: int
-
-    def open(self, path: str, size_bytes: int) -> BinaryIO:
-        file = self.objects.open(path, size_bytes - self.first)
-        return cast(BinaryIO, _FileBehind(file, self.first))
-
-    def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
-        first = self.first
-        objects = cast(StreamedObjects, self.objects)
-        return objects.stream(path, size_bytes - first, start - first, end - first)
-
-
-class _FileBehind(WrappedFile):
-    """The file of an index object, by the offsets in its shard."""
-
-    def __init__(self, file: BinaryIO, first: int) -> None:
-        super().__init__(file)
-        self._first = first
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return super().seek(offset - self._first, whence)
-
-    def read(self, size: int = -1) -> bytes:
-        return self._file.read(size)
+    return first if is_index_object(path) else 0

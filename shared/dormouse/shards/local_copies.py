@@ -11,8 +11,6 @@ With a condition, a shard that is a file of this machine, on the same disk, is n
 has another name in the window's folder, and is read once to verify it.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import deque
@@ -26,11 +24,11 @@ from pathlib import Path
 
 from msgspec import structs
 
-from dormouse.errors import DamagedShardError
+from dormouse.errors import DamagedShardError, damaged_shard
 from dormouse.keys import KeyRange
 from dormouse.ports import StreamedObjects
 from dormouse.schema.schema import Field
-from dormouse.shards.crcs import Section, page_index_section
+from dormouse.shards.crcs import Section, sections_behind
 from dormouse.shards.decoding import write_short_footer
 from dormouse.shards.footer import ByteSpan
 from dormouse.shards.parquet import CHECKSUM_KEY
@@ -154,9 +152,8 @@ class LocalCopies:
     _newest: Path | None = None
     _shared: dict[tuple[str, KeyRange], SharedGroup] = field(default_factory=dict)
 
-    def windows(self, wanted: Iterator[tuple[KeyRange, list[Blocks]]]) -> Generator[MergeWindow]:
-        """Yield the windows, verified; the files of a window exist until the next window is
-        requested.
+    def windows(self, windows: Iterator[tuple[KeyRange, list[Blocks]]]) -> Generator[MergeWindow]:
+        """Yield the windows, verified; its files exist until the next one is requested.
 
         Little is fetched ahead of the first windows, because a query with a limit may need no more.
 
@@ -170,13 +167,13 @@ class LocalCopies:
         following: deque[MergeWindow] = deque()
         with self._threads() as threads:
             try:
-                self._fetch_ahead(threads, wanted, following, 1)
+                self._fetch_ahead(threads, windows, following, 1)
                 for number in count(1):
                     if not following:
                         return
                     current = following.popleft()
                     current.wait()
-                    self._fetch_ahead(threads, wanted, following, min(number, WINDOWS_AHEAD))
+                    self._fetch_ahead(threads, windows, following, min(number, WINDOWS_AHEAD))
                     yield current
                     current.discard()
             finally:
@@ -187,9 +184,7 @@ class LocalCopies:
     def only_window(self, blocks: list[Blocks]) -> MergeWindow:
         """Return one window of all keys, verified. It has no threads any more, and its files exist
         until it is discarded.
-
-        Raises:
-            DormouseError: as `windows` does.
+        Raises DormouseError: as `windows` does.
         """
         with self._threads() as threads:
             window = self._fetch_window(threads, KeyRange(), blocks)
@@ -207,14 +202,14 @@ class LocalCopies:
     def _fetch_ahead(
         self,
         threads: Executor,
-        wanted: Iterator[tuple[KeyRange, list[Blocks]]],
+        windows: Iterator[tuple[KeyRange, list[Blocks]]],
         following: deque[MergeWindow],
         most: int,
     ) -> None:
         """Start to fetch the next windows, until `most` are following; the first of them takes over
         what the current one has.
         """
-        while len(following) < most and (window := next(wanted, None)) is not None:
+        while len(following) < most and (window := next(windows, None)) is not None:
             following.append(self._fetch_window(threads, *window))
         if following:
             following[0].take_over()
@@ -261,18 +256,18 @@ class LocalCopies:
         """
         layout, place = groups.index.stored.layout, (groups.slice.shard.id, groups.slice.range)
         group, last = layout.row_group_of(groups.numbers[-1]), self.last.get(place, -1)
-        known, before = self._shared.get(place), self._newest
+        shared, before = self._shared.get(place), self._newest
         rest = range(groups.numbers[-1] + 1, min(layout.firsts[group + 1], last + 1))
         numbers = [*groups.numbers, *rest]
         if last >= 0:
             self._shared[place] = SharedGroup(group, local, window.scratch)
-        if known is None or known.window != before:
+        if shared is None or shared.window != before:
             return numbers
-        there = [number for number in numbers if layout.row_group_of(number) == known.number]
+        there = [number for number in numbers if layout.row_group_of(number) == shared.number]
         if there:
             sections = groups.index.sections(there, self.fields)
             spans = [(section.start, section.end) for section in sections]
-            window.taken_over.append((known.file, local, spans))
+            window.taken_over.append((shared.file, local, spans))
         return numbers[len(there) :]
 
     def _fetch(
@@ -313,25 +308,21 @@ class LocalCopies:
         return bytes(end)
 
     def _check_end(self, groups: Blocks, end: memoryview) -> None:
-        """Check the page indexes, and that the footer after them is
-        the footer that was read before.
-        """
+        """Check the page indexes, and that the footer after them is the one read before."""
         path, indexes = self._path(groups), self._page_indexes(groups)
         indexes.check(path, end[: indexes.end - indexes.start])
         footer = bytes(end[indexes.end - indexes.start :])
         try:
             checksums.verify(footer)
         except ValueError as error:
-            raise DamagedShardError(f"{path} is damaged: {error}", path=path) from error
-        known = (groups.metadata.metadata or {}).get(CHECKSUM_KEY.encode())
-        if known is None or known not in footer:
+            raise damaged_shard(path, str(error)) from error
+        checksum = (groups.metadata.metadata or {}).get(CHECKSUM_KEY.encode())
+        if checksum is None or checksum not in footer:
             raise DamagedShardError(f"{path} has another footer than it had before", path=path)
 
     def _page_indexes(self, groups: Blocks) -> Section:
-        size_bytes = groups.slice.shard.size_bytes
-        return page_index_section(
-            groups.metadata, groups.index.stored, self._path(groups), size_bytes
-        )
+        path, size_bytes = self._path(groups), groups.slice.shard.size_bytes
+        return sections_behind(groups.metadata, groups.index.stored, path, size_bytes)[0]
 
     def _path(self, groups: Blocks) -> str:
         return shard_path(self.table_id, groups.slice.shard.id)
@@ -340,18 +331,16 @@ class LocalCopies:
 def _in_parts(sections: Iterable[Section]) -> Iterator[list[Section]]:
     """Yield sections in parts of about `MAX_GET_BYTES`, which are verified side by side."""
     ends = accumulate(section.end - section.start for section in sections)
-    numbered = zip(ends, sections, strict=True)
-    for _, part in groupby(numbered, lambda each: each[0] // MAX_GET_BYTES):
+    pairs = zip(ends, sections, strict=True)
+    for _, part in groupby(pairs, lambda each: each[0] // MAX_GET_BYTES):
         yield [section for _, section in part]
 
 
 def _check_size(local: Path, path: str, size_bytes: int) -> None:
     """Check the size of the file that a shard is: DataFusion looks for the footer at its end."""
-    found_bytes = local.stat().st_size
-    if found_bytes != size_bytes:
-        raise DamagedShardError(
-            f"{path} is damaged: it has {found_bytes:,} bytes, not {size_bytes:,}", path=path
-        )
+    local_bytes = local.stat().st_size
+    if local_bytes != size_bytes:
+        raise damaged_shard(path, f"it has {local_bytes:,} bytes, not {size_bytes:,}")
 
 
 def _make_hole(local: Path, size_bytes: int) -> None:

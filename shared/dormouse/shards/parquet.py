@@ -6,10 +6,10 @@ block is some whole pages of each column, so all columns begin a page where a bl
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
@@ -20,23 +20,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.order import row_keys, rows_below, sort_keys
+from dormouse.arrow.order import row_span, taken_keys
 from dormouse.arrow.types import arrow_schema, stored_schema
-from dormouse.keys import Key, KeyHistogram, stored_bytes
+from dormouse.keys import Key, KeyHistogram, encode_key
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, leaf_columns
-from dormouse.shards import thrift
-from dormouse.shards.crcs import FALSE_POSITIVES, TRAILER_BYTES, Paging, write_facts
+from dormouse.shards import stored_index, thrift
+from dormouse.shards.crcs import FALSE_POSITIVES, Paging, seek_footer, write_facts
 from dormouse.shards.footer import MOST_BLOCK_ROWS, MOST_COLUMNS, block_bytes, first_bytes
-from dormouse.shards.stored_index import (
-    INDEX_KEY,
-    Facts,
-    IndexedColumn,
-    KeyBounds,
-    TermIndexPlace,
-    encode_index,
-    form_of,
-)
 from dormouse.shards.terms import TermIndexWriter
 from dormouse.stored import checksums
 from dormouse.tables.shredding import is_shredded, other_id
@@ -195,7 +186,6 @@ class NaNSearch:
     """Looks for NaN in the columns of floats of batches, up to the first of each column."""
 
     def __init__(self, schema: Schema) -> None:
-        """See nothing yet."""
         floats = (Primitive.FLOAT, Primitive.DOUBLE)
         self._without = {n: f.name for n, f in enumerate(schema.fields) if f.type in floats}
 
@@ -247,18 +237,24 @@ def drop_bounds(local: Path, leaves: Collection[int]) -> None:
         return thrift.edit_struct(body, at, {_CHUNKS: lambda b, i: thrift.edit_list(b, i, chunk)})
 
     with local.open("r+b") as file:
-        file.seek(-TRAILER_BYTES, os.SEEK_END)
-        length, magic = struct.unpack("<I4s", file.read(TRAILER_BYTES))
-        start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
+        start = seek_footer(file)
         edits = {_ROW_GROUPS: lambda b, i: thrift.edit_list(b, i, group)}
         footer, _ = thrift.edit_struct(file.read(), 0, edits)
         file.seek(start)
-        file.write(footer + struct.pack("<I4s", len(footer), magic))
+        file.write(footer + struct.pack("<I4s", len(footer), stored_index.MAGIC))
         file.truncate()
 
 
 FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, whose size shows how wide the rows are."""
+FIRST_ROW_GROUP_VALUES = 256 * 1024
+"""Its values at most, 2 MiB of numbers: with more, it would be larger than the others of many
+columns, and a merge would merge those of all inputs in levels.
+"""
+PACKED_TOGETHER = 128
+"""Its rows are a multiple: numbers are packed in blocks of so many, and one that is not full
+compresses, as if the numbers did.
+"""
 CHECKSUM_KEY = "dormouse.checksum"
 MAX_ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 4 * 1024 * 1024
@@ -325,8 +321,8 @@ class ParquetFileWriter:
         self._schema = schema
         self._stored = stored_schema(schema, plain=plain)
         # what is said of a path holds for all columns that have it
-        counted = Counter(column_paths(self._stored))
-        self._shared = {path for path, columns in counted.items() if columns > 1}
+        counts = Counter(column_paths(self._stored))
+        self._shared = {path for path, columns in counts.items() if columns > 1}
         self._bloom_columns = [name for name in bloom_columns if name not in self._shared]
         self._encodings = {} if plain else _ENCODINGS
         self._arrow = arrow_schema(schema)
@@ -338,7 +334,7 @@ class ParquetFileWriter:
         self._sink = pa.OSFile(str(local), "wb")
         self._writer: pq.ParquetWriter | None = None
         self._described: list[pq.FileMetaData] = []
-        self._written_rows = self._written_groups = 0
+        self._written_rows = 0
         self._dictionaries: dict[str, tuple[int, int]] = {}
         self._packed: dict[str, pq.ColumnChunkMetaData] = {}
         self._bounded: list[str] = []
@@ -400,11 +396,7 @@ class ParquetFileWriter:
             self._write_groups()
 
     def close(
-        self,
-        metadata: dict[str, str],
-        table_id: str,
-        shard_id: str,
-        partial: Collection[int] = (),
+        self, metadata: dict[str, str], table_id: str, shard_id: str, partial: Collection[int] = ()
     ) -> None:
         """Write the pending rows and the Parquet footer with the given key-value metadata, and with
         the index of the shard that the file is. The columns of the ids `partial` lack values.
@@ -417,25 +409,23 @@ class ParquetFileWriter:
         assert self._writer is not None
         blocks = [*map(len, self._row_groups)]
         terms = self._write_terms()
-        blank = encode_index(
+        blank = stored_index.encode_index(
             table_id,
             shard_id,
             [
-                IndexedColumn.of(replace(f, id=other_id(f.id)) if f.id in partial else f)
+                stored_index.IndexedColumn.of(
+                    replace(f, id=other_id(f.id)) if f.id in partial else f
+                )
                 for f in self._schema.fields
             ],
             blocks,
             [*chain.from_iterable(self._row_groups)],
-            Facts.blank(self._forms, blocks, has_filters=bool(self._bloom_columns)),
-            KeyBounds.of(self._ends),
+            stored_index.Facts.blank(self._forms, blocks, has_filters=bool(self._bloom_columns)),
+            stored_index.KeyBounds.of(self._ends),
             terms,
         )
         self._writer.add_key_value_metadata(
-            {
-                **metadata,
-                INDEX_KEY: blank,
-                CHECKSUM_KEY: checksums.BLANK,
-            }
+            {**metadata, stored_index.INDEX_KEY: blank, CHECKSUM_KEY: checksums.BLANK}
         )
         self._writer.close()
         self._writer = None  # it holds what describes all column chunks
@@ -454,13 +444,14 @@ class ParquetFileWriter:
     def discard(self) -> None:
         """Remove the local file, finished or not."""
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError, RuntimeError):  # it finishes the file, for which a disk may
+                self._writer.close()  # have no room; pyarrow fails otherwise after a failure
         self._sink.close()
         self._local.unlink(missing_ok=True)
         if self._terms is not None:
             self._terms.discard()
 
-    def _write_terms(self) -> TermIndexPlace | None:
+    def _write_terms(self) -> stored_index.TermIndexPlace | None:
         """Write the term index behind the row groups, if there is to be one."""
         if self._terms is None:
             return None
@@ -473,13 +464,13 @@ class ParquetFileWriter:
         and are not known to be without NaN.
         """
         leaves = self._described[-1].schema
-        known = {self._places[name] for name in self._floats.without}
+        places = {self._places[name] for name in self._floats.without}
         return [
             place
             for place in range(self._columns)
             if leaves.column(place).physical_type in ("FLOAT", "DOUBLE")
             and leaves.column(place).path in self._bounded
-            and place not in known
+            and place not in places
         ]
 
     def _group_rows(self) -> int:
@@ -488,7 +479,8 @@ class ParquetFileWriter:
         It does not depend on how rows are divided into batches, unless they are very wide: so two
         runs that write the same rows write identical files.
         """
-        rows = FIRST_ROW_GROUP_ROWS
+        some = FIRST_ROW_GROUP_VALUES // (PACKED_TOGETHER * self._columns)
+        rows = min(FIRST_ROW_GROUP_ROWS, PACKED_TOGETHER * max(1, some))
         if self._written_rows:
             rows = block_rows = self._block_rows()
             if self._has_blocks:
@@ -506,7 +498,7 @@ class ParquetFileWriter:
         wanted_bytes = block_bytes(size_bytes, self._columns)
         if of_others <= wanted_bytes // DICTIONARY_SHARE:  # longer ones are of few rows
             wanted_bytes -= of_others
-        values_bytes = size_bytes - of_first - (self._written_groups - 1) * of_others
+        values_bytes = size_bytes - of_first - (len(self._row_groups) - 1) * of_others
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
         if self._has_blocks:
@@ -547,21 +539,18 @@ class ParquetFileWriter:
             self._writer = self._open(group)
         rows = group.num_rows
         step = self._block_rows() if self._written_rows and self._has_blocks else rows
-        blocks = [min(step, rows - first) for first in range(0, rows, step)]
+        parts = [group.slice(first, step) for first in range(0, rows, step)]
+        blocks = [part.num_rows for part in parts]
         for name in self._dictionaries:
-            counted = self._decoded.setdefault(self._places[name], [])
-            places = zip(accumulate(blocks, initial=0), blocks, strict=False)
-            counted += [value_bytes(group[name].slice(*each)) for each in places]
+            sizes = self._decoded.setdefault(self._places[name], [])
+            sizes += [value_bytes(part[name]) for part in parts]
         if self._terms is not None:
-            number = sum(map(len, self._row_groups))
-            for first, size in zip(accumulate(blocks, initial=0), blocks, strict=False):
-                self._terms.add(number, group.slice(first, size))
-                number += 1
+            for number, part in enumerate(parts, sum(map(len, self._row_groups))):
+                self._terms.add(number, part)
         marked = group.cast(self._stored) if self._is_marked else group
         self._writer.write_table(marked, row_group_size=rows)
         self._row_groups.append(blocks)
         self._written_rows += rows
-        self._written_groups += 1
         return blocks
 
     def _measure(self, first: pa.Table) -> None:
@@ -570,17 +559,17 @@ class ParquetFileWriter:
         if self._has_blocks:
             self._most_rows = min(MAX_ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes)
             # about half of the rows of the first blocks, since values are stored in less
-            wanted = 2 * first_bytes(self._columns) // row_bytes
-            wanted = min(PAGE_ROWS, MAX_ROW_GROUP_ROWS, max(LEAST_PAGE_ROWS, wanted))
-            self._page_rows = 1 << (wanted.bit_length() - 1)
+            rows = 2 * first_bytes(self._columns) // row_bytes
+            rows = min(PAGE_ROWS, MAX_ROW_GROUP_ROWS, max(LEAST_PAGE_ROWS, rows))
+            self._page_rows = 1 << (rows.bit_length() - 1)
         self._packed = packed_numbers(first, self._schema, self._stored, self._encoding(()))
-        known = [f.name for f in self._schema.fields if f.name not in self._shared]
+        names = [f.name for f in self._schema.fields if f.name not in self._shared]
         group_rows = self._most_rows if self._has_blocks else first.num_rows
         # the dictionaries of few rows are read with most of these
         is_long = group_rows >= 2 * first.num_rows
         self._dictionaries = dictionaries(
-            first.select(known),
-            {name: chunk for name, chunk in self._packed.items() if name in known},
+            first.select(names),
+            {name: chunk for name, chunk in self._packed.items() if name in names},
             group_rows,
             first_bytes(self._columns) // DICTIONARY_SHARE if is_long else inf,
         )
@@ -601,7 +590,7 @@ class ParquetFileWriter:
         at = 0
         for batch in rows.to_batches():  # Arrow would join them before it takes rows of several
             here = [edge - at for edge in ends if at <= edge < at + batch.num_rows]
-            keys += sort_keys(batch, here, self._schema)
+            keys += taken_keys(batch, here, self._schema.keys)
             at += batch.num_rows
         self._ends.extend(zip(keys[::2], keys[1::2], strict=True))
 
@@ -612,7 +601,7 @@ class ParquetFileWriter:
             for f in self._schema.fields
             if f in self._schema.keys
             or f.name in repetitive
-            or _is_ordered(f.type)
+            or (_is_number(f.type) and f.type is not Primitive.UUID)  # others skip hardly a group
             or is_shredded(f.id)
         ]
         paths = column_paths(self._stored)
@@ -621,7 +610,9 @@ class ParquetFileWriter:
             if name not in repetitive and not _shrinks(chunk):
                 codecs[name] = "none"
         self._forms = bytes(
-            form_of(is_compressed=codecs[path] != "none", has_dictionary=path in repetitive)
+            stored_index.form_of(
+                is_compressed=codecs[path] != "none", has_dictionary=path in repetitive
+            )
             for path in paths
         )
         # a dict, because the type stubs lack some of the arguments
@@ -655,18 +646,6 @@ def _filter_rows(first: pa.Table, schema: Schema) -> int:
     row_bytes = max(1, first.nbytes // first.num_rows)
     wanted_bytes = block_bytes(TYPICAL_BYTES, schema.leaf_columns)
     return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * wanted_bytes // row_bytes))
-
-
-_UNORDERED = (Primitive.STRING, Primitive.BYTES, Primitive.UUID, Primitive.DYNAMIC)
-
-
-def _is_ordered(kind: FieldType) -> bool:
-    """Return whether statistics of a value column help to skip row
-    groups; those of free text do not.
-    """
-    if isinstance(kind, Primitive):
-        return kind not in _UNORDERED
-    return isinstance(kind, DecimalType)
 
 
 # Samples of a shard's keys with exact ranks, taken while its rows are written.
@@ -728,7 +707,7 @@ class KeySampler:
         places = [row - self.rows for row in sampled]
         *ranked, (self._last, self._last_rank) = self._ranked(batch, [*places, batch.num_rows - 1])
         for row, (key, rank) in zip(sampled, ranked, strict=True):
-            self._samples.append(_Sample(row, key, rank, stored_bytes(key)))
+            self._samples.append(_Sample(row, key, rank, len(encode_key(key))))
             self._samples_bytes += self._samples[-1].size_bytes
         self._thin()
         self.rows = end
@@ -755,8 +734,9 @@ class KeySampler:
 
     def _ranked(self, batch: pa.RecordBatch, rows: Sequence[int]) -> list[tuple[Key, int]]:
         """Return the keys of some rows of `batch`, and their ranks in the stream."""
-        keys = row_keys(batch, rows, self._schema)
-        before = row_keys(batch, [max(0, row - 1) for row in rows], self._schema)
+        fields = self._schema.row_keys
+        keys = taken_keys(batch, rows, fields)
+        before = taken_keys(batch, [max(0, row - 1) for row in rows], fields)
         return [
             # most keys are unique and need no search
             (key, self.rows + row if row and other != key else self._first_row_of(key, row, batch))
@@ -765,7 +745,7 @@ class KeySampler:
 
     def _first_row_of(self, key: Key, row: int, batch: pa.RecordBatch) -> int:
         """Return the number in the stream of the first row with the key of a row of `batch`."""
-        below = rows_below(batch, key, self._schema) if row else 0
+        below = row_span(batch, key, self._schema)[0] if row else 0
         begun_before = below == 0 and key == self._last
         return self._last_rank if begun_before else self.rows + below
 

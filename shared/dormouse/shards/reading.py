@@ -5,8 +5,6 @@ reads of the blocks that may have keys of the range. The size of a shard is know
 no request is needed to find its end.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from bisect import bisect_left
@@ -17,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cache, partial
+from itertools import accumulate
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -25,33 +24,14 @@ from typing import Any, BinaryIO, Protocol, TypeVar, cast
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import fit_range
-from dormouse.errors import DamagedShardError
+from dormouse.errors import damaged_shard
 from dormouse.keys import KeyPart, KeyRange
 from dormouse.ports import Cache, Objects, StreamedObjects
 from dormouse.schema.evolution import earlier_part
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import FieldType
-from dormouse.shards.crcs import (
-    BLOCK_BYTES,
-    Section,
-    all_sections,
-    can_hold,
-    digest_of,
-    filter_of,
-    filter_section,
-    index_of,
-)
-from dormouse.shards.footer import (
-    ByteSpan,
-    ShardFooter,
-    ShardIndex,
-    cached_index,
-    raise_damaged,
-    read_index,
-    read_metadata,
-    read_own_footer,
-)
-from dormouse.shards.index_objects import behind_rows, read_by_index_object
+from dormouse.shards import crcs, footer
+from dormouse.shards.index_objects import read_by_index_object, shift_at
 from dormouse.shards.stored_index import MAGIC
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion
@@ -187,12 +167,12 @@ def in_threads(tasks: int, most: int) -> Iterator[Start]:
 
 def when_asked(task: Callable[[], _T], /) -> Callable[[], _T]:
     """Return a function that does a task once; `functools.cache` takes several times as long."""
-    done: list[_T] = []
+    results: list[_T] = []
 
     def result() -> _T:
-        if not done:
-            done.append(task())
-        return done[0]
+        if not results:
+            results.append(task())
+        return results[0]
 
     return result
 
@@ -241,11 +221,11 @@ class Blocks:
     """
 
     slice: Slice
-    index: ShardIndex
+    index: footer.ShardIndex
     numbers: Sequence[int]
     excluded: frozenset[int] = frozenset()
 
-    def without(self, excluded: frozenset[int]) -> Blocks:
+    def without(self, excluded: frozenset[int]) -> "Blocks":
         """Return these row groups without some."""
         rest = tuple(number for number in self.numbers if number not in excluded)
         return replace(self, numbers=rest, excluded=self.excluded | excluded)
@@ -260,7 +240,7 @@ class Blocks:
         """The Parquet row groups of its blocks."""
         return self.index.row_groups_of(self.numbers)
 
-    def expanded(self) -> Blocks:
+    def expanded(self) -> "Blocks":
         """Return all blocks of its row groups, as a scan or a merge reads them."""
         blocks_of = self.index.stored.layout.blocks_of
         return replace(self, numbers=[n for group in self.row_groups for n in blocks_of(group)])
@@ -274,7 +254,7 @@ class Blocks:
         groups = self.row_groups
         return range(self.index.start(groups[0]), self.index.start(groups[-1]) + 1)
 
-    def within(self, span: KeyRange, schema: Schema) -> Blocks:
+    def within(self, span: KeyRange, schema: Schema) -> "Blocks":
         """Return it with the row groups that can hold rows in `span`, too, of the same slice."""
         return replace(self, numbers=narrow(self, span, schema).numbers)
 
@@ -286,8 +266,10 @@ def narrow(groups: Blocks, span: KeyRange, schema: Schema) -> Blocks:
     return blocks.without(groups.excluded) if groups.excluded else blocks
 
 
-def _blocks(slice: Slice, index: ShardIndex, schema: Schema) -> Blocks:
-    return Blocks(slice, index, index.blocks_to_read(fit_range(slice.range, schema)))
+def _blocks(slice: Slice, index: footer.ShardIndex, schema: Schema) -> Blocks:
+    if slice.is_whole:
+        return Blocks(slice, index, index.blocks)
+    return Blocks(slice, index, index.stored.keys.overlapping(fit_range(slice.range, schema)))
 
 
 def find_blocks(
@@ -307,8 +289,10 @@ def find_blocks(
         CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
     shards = {slice.shard.id: slice.shard for slice in slices}
-    held = Cache(0) if cache is None else cache
-    indexes = read_indexes(objects, table_id, list(shards.values()), schema, held, footers=footers)
+    cached = Cache(0) if cache is None else cache
+    indexes = read_indexes(
+        objects, table_id, list(shards.values()), schema, cached, footers=footers
+    )
     by_shard = dict(zip(shards, indexes, strict=True))
     return [_blocks(slice, by_shard[slice.shard.id], schema) for slice in slices]
 
@@ -336,7 +320,7 @@ def read_indexes(
     cache: Cache,
     *,
     footers: bool = False,
-) -> list[ShardIndex]:
+) -> list[footer.ShardIndex]:
     """Return the index of each shard, from the cache or by reading the end of the shard, and its
     whole footer if that is needed; many at once.
 
@@ -344,10 +328,12 @@ def read_indexes(
         NotFoundError: a shard is gone.
         CorruptDataError: a shard is damaged, or is not the shard that the state names.
     """
-    indexes = [cached_index(table_id, shard.id, cache, footer=footers) for shard in shards]
+    indexes = [footer.cached_index(table_id, shard.id, cache, footer=footers) for shard in shards]
     with reading_threads(objects, indexes.count(None)) as start:
         reads = [
-            start(partial(read_index, objects, table_id, shard, schema, cache, footer=footers))
+            start(
+                partial(footer.read_index, objects, table_id, shard, schema, cache, footer=footers)
+            )
             for shard, index in zip(shards, indexes, strict=True)
             if index is None
         ]
@@ -357,7 +343,7 @@ def read_indexes(
 
 def read_own_footers(
     objects: Objects, table_id: str, shards: Sequence[Shard], schema: Schema, cache: Cache
-) -> list[ShardFooter]:
+) -> list[footer.ShardFooter]:
     """Return what each shard says about itself, many read at once. Their indexes are in the cache
     then, if it has room for them.
 
@@ -367,10 +353,10 @@ def read_own_footers(
     """
     with reading_threads(objects, len(shards)) as start:
         reads = [
-            start(partial(read_own_footer, objects, table_id, shard, schema, cache))
+            start(partial(footer.read_own_footer, objects, table_id, shard, schema, cache))
             for shard in shards
         ]
-        return [found() for found in reads]
+        return [wait() for wait in reads]
 
 
 # Fetch sections of a shard in few ranged reads, by threads of our own, and verify their CRCs.
@@ -385,24 +371,17 @@ no longer than another request.
 
 
 def read_sections(
-    objects: Objects, path: str, size_bytes: int, sections: Sequence[Section]
+    objects: Objects, path: str, size_bytes: int, sections: Sequence[crcs.Section]
 ) -> bytes:
     """Read some sections of a shard in one ranged read, and verify each of them.
-
-    Raises:
-        NotFoundError: the shard is gone.
-        DamagedShardError: it is damaged.
+    Raises NotFoundError: the shard is gone; DamagedShardError: it is damaged.
     """
-    with raise_damaged(path), objects.open(path, size_bytes) as file:
+    with footer.raise_damaged(path), objects.open(path, size_bytes) as file:
         return read_from(file, path, sections)
 
 
-def read_from(file: BinaryIO, path: str, sections: Sequence[Section]) -> bytes:
-    """Read some sections of a shard that is open in one read, and verify each of them.
-
-    Raises:
-        DamagedShardError: it is damaged.
-    """
+def read_from(file: BinaryIO, path: str, sections: Sequence[crcs.Section]) -> bytes:
+    """Read sections of an open shard in one read, and verify each. Raises DamagedShardError."""
     start, end = byte_span(sections)
     file.seek(start)
     body = file.read(end - start)
@@ -413,15 +392,12 @@ def read_from(file: BinaryIO, path: str, sections: Sequence[Section]) -> bytes:
 
 
 def check_sections(
-    objects: Objects, path: str, size_bytes: int, sections: Iterable[Section]
+    objects: Objects, path: str, size_bytes: int, sections: Iterable[crcs.Section]
 ) -> bytes:
     """Verify some sections of a shard that is a file of this machine; return nothing of them.
-
-    Raises:
-        NotFoundError: the shard is gone.
-        DamagedShardError: it is damaged.
+    Raises NotFoundError: the shard is gone; DamagedShardError: it is damaged.
     """
-    with raise_damaged(path), objects.open(path, size_bytes) as file:
+    with footer.raise_damaged(path), objects.open(path, size_bytes) as file:
         for section in sections:
             read_bytes, crc = 0, section.before
             for piece in read_pieces(file, section.start, section.end):
@@ -431,21 +407,19 @@ def check_sections(
 
 
 def stream_sections(
-    objects: StreamedObjects, path: str, size_bytes: int, sections: Sequence[Section]
-) -> Iterator[tuple[Section, int, memoryview]]:
+    objects: StreamedObjects, path: str, size_bytes: int, sections: Sequence[crcs.Section]
+) -> Iterator[tuple[crcs.Section, int, memoryview]]:
     """Yield the bytes of some sections as they arrive by one ranged read: section, offset, bytes.
 
     A section is verified when all its bytes were yielded, so none may be used before the last.
     Bytes between sections are left out.
 
-    Raises:
-        NotFoundError: the shard is gone.
-        DamagedShardError: it is damaged.
+    Raises NotFoundError: the shard is gone; DamagedShardError: it is damaged.
     """
     rest = deque(sorted(sections, key=attrgetter("start", "end")))
     at, end = byte_span(sections)
     read_bytes, crc = 0, rest[0].before
-    with raise_damaged(path):
+    with footer.raise_damaged(path):
         for piece in objects.stream(path, size_bytes, at, end):
             arrived = memoryview(piece)
             stop = at + len(arrived)
@@ -467,16 +441,14 @@ def stream_sections(
         read_bytes, crc = 0, rest[0].before if rest else 0
 
 
-def byte_span(sections: Sequence[Section]) -> ByteSpan:
-    """Return the span from the first to the last byte of `sections`.
-    Requires: at least one section.
-    """
+def byte_span(sections: Sequence[crcs.Section]) -> footer.ByteSpan:
+    """Return the span from the first to the last byte of `sections`, of which there is one."""
     return min(section.start for section in sections), max(section.end for section in sections)
 
 
 def coalesce(
-    sections: Iterable[Section], most_bytes: float = inf, *, gap_bytes: int | None = None
-) -> list[list[Section]]:
+    sections: Iterable[crcs.Section], most_bytes: float = inf, *, gap_bytes: int | None = None
+) -> list[list[crcs.Section]]:
     """Return sections in groups that are read together, which ascend: neighbours with gaps of at
     most `gap_bytes`, by default `MAX_GAP_BYTES`, up to `most_bytes`.
 
@@ -485,7 +457,7 @@ def coalesce(
     For example, with gaps of at most 64 KiB: the sections [4, 100 K), [100 K, 150 K) and [900 K, 1
     M) are read in two requests, [4, 150 K) and [900 K, 1 M).
     """
-    result: list[list[Section]] = []
+    result: list[list[crcs.Section]] = []
     start = end = 0
     gap = MAX_GAP_BYTES if gap_bytes is None else gap_bytes
     for section in sorted(sections, key=attrgetter("start")):
@@ -536,21 +508,19 @@ class _Pending:
     size_bytes: int = 0
 
     def takes(self, part: LeafBlocks, fields: Collection[Field], budget: int) -> bool:
-        """Add the row groups of a range if those not collected yet fit into the
-        budget; return whether they do.
-        """
-        added: set[tuple[str, int]] = set()
+        """Add those row groups of a range that are new, if they fit; return whether they do."""
+        more: set[tuple[str, int]] = set()
         size_bytes = self.size_bytes
         for groups in part:
             shard = groups.slice.shard.id
             for number in groups.numbers:
                 if (shard, number) not in self.groups:
-                    added.add((shard, number))
+                    more.add((shard, number))
                     size_bytes += groups.index.column_bytes(number, fields)
                     if size_bytes > budget:
                         return False
         self.blocks += part
-        self.groups |= added
+        self.groups |= more
         self.size_bytes = size_bytes
         return True
 
@@ -606,7 +576,7 @@ def _cut(
     """
     starts = sorted(
         (
-            (g.index.first_key(number), at, number)
+            (g.index.stored.keys.first_key(number), at, number)
             for at, g in enumerate(part)
             for number in g.numbers
         )
@@ -650,40 +620,64 @@ def without_excluded(
 ) -> list[Blocks]:
     """Return `blocks` without the row groups that the filters of their shards exclude; all if these
     are less than half, so that most must be read anyway.
-
-    Raises:
-        NotFoundError: a shard is gone.
-        DamagedShardError: its filters are damaged.
+    Raises NotFoundError: a shard is gone; DamagedShardError: its filters are damaged.
     """
-    shards: dict[str, list[Blocks]] = {}
-    for groups in blocks:
-        shards.setdefault(groups.slice.shard.id, []).append(groups)
     tasks = {}
-    for shard_id, of_shard in shards.items():
-        path = shard_path(table_id, shard_id)
-        numbers = sorted({number for groups in of_shard for number in groups.numbers})
-        section = _section(of_shard[0], path)
-        index = of_shard[0].index
+    for shard_id, of_shard in blocks_by_shard(blocks).items():
+        path, numbers = shard_path(table_id, shard_id), numbers_of(of_shard)
+        index, size_bytes = of_shard[0].index, of_shard[0].slice.shard.size_bytes
+        _, section = crcs.sections_behind(index.metadata, index.stored, path, size_bytes)
         tests = _tests(index, numbers, values)
         if section is not None and tests and len(numbers) >= MIN_ROW_GROUPS:
             read = partial(_excluded, objects, of_shard[0], section, tests)
             tasks[shard_id] = partial(read_by_index_object, read, table_id, shard_id)
     with reading_threads(objects, len(tasks)) as start:
         started = {shard_id: start(task) for shard_id, task in tasks.items()}
-        excluded = {shard_id: wait() for shard_id, wait in started.items()}
+        return leave_out(blocks, {shard_id: wait() for shard_id, wait in started.items()})
+
+
+def blocks_by_shard(blocks: Iterable[Blocks]) -> dict[str, list[Blocks]]:
+    """Return row groups by the ids of their shards."""
+    shards: dict[str, list[Blocks]] = {}
+    for groups in blocks:
+        shards.setdefault(groups.slice.shard.id, []).append(groups)
+    return shards
+
+
+def numbers_of(blocks: Iterable[Blocks]) -> list[int]:
+    """Return the row groups that slices of one shard need, in order."""
+    return sorted({number for groups in blocks for number in groups.numbers})
+
+
+def leave_out(blocks: Sequence[Blocks], excluded: Mapping[str, frozenset[int]]) -> list[Blocks]:
+    """Return row groups without those `excluded`, by the ids of their shards; all if these are less
+    than half, so that most must be read anyway.
+    """
     none: frozenset[int] = frozenset()
     rest = [groups.without(excluded.get(groups.slice.shard.id, none)) for groups in blocks]
     before, after = (sum(len(groups.numbers) for groups in each) for each in (blocks, rest))
     return rest if 2 * after <= before else list(blocks)
 
 
-def _section(groups: Blocks, path: str) -> Section | None:
-    """Return the filters of a shard; None if it has none."""
-    size_bytes = groups.slice.shard.size_bytes
-    return filter_section(groups.metadata, groups.index.stored, path, size_bytes)
+def with_others_of_keys(
+    some: Sequence[Blocks], every: Sequence[Blocks], schema: Schema
+) -> list[Blocks]:
+    """Return `every` without those that can hold no row with a row key of `some`."""
+    parts = len(schema.row_keys)
+    spans = sorted(
+        groups.index.stored.keys.span(n, parts) for groups in some for n in groups.numbers
+    )
+    lows, highs = [low for low, _ in spans], list(accumulate((high for _, high in spans), max))
+
+    def is_of_none(groups: Blocks, number: int) -> bool:
+        low, high = groups.index.stored.keys.span(number, parts)
+        before = bisect_left(lows, high)
+        return not before or highs[before - 1] <= low
+
+    return [g.without(frozenset(n for n in g.numbers if is_of_none(g, n))) for g in every]
 
 
-def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_Test]:
+def _tests(index: footer.ShardIndex, numbers: Sequence[int], values: Values) -> list[_Test]:
     """Return what to ask of the filters of some row groups."""
     tests = []
     for field, each in values.items():
@@ -692,7 +686,7 @@ def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_T
         column, at = index.stored.columns[field.id]
         digests = [_digest_of(value, field.type, column.field.type) for value in each]
         for number in index.row_groups_of(numbers):
-            place = filter_of(index.metadata.row_group(number).column(at))
+            place = crcs.filter_of(index.metadata.row_group(number).column(at))
             if place is None:
                 continue
             tests += [
@@ -704,45 +698,46 @@ def _tests(index: ShardIndex, numbers: Sequence[int], values: Values) -> list[_T
 
 
 def _digest_of(value: KeyPart, kind: FieldType, stored: FieldType) -> int | None:
-    """Return the hash of a value of a column that is stored in an earlier type; None if no cell can
-    have it.
-    """
+    """Return the hash of a value in a column's stored type; None if no cell can have it."""
     part = earlier_part(value, kind, stored)
-    return None if part is None else digest_of(part, stored)
+    return None if part is None else crcs.digest_of(part, stored)
 
 
 def _excluded(
     objects: StreamedObjects,
     groups: Blocks,
-    section: Section,
+    section: crcs.Section,
     tests: Sequence[_Test],
     path: str,
 ) -> frozenset[int]:
     """Return the blocks of row groups of which a column lacks all values that it may have."""
     index, size_bytes = groups.index, groups.slice.shard.size_bytes
-    objects = behind_rows(objects, path, index.stored.starts[-1])
-    blocks = _read_blocks(objects, path, size_bytes, section, {test.block for test in tests})
+    by = shift_at(path, index.stored.starts[-1])
+    offsets = {test.block - by for test in tests}
+    blocks = _read_blocks(objects, path, size_bytes - by, section.moved(by), offsets)
     can_match: dict[tuple[int, Field], bool] = {}
     for test in tests:
         place = test.group, test.field
-        can_match[place] = can_match.get(place, False) or can_hold(blocks[test.block], test.digest)
+        can_match[place] = can_match.get(place, False) or crcs.can_hold(
+            blocks[test.block - by], test.digest
+        )
     excluded = {number for (number, _), can in can_match.items() if not can}
     blocks_of = index.stored.layout.blocks_of
     return frozenset(block for number in excluded for block in blocks_of(number))
 
 
 def _read_blocks(
-    objects: StreamedObjects, path: str, size_bytes: int, section: Section, offsets: set[int]
+    objects: StreamedObjects, path: str, size_bytes: int, section: crcs.Section, offsets: set[int]
 ) -> dict[int, bytes]:
     """Return the blocks at some offsets in the filters, which are verified as a whole."""
     starts = sorted(offsets)
     blocks = {start: bytearray() for start in starts}
     for _, offset, part in stream_sections(objects, path, size_bytes, [section]):
         stop = offset + len(part)
-        for start in starts[bisect_left(starts, offset - BLOCK_BYTES + 1) :]:
+        for start in starts[bisect_left(starts, offset - crcs.BLOCK_BYTES + 1) :]:
             if start >= stop:
                 break
-            blocks[start] += part[max(0, start - offset) : start + BLOCK_BYTES - offset]
+            blocks[start] += part[max(0, start - offset) : start + crcs.BLOCK_BYTES - offset]
     return {start: bytes(block) for start, block in blocks.items()}
 
 
@@ -752,22 +747,26 @@ READ_BYTES = 4 * 1024 * 1024
 """About how much of a shard is in memory at a time."""
 
 
-def audit_shard(objects: Objects, path: str, size_bytes: int) -> None:
-    """Read the whole shard at `path`, and verify each byte of it.
-
-    Raises:
-        NotFoundError: it is gone.
-        DamagedShardError: it is damaged; the message says where.
+def verify_shard(objects: Objects, path: str, table_id: str, shard: Shard) -> pq.FileMetaData:
+    """Verify each byte of an object, and that it is a shard of a state; return its Parquet footer.
+    Raises NotFoundError: it is gone; DamagedShardError: it is damaged, or another shard.
     """
-    metadata = read_metadata(objects, path, size_bytes)
-    index = index_of(metadata, path)
-    with raise_damaged(path), objects.open(path, size_bytes) as file:
+    metadata = audit_shard(objects, path, shard.size_bytes)
+    footer.check_index(crcs.index_of(metadata, path), path, table_id, shard)
+    return metadata
+
+
+def audit_shard(objects: Objects, path: str, size_bytes: int) -> pq.FileMetaData:
+    """Read the whole shard at `path`, and verify each byte of it; return its Parquet footer.
+    Raises NotFoundError: it is gone; DamagedShardError: it is damaged; the message says where.
+    """
+    metadata = footer.read_metadata(objects, path, size_bytes)
+    index = crcs.index_of(metadata, path)
+    with footer.raise_damaged(path), objects.open(path, size_bytes) as file:
         start = file.read(len(MAGIC))
     if start != MAGIC:
-        raise DamagedShardError(
-            f"{path} is damaged: it does not begin with the magic bytes of a Parquet file",
-            path=path,
-        )
-    sections = all_sections(metadata, index, path, size_bytes)
+        raise damaged_shard(path, "it does not begin with the magic bytes of a Parquet file")
+    sections = crcs.all_sections(metadata, index, path, size_bytes)
     for together in coalesce(sections, READ_BYTES):
         read_sections(objects, path, size_bytes, together)
+    return metadata

@@ -8,8 +8,6 @@ without Parquet's description of the row groups. It has a CRC-32 of its own, bec
 the footer in part and cannot verify its checksum. docs/shard-format.md describes the format.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from array import array
@@ -66,7 +64,7 @@ class KeyBounds:
     ties: frozenset[int]
 
     @staticmethod
-    def of(ends: Sequence[tuple[Key, Key]]) -> KeyBounds:
+    def of(ends: Sequence[tuple[Key, Key]]) -> "KeyBounds":
         """Return the bounds of blocks with these first and last keys, which ascend."""
         first, last = ends[0][0], ends[-1][1]
         pairs = list(zip(ends, ends[1:], strict=False))
@@ -79,6 +77,17 @@ class KeyBounds:
     def first_key(self, number: int) -> Key:
         """Return a key that no row of a block is below, and no row before it above."""
         return decode_key(self.bounds[number])
+
+    def span(self, number: int, parts: int) -> tuple[bytes, bytes]:
+        """Return stored keys from the first of which on, and below the second of which, the first
+        `parts` of all keys of a block are.
+        """
+        is_last = number == len(self.bounds) - 2
+        end = decode_key(self.bounds[-1][:-1]) if is_last else self.first_key(number + 1)
+        goes_on = is_last or number in self.ties or len(end) > parts
+        return encode_key(self.first_key(number)[:parts]), encode_key(
+            end[:parts]
+        ) + b"\xff" * goes_on
 
     def overlapping(self, span: KeyRange) -> range:
         """Return the blocks that may hold keys in `span`, which are contiguous."""
@@ -168,14 +177,14 @@ def _field_of(column: IndexedColumn) -> Field:
 
 class TermIndexPlace(msgspec.Struct, frozen=True, array_like=True):
     """The term index of a shard, which follows its row groups: the field ids of the columns, each
-    with its tokenizer; its size and CRC-32; and those of the directory at its end.
+    with its tokenizer; its size and CRC-32; how many chunks it has, and their sizes, compressed.
     """
 
     columns: tuple[tuple[int, str], ...]
     size_bytes: int
     crc: int
-    directory_bytes: int
-    directory_crc: int
+    chunks: int
+    sizes: bytes
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -215,7 +224,7 @@ class Layout:
     dictionaries: Sequence[int]
 
     @staticmethod
-    def of(blocks: Sequence[int], forms: bytes) -> Layout:
+    def of(blocks: Sequence[int], forms: bytes) -> "Layout":
         """Return that of row groups of so many blocks, whose columns are stored in these forms."""
         before = accumulate(map(has_dictionary, forms), initial=0)
         return Layout([*accumulate(blocks, initial=0)], [*before])
@@ -244,9 +253,7 @@ class Layout:
         return range(self.firsts[row_group], self.firsts[row_group + 1])
 
     def chunk(self, row_group: int, leaf: int) -> int:
-        """Return the number of the first section of a column chunk; after the last row group, that
-        after all.
-        """
+        """Return the number of a chunk's first section; of none, that after all."""
         first, dictionaries = self.firsts[row_group], self.dictionaries
         before = first * self.leaves + row_group * dictionaries[-1]
         if not leaf:
@@ -338,7 +345,7 @@ class Facts:
     crcs: Sequence[int]
 
     @staticmethod
-    def blank(forms: bytes, blocks: Sequence[int], *, has_filters: bool) -> Facts:
+    def blank(forms: bytes, blocks: Sequence[int], *, has_filters: bool) -> "Facts":
         """Return zeros, where the facts are not known yet."""
         sections = [0] * Layout.of(blocks, forms).sections
         memory = [0] * len(forms) * sum(blocks)
@@ -372,32 +379,26 @@ def encode_index(
         table_id=table_id,
         shard_id=shard_id,
         columns=tuple(columns),
-        forms=facts.forms,
-        blocks=_words(blocks),
-        rows=_words(rows),
-        sizes=_words(facts.sizes),
-        memory=bytes(min(255, ceil(_STEPS * log2(max(1, size)))) for size in facts.memory),
-        crcs=_words(facts.crcs),
+        blocks=words(blocks),
+        rows=words(rows),
         bounds=tuple(keys.bounds),
         ties=tuple(sorted(keys.ties)),
         terms=terms,
+        **_parts_of(facts),
     )
     return _sealed(stored)
 
 
+def _parts_of(facts: Facts) -> dict[str, bytes]:
+    """Return the fields of `_Stored` that have facts."""
+    memory = bytes(min(255, ceil(_STEPS * log2(max(1, size)))) for size in facts.memory)
+    sizes, crcs = words(facts.sizes), words(facts.crcs)
+    return {"forms": facts.forms, "sizes": sizes, "memory": memory, "crcs": crcs}
+
+
 def fill_in(blank: str, facts: Facts) -> str:
     """Return an encoded index with the facts that were not known when it was made."""
-    stored = _opened(blank.encode())
-    return encode_index(
-        stored.table_id,
-        stored.shard_id,
-        stored.columns,
-        _numbers(stored.blocks),
-        _numbers(stored.rows),
-        facts,
-        KeyBounds(stored.bounds, frozenset(stored.ties)),
-        stored.terms,
-    )
+    return _sealed(msgspec.structs.replace(_opened(blank.encode()), **_parts_of(facts)))
 
 
 def rename_table(value: bytes, table_id: str) -> bytes:
@@ -406,12 +407,32 @@ def rename_table(value: bytes, table_id: str) -> bytes:
 
 
 def decode_index(value: bytes) -> StoredIndex:
-    """Return what `encode_index` was given.
-
-    Raises:
-        CorruptDataError: it is damaged, or of another version.
-    """
-    return _loaded(_opened(value))
+    """Return what `encode_index` was given. Raises CorruptDataError: it is none, or damaged."""
+    stored = _opened(value)
+    leaves, columns = 0, {}
+    for column in stored.columns:
+        columns[column.field_id] = column, leaves
+        leaves += column.leaves
+    rows, sizes = _numbers(stored.rows), _numbers(stored.sizes)
+    layout = Layout.of(_numbers(stored.blocks), stored.forms)
+    counts = len(stored.forms), layout.firsts[-1], len(stored.memory), len(stored.bounds)
+    expected = leaves, len(rows), len(rows) * leaves, len(rows) + 1
+    behind = len(stored.crcs) // _WORD.size - len(sizes)
+    if counts != expected or layout.sections != len(sizes) or behind not in (1, 2):
+        raise CorruptDataError("its index lacks what belongs to some of its blocks")
+    return StoredIndex(
+        table_id=stored.table_id,
+        shard_id=stored.shard_id,
+        columns=columns,
+        forms=stored.forms,
+        layout=layout,
+        rows=rows,
+        starts=array("Q", accumulate(sizes, initial=len(MAGIC))),
+        memory=stored.memory,
+        crcs=stored.crcs,
+        keys=KeyBounds(stored.bounds, frozenset(stored.ties)),
+        terms=stored.terms,
+    )
 
 
 def find_entry(tail: bytes, key: str = INDEX_KEY) -> bytes | None:
@@ -429,7 +450,8 @@ def find_entry(tail: bytes, key: str = INDEX_KEY) -> bytes | None:
     return tail[start : start + length]
 
 
-def _words(values: Sequence[int]) -> bytes:
+def words(values: Sequence[int]) -> bytes:
+    """Return numbers as little-endian words of four bytes."""
     return struct.pack(f"<{len(values)}I", *values)
 
 
@@ -457,30 +479,3 @@ def _opened(value: bytes) -> _Stored:
         return _DECODER.decode(body[1:])
     except (ValueError, IndexError, struct.error) as error:
         raise CorruptDataError(f"its index is damaged: {error}") from error
-
-
-def _loaded(stored: _Stored) -> StoredIndex:
-    leaves, columns = 0, {}
-    for column in stored.columns:
-        columns[column.field_id] = column, leaves
-        leaves += column.leaves
-    rows, sizes = _numbers(stored.rows), _numbers(stored.sizes)
-    layout = Layout.of(_numbers(stored.blocks), stored.forms)
-    counts = len(stored.forms), layout.firsts[-1], len(stored.memory), len(stored.bounds)
-    expected = leaves, len(rows), len(rows) * leaves, len(rows) + 1
-    behind = len(stored.crcs) // _WORD.size - len(sizes)
-    if counts != expected or layout.sections != len(sizes) or behind not in (1, 2):
-        raise CorruptDataError("its index lacks what belongs to some of its blocks")
-    return StoredIndex(
-        table_id=stored.table_id,
-        shard_id=stored.shard_id,
-        columns=columns,
-        forms=stored.forms,
-        layout=layout,
-        rows=rows,
-        starts=array("Q", accumulate(sizes, initial=len(MAGIC))),
-        memory=stored.memory,
-        crcs=stored.crcs,
-        keys=KeyBounds(stored.bounds, frozenset(stored.ties)),
-        terms=stored.terms,
-    )

@@ -1,148 +1,177 @@
 """The term index of a shard: which blocks have which words of a column, or parts of words.
 
-It lies between the row groups and the Bloom filters, and the index in the footer says how long it
-is. Of each term, and of three bytes of one that follow each other, it has a hash of 32 bits and the
-number of a block, so it may name a block too many, but leaves none out. These pairs are in chunks
-by their hash, so that one chunk answers for a term, and are in no order within it. Behind the
-chunks is a directory: how long each is, and its CRC. docs/shard-format.md describes the format.
+It lies between the row groups and the Bloom filters, and the index in the footer says how long each
+of its chunks is. Of each term, and of three letters of a word that follow each other, it has a hash
+of 32 bits and the number of a block, so it may name a block too many, but leaves none out. These
+pairs are in chunks by their hash, so that one chunk answers for a term. docs/shard-format.md
+describes the format.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, reduce
+from itertools import accumulate, pairwise
 from math import isqrt
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.types import Array
-from dormouse.arrow.words import terms_of
+from dormouse.arrow.words import Pieces, characters, cut, places
 from dormouse.errors import CorruptDataError
 from dormouse.schema.schema import Field
-from dormouse.shards.stored_index import TermIndexPlace
+from dormouse.shards.stored_index import TermIndexPlace, words
 from dormouse.stored.checksums import crc32
 from dormouse.tables.term_index import Tokenizer
 
-# Hashes. That of a term is the sum of its bytes, each times a power of `_BASE`, so that Arrow adds
-# up many terms at once; that of three bytes are these, as a number. A column has a summand of its
-# own, and what is multiplied by `_MIX` counts by its upper bits.
+# Hashes. What is hashed are numbers of up to 64 bits, each the little-endian bytes at some place of
+# a text, so that Arrow takes many at once. Each counts times another power of `_BASE`.
 
 _MASK = 2**64 - 1
-_BASE, _MIX = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
-_INVERSE = pow(_BASE, -1, 2**64)
-MOST_TERM_BYTES = 128
-"""Longer terms are one if they begin alike."""
-_AT_ONCE = 4096
-"""So many terms are hashed at once if they are long: there are powers for the bytes of these."""
+_BASE = 0x9E3779B97F4A7C15
+_WORD, _ADDRESS, _PART = range(3)
+"""The kinds of what is hashed."""
+_LONG = 8
+"""Of longer words, so many bytes at the beginning and at the end are hashed."""
+ADDRESS_BYTES = 15
+"""What an address counts as its length."""
 
 
-def term_digest(term: bytes, column: int) -> int:
-    """Return the hash of a term, which begins with a space, of the column with a field id."""
-    total, power = 0, 1
-    for byte in term[:MOST_TERM_BYTES]:
-        power = power * _BASE & _MASK
-        total += byte * power
-    return _mixed(total + 2 * column + 1)
-
-
-def trigram_digest(three: bytes, column: int) -> int | None:
-    """Return the hash of three bytes of a word; None if they are not all of letters: of numbers
-    hardly a block lacks one.
+def digests_of(pieces: Pieces, tokenizer: Tokenizer, column: int) -> Iterator[tuple[Array, Any]]:
+    """Yield the hashes of the terms in pieces of texts, with the lengths of the terms: of words and
+    of the nothing between separators that follow each other, each once, and of addresses. The last
+    ones are of the parts of words, without lengths.
     """
-    if min(three) < 0x40:
-        return None
-    return _mixed(int.from_bytes(three, "little") + ((2 * column) << 24))
+    buffers = [None, pieces.spaces.buffers()[1], pa.py_buffer(pieces.letters)]
+    every: Any = pa.Array.from_buffers(pa.binary(), len(pieces.spaces) - 1, buffers)
+    coded = every.dictionary_encode() if tokenizer == "log" else None  # it takes longer
+    words: Any = pc.unique(every) if coded is None else coded.dictionary
+    _, offsets, body = words.buffers()
+    edges = pa.Array.from_buffers(pa.int32(), len(words) + 1, [None, offsets])
+    numbers, starts = _Numbers(body), pc.add(edges.slice(0, len(words)), _i32(1))
+    ends = edges.slice(1)
+    lengths: Any = pc.subtract(ends, starts)
+    masks = _masks().take(pc.min_element_wise(lengths, _i32(_LONG)))
+    first = pc.bit_wise_and(numbers.at(starts), masks)
+    is_short = pc.less_equal(lengths, _i32(_LONG))
+    yield _digests([first.filter(is_short)], _WORD, column), lengths.filter(is_short)
+    is_long = pc.invert(is_short)
+    last = numbers.at(pc.subtract(ends.filter(is_long), _i32(_LONG)))
+    yield _digests([first.filter(is_long), last], _WORD, column), lengths.filter(is_long)
+    if coded is not None:
+        found = pc.unique(_digests(_addresses(pieces, coded.indices, first), _ADDRESS, column))
+        yield found, pa.repeat(_i32(ADDRESS_BYTES), len(found))
+    letters = pc.greater_equal(characters(body), pa.scalar(64, pa.uint8()))
+    three = numbers.at(places(_all_from(letters, letters, letters)))
+    yield pc.unique(_digests([pc.bit_wise_and(three, _u64(0xFFFFFF))], _PART, column)), None
 
 
-def _mixed(number: int) -> int:
-    return (number * _MIX & _MASK) >> 32
+def digests_in(text: str, tokenizer: Tokenizer, column: int) -> tuple[list[int], list[int]]:
+    """Return the hashes of the terms in a text, the longest first, and of the parts of words."""
+    terms, parts = set[Any](), list[Any]()
+    for pieces in cut(pa.array([text], pa.string())):
+        for digests, lengths in digests_of(pieces, tokenizer, column):
+            if lengths is None:
+                parts += digests.to_pylist()
+            else:
+                terms |= set(zip(lengths.to_pylist(), digests.to_pylist(), strict=True))
+    return [digest for length, digest in sorted(terms, reverse=True) if length], parts
+
+
+class _Numbers:
+    """The numbers that eight bytes of a text are."""
+
+    def __init__(self, text: pa.Buffer) -> None:
+        self._step = text.size // 8 + 1
+        longer = pa.concat_arrays([characters(text), characters(pa.py_buffer(bytes(16)))])
+        from_each = pa.concat_arrays([longer.slice(n, 8 * self._step) for n in range(8)])
+        self._all: Any = pa.Array.from_buffers(pa.uint64(), 8 * self._step, from_each.buffers())
+
+    def at(self, starts: Any) -> Any:
+        """Return those from some places on."""
+        rows = pc.multiply(pc.bit_wise_and(starts, _i32(7)), _i32(self._step))
+        return self._all.take(pc.add(rows, pc.shift_right(starts, _i32(3))))
+
+
+def _addresses(pieces: Pieces, words: Any, first: Any) -> list[Any]:
+    """Return the first, second, third and fourth numbers of all IPv4 addresses: of four words of up
+    to three digits, with one dot between. So 1.2.3.4.5 has two. `words` are the words by their
+    places in `first`, which has their bytes.
+    """
+    is_digits = pc.equal(pc.bit_wise_and(first, _u64(0xC0C0C0)), _u64(0))
+    is_number = pc.and_(is_digits, pc.less(pc.subtract(first, _u64(1)), _u64(0xFFFFFF))).take(words)
+    separators = characters(pa.py_buffer(pieces.text)).take(pieces.spaces.slice(0, len(words)))
+    goes_on = pc.and_(is_number, pc.equal(separators, pa.scalar(ord("."), pa.uint8())))
+    is_address = _all_from(is_number, goes_on, goes_on, goes_on)
+    return [first.take(words.slice(n, len(is_address)).filter(is_address)) for n in range(4)]
+
+
+def _all_from(*masks: Any) -> Any:
+    """Return for each place whether the first mask is true there, the second at the next place, and
+    so on.
+    """
+    count = max(0, len(masks[0]) - len(masks) + 1)
+    return reduce(pc.and_, [mask.slice(n, count) for n, mask in enumerate(masks)])
+
+
+def _digests(numbers: Sequence[Any], kind: int, column: int) -> Any:
+    total = _u64((3 * column + kind) * pow(_BASE, 5))
+    for power, each in enumerate(numbers, 1):
+        total = pc.add(total, pc.multiply(each, _u64(pow(_BASE, power))))
+    return pc.shift_right(total, _u64(32)).cast(pa.uint32())
 
 
 @cache
-def _powers(base: int) -> Array:
-    most = _AT_ONCE * MOST_TERM_BYTES + 1
-    return pc.cumulative_prod(pa.array([1, *[base] * most], pa.uint64()))
+def _masks() -> Any:
+    return pa.array([2 ** (8 * length) - 1 for length in range(_LONG + 1)], pa.uint64())
 
 
-def _u64(number: int) -> Any:
-    return pa.scalar(number & _MASK, pa.uint64())
+def _i32(number: int) -> Any:
+    return pa.scalar(number, pa.int32())
 
 
 def _u32(number: int) -> Any:
     return pa.scalar(number, pa.uint32())
 
 
-def _digests(terms: Array, column: int) -> Array:
-    """Return the `term_digest` of each term."""
-    short: Any = terms
-    if pc.max(pc.binary_length(short)).as_py() > MOST_TERM_BYTES:
-        short = pc.binary_slice(short, 0, MOST_TERM_BYTES)
-    found = []
-    step = len(short) if short.nbytes <= _AT_ONCE * MOST_TERM_BYTES else _AT_ONCE
-    for start in range(0, len(short), step):
-        some = pa.concat_arrays([short.slice(start, step), short.slice(0, 0)])
-        ends = pa.Array.from_buffers(pa.int32(), len(some) + 1, [None, some.buffers()[1]])
-        data = pa.Array.from_buffers(pa.uint8(), ends[-1].as_py(), [None, some.buffers()[2]])
-        parts = pc.multiply(data.cast(pa.uint64()), _powers(_BASE).slice(1, len(data)))
-        sums = pa.concat_arrays([pa.array([0], pa.uint64()), pc.cumulative_sum(parts)]).take(ends)
-        of_terms = pc.subtract(sums.slice(1), sums.slice(0, len(some)))
-        found.append(pc.multiply(of_terms, _powers(_INVERSE).take(ends.slice(0, len(some)))))
-    return _all_mixed(pa.concat_arrays(found), 2 * column + 1)
-
-
-def _trigram_digests(terms: Sequence[Array], column: int) -> tuple[Array, Array]:
-    """Return the `trigram_digest` of all three letters that follow each other in up to 256 arrays
-    of terms, and the number of the array.
-    """
-    bodies = []
-    for each in terms:
-        some: Any = pa.concat_arrays([each, each.slice(0, 0)])
-        body = some.buffers()[2].to_pybytes()
-        bodies.append(body + b" " * (-len(body) % 4))  # and the next term begins with a space
-    data = b"".join(bodies)
-    of_which = [pa.repeat(_u32(n << 24), len(body) // 4) for n, body in enumerate(bodies)]
-    found = []
-    for shift in range(4):  # the three bytes from each one of four on, and the next
-        body = pa.py_buffer(data[shift:] + b" " * shift)
-        found.append(pa.Array.from_buffers(pa.uint32(), len(data) // 4, [None, body]))
-    three: Any = pa.concat_arrays(found)
-    # that a byte is of a letter, its two highest bits show: the second, or the first shifted to it
-    letters = pc.bit_wise_or(three, pc.shift_right(three, _u32(1)))
-    is_part = pc.equal(pc.bit_wise_and(letters, _u32(0x404040)), _u32(0x404040))
-    three = pc.bit_wise_and(three.filter(is_part), _u32(0xFFFFFF))
-    three = pc.unique(pc.bit_wise_or(three, pa.concat_arrays(of_which * 4).filter(is_part)))
-    digests = _all_mixed(
-        pc.bit_wise_and(three, _u32(0xFFFFFF)).cast(pa.uint64()), (2 * column) << 24
-    )
-    return digests, pc.shift_right(three, _u32(24))
-
-
-def _all_mixed(numbers: Array, summand: int) -> Array:
-    mixed: Any = pc.multiply(pc.add(numbers, _u64(summand)), _u64(_MIX))
-    mixed = pc.shift_right(mixed, _u64(32)).cast(pa.uint32())
-    return cast(Array, mixed)
+def _u64(number: int) -> Any:
+    return pa.scalar(number & _MASK, pa.uint64())
 
 
 # Writing.
 
-RUN_PAIRS = 4 * 1024 * 1024
-"""So many pairs are sorted at once, and are in a file until the shard ends if there are more."""
-LEAST_TERMS, MOST_WAITING = 32 * 1024, 256
-"""So many terms, or those of so many blocks, are hashed at once."""
+MOST_BEGUN = 8
+"""So many blocks may wait for their terms to be collected."""
+RUN_PAIRS = 512 * 1024
+"""So many pairs are sorted at once, which is quick in a processor's cache."""
 _MOST_BLOCK = 2**16 - 1
 """The greatest number of a block; later ones have it, too."""
-_HALF = pa.uint16()
-PAIR_BYTES = 6
-_HEAD = struct.Struct("<I")
+SORTED_BITS = 12
+"""Arrow counts up to 4,096 values, in place of comparing. The number of chunks is a power of two,
+so that no chunk begins between hashes whose upper bits are these.
+"""
+_PLANES = (pa.uint8(), pa.uint8(), pa.uint16(), pa.uint16())
+"""What is stored of all pairs, one after the other: of hashes the upper two bytes, which are the
+same or few in a chunk, and the lower half; and blocks.
+"""
+_WIDTHS = [plane.bit_width // 8 for plane in _PLANES]
+_HEAD, _SIZES = struct.Struct("<II"), struct.Struct("<4I")
 
-Pairs: TypeAlias = tuple[Array, Array]
-"""Hashes of 32 bits, and numbers of blocks of 16."""
+
+class _Run(NamedTuple):
+    """Sorted pairs in a file, from `start` on; `ends` has where those begin whose upper bits are
+    0, 1 and so on, and how many there are.
+    """
+
+    start: int
+    ends: array[int]
 
 
 class TermIndexWriter:
@@ -151,120 +180,120 @@ class TermIndexWriter:
     def __init__(self, columns: Sequence[tuple[Field, Tokenizer]], spill: Path) -> None:
         """Collect the terms of some columns; `spill` names a file that there may be."""
         self._columns, self._spill = columns, spill
-        self._waiting: defaultdict[int, list[tuple[Array, int]]] = defaultdict(list)
-        self._collected: list[Pairs] = []
-        self._runs: list[Pairs] = []
-        self._sink: pa.OSFile | None = None
+        self._pending: list[tuple[Array, int]] = []
+        self._pending_pairs = 0
+        self._runs: list[_Run] = []
+        self._sink: BinaryIO | None = None
+        self._thread, self._begun = ThreadPoolExecutor(1), deque[Future[None]]()
 
     def add(self, block: int, rows: pa.Table) -> None:
-        """Collect the terms in the rows of a block."""
+        """Begin to collect the terms in the rows of a block, beside what the caller does next."""
+        self._begun.append(self._thread.submit(self._collect, block, rows))
+        if len(self._begun) > MOST_BEGUN:
+            self._begun.popleft().result()
+
+    def _collect(self, block: int, rows: pa.Table) -> None:
         for field, tokenizer in self._columns:
             texts: Any = rows.column(field.name).combine_chunks()
-            terms = terms_of(texts, tokenizer)
-            if len(terms):
-                waiting = self._waiting[field.id]
-                waiting.append((terms, min(block, _MOST_BLOCK)))
-                if len(waiting) == MOST_WAITING or sum(len(t) for t, _ in waiting) >= LEAST_TERMS:
-                    self._hash(field.id)
-
-    def _hash(self, column: int) -> None:
-        """Hash the terms of some blocks, together, which costs less than block by block."""
-        if not (waiting := self._waiting.pop(column, [])):
-            return
-        terms = [each for each, _ in waiting]
-        numbers: Any = pa.array([number for _, number in waiting], _HALF)
-        blocks = [pa.repeat(number, len(t)) for t, number in zip(terms, numbers, strict=True)]
-        parts, of_which = _trigram_digests(terms, column)
-        self._collected.append(
-            (_digests(pa.concat_arrays(terms), column), pa.concat_arrays(blocks))
-        )
-        self._collected.append((parts, numbers.take(of_which)))
-        if sum(len(digests) for digests, _ in self._collected) >= RUN_PAIRS:
-            self._end_run()
-            self._move_to_file()
+            for pieces in cut(texts):
+                terms = digests_of(pieces, tokenizer, field.id)
+                found = pa.concat_arrays([digests for digests, _ in terms])
+                self._pending.append((found, min(block, _MOST_BLOCK)))
+                self._pending_pairs += len(found)
+                if self._pending_pairs >= RUN_PAIRS:
+                    self._end_run()
 
     def write(self, sink: pa.NativeFile) -> TermIndexPlace:
         """Write the term index of what was collected."""
-        for field, _ in self._columns:
-            self._hash(field.id)
+        while self._begun:
+            self._begun.popleft().result()
         self._end_run()
-        count = sum(len(digests) for digests, _ in self._runs)
-        chunks = max(1, min(count // _chunk_pairs(count), 2**16))
-        sizes, crcs, total, crc = array("I"), array("I"), 0, 0
-        ends = [_ends(digests, chunks) for digests, _ in self._runs]
-        for number in range(chunks):
-            parts = [
-                (digests.slice(low, high - low), blocks.slice(low, high - low))
-                for (digests, blocks), places in zip(self._runs, ends, strict=True)
-                for low, high in [places[number : number + 2]]
-            ]
-            body = _encoded(parts)
+        count = sum(run.ends[-1] for run in self._runs)
+        chunks = 2 ** min(max(1, count // _chunk_pairs(count)).bit_length() - 1, SORTED_BITS)
+        sizes, crc = array("I"), 0
+        for body in self._chunks(chunks):
             sizes.append(len(body))
-            crcs.append(crc32(body))
-            total, crc = total + len(body), crc32(body, crc)
+            crc = crc32(body, crc)
             sink.write(body)
-        directory = _words(sizes) + _words(crcs)
-        sink.write(directory)
-        return TermIndexPlace(
-            tuple((field.id, tokenizer) for field, tokenizer in self._columns),
-            total + len(directory),
-            crc32(directory, crc),
-            len(directory),
-            crc32(directory),
-        )
+        columns = tuple((field.id, tokenizer) for field, tokenizer in self._columns)
+        packed: bytes = pa.Codec("zstd").compress(words(sizes), asbytes=True)
+        return TermIndexPlace(columns, sum(sizes), crc, chunks, packed)
 
     def discard(self) -> None:
         """Forget all, and remove the file, if there is one."""
+        self._thread.shutdown(cancel_futures=True)
         self._runs = []
         if self._sink is not None:
             self._sink.close()
             self._spill.unlink(missing_ok=True)
 
     def _end_run(self) -> None:
-        """Sort what was collected by the upper half of hashes: by two bytes, one after the other,
-        which Arrow counts in place of comparing.
-        """
-        if not self._collected:
+        """Sort what was collected by the upper bits of hashes, and write it to the file."""
+        if not self._pending_pairs:
             return
-        digests, blocks = map(pa.concat_arrays, zip(*self._collected, strict=True))
-        for shift in (16, 24):
-            byte = pc.shift_right(digests, _u32(shift))
-            byte = pc.bit_wise_and(byte, _u32(0xFF)).cast(pa.uint8())
-            order = pc.sort_indices(byte)
-            digests, blocks = digests.take(order), blocks.take(order)
-        self._runs.append((digests, blocks))
-        self._collected = []
+        self._sink = self._sink or self._spill.open("wb")
+        digests: Any = pa.concat_arrays([each for each, _ in self._pending])
+        numbers = [pa.repeat(pa.scalar(n, pa.uint16()), len(each)) for each, n in self._pending]
+        upper = pc.shift_right(digests, _u32(32 - SORTED_BITS)).cast(pa.uint16())
+        order = pc.sort_indices(upper)
+        digests, blocks = digests.take(order), pa.concat_arrays(numbers).take(order)
+        ends = _search(upper.take(order), range(2**SORTED_BITS))
+        self._runs.append(_Run(self._sink.tell(), array("I", [*ends, len(digests)])))
+        shifted = [pc.shift_right(digests, _u32(by)) for by in (24, 16, 0)]
+        for values, kind, width in zip([*shifted, blocks], _PLANES, _WIDTHS, strict=True):
+            self._sink.write(values.cast(kind, safe=False).buffers()[1][: width * len(digests)])
+        self._pending, self._pending_pairs = [], 0
 
-    def _move_to_file(self) -> None:
-        """Keep the last run in the file, of which memory is a view."""
+    def _chunks(self, chunks: int) -> Iterator[bytes]:
+        """Yield all chunks, which are so many."""
         if self._sink is None:
-            self._sink = pa.OSFile(str(self._spill), "wb")
-        start, run = self._sink.tell(), self._runs.pop()
-        count = len(run[0])
-        for column, width in zip(run, (4, 2), strict=True):
-            values: Any = column.buffers()[1]
-            self._sink.write(values.slice(0, width * count))
+            yield from [b""] * chunks
+            return
         self._sink.flush()
         with pa.memory_map(str(self._spill)) as mapped:
-            mapped.seek(start)
-            first, second = mapped.read_buffer(4 * count), mapped.read_buffer(2 * count)
-        digests = pa.Array.from_buffers(pa.uint32(), count, [None, first])
-        self._runs.append((digests, pa.Array.from_buffers(_HALF, count, [None, second])))
+            pairs, step = memoryview(mapped.read_buffer()), 2**SORTED_BITS // chunks
+            for first in range(0, 2**SORTED_BITS, step):
+                spans = [(run, run.ends[first], run.ends[first + step]) for run in self._runs]
+                yield _encoded(pairs, [span for span in spans if span[1] < span[2]])
+
+
+def _encoded(pairs: memoryview, spans: Sequence[tuple[_Run, int, int]]) -> bytes:
+    """Return the chunk of the pairs of runs, in each those from one on and before another."""
+    count = sum(high - low for _, low, high in spans)
+    if not count:
+        return b""
+    planes, before = list[bytes](), 0
+    for width in _WIDTHS:
+        starts = [(run.start + before * run.ends[-1], low, high) for run, low, high in spans]
+        parts = [pairs[start + low * width : start + high * width] for start, low, high in starts]
+        planes.append(pa.Codec("zstd").compress(b"".join(parts), asbytes=True))
+        before += width
+    body = b"".join([_SIZES.pack(*map(len, planes)), *planes])
+    return _HEAD.pack(count, crc32(body, count)) + body
+
+
+def _search(ascending: Any, values: Sequence[int]) -> list[int]:
+    """Return where each of some values begins in numbers that ascend."""
+    kernels: Any = pc  # the type stubs lack this one
+    places: list[int] = kernels.search_sorted(ascending, pa.array(values, pa.uint16())).to_pylist()
+    return places
 
 
 def _chunk_pairs(count: int) -> int:
-    """Return about how many of `count` pairs a chunk has: the directory and one chunk, which a
-    look-up reads, are least together where both grow with the square root.
+    """Return how many of `count` pairs a chunk has at least, and half of what it has at most: the
+    sizes of all and one of them, which a look-up reads, are least together where both grow with the
+    square root.
     """
-    return max(8192, isqrt(2 * count))
+    return max(6144, isqrt(count))
 
 
-def _ends(digests: Array, chunks: int) -> list[int]:
-    """Return where each chunk begins in sorted hashes, and the end."""
-    upper = pc.shift_right(digests, _u32(16))
-    firsts = pa.array([-(-n * 2**16 // chunks) for n in range(chunks)], pa.uint32())
-    kernels: Any = pc  # the type stubs lack this one
-    return [*kernels.search_sorted(upper, firsts).to_pylist(), len(digests)]
+# Reading.
+
+
+def chunk_spans(place: TermIndexPlace) -> list[tuple[int, int]]:
+    """Return where each chunk begins and ends in the term index."""
+    sizes = array("I", pa.Codec("zstd").decompress(place.sizes, 4 * place.chunks, asbytes=True))
+    return [*pairwise(accumulate(sizes, initial=0))]
 
 
 def chunk_of(digest: int, chunks: int) -> int:
@@ -272,65 +301,31 @@ def chunk_of(digest: int, chunks: int) -> int:
     return (digest >> 16) * chunks // 2**16
 
 
-def _encoded(parts: Sequence[Pairs]) -> bytes:
-    """Return a chunk: the upper halves of hashes, which hardly differ, apart from the lower."""
-    if not any(len(digests) for digests, _ in parts):
-        return b""
-    digests, blocks = map(pa.concat_arrays, zip(*parts, strict=True))
-    upper = pc.shift_right(digests, _u32(16)).cast(_HALF)
-    lower = pc.bit_wise_and(digests, _u32(0xFFFF)).cast(_HALF)
-    plain = b"".join(
-        column.buffers()[1].slice(2 * column.offset, 2 * len(column)).to_pybytes()
-        for column in (upper, lower, blocks)
-    )
-    return _HEAD.pack(len(digests)) + pa.Codec("zstd").compress(plain, asbytes=True)
-
-
-def decode_chunk(body: bytes | memoryview) -> Callable[[int], set[int]]:
-    """Return what says which blocks a chunk has for a hash.
-
-    Raises:
-        CorruptDataError: it is no chunk.
-    """
+def blocks_in(body: bytes | memoryview, digest: int) -> set[int]:
+    """Return the blocks that a chunk has for a hash. Raises CorruptDataError."""
     if not body:
-        return lambda digest: set()
-    (count,) = _HEAD.unpack_from(body)
+        return set()
     try:
-        plain = pa.Codec("zstd").decompress(body[_HEAD.size :], PAIR_BYTES * count)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        count, crc = _HEAD.unpack_from(body)
+        if crc32(body[_HEAD.size :], count) != crc:
+            raise CorruptDataError("the CRC-32 of a chunk of the term index differs")
+        sizes = accumulate(_SIZES.unpack_from(body, _HEAD.size), initial=_HEAD.size + _SIZES.size)
+        planes = [
+            pa.Array.from_buffers(
+                kind, count, [None, pa.Codec("zstd").decompress(body[low:high], width * count)]
+            )
+            for kind, width, (low, high) in zip(_PLANES, _WIDTHS, pairwise(sizes), strict=True)
+        ]
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         raise CorruptDataError(f"a chunk of the term index is damaged: {error}") from error
-    upper, lower, blocks = (
-        pa.Array.from_buffers(_HALF, count, [None, plain.slice(2 * count * n, 2 * count)])
-        for n in range(3)
-    )
-
-    def found(digest: int) -> set[int]:
-        is_same: Any = pc.and_(
-            pc.equal(upper, pa.scalar(digest >> 16, _HALF)),
-            pc.equal(lower, pa.scalar(digest & 0xFFFF, _HALF)),
-        )
-        numbers: list[Any] = blocks.filter(is_same).to_pylist()
-        return set(numbers)
-
-    return found
+    parts = zip(planes, (digest >> 24, digest >> 16 & 0xFF, digest & 0xFFFF), strict=False)
+    is_same = [pc.equal(plane, pa.scalar(part, plane.type)) for plane, part in parts]
+    numbers: list[Any] = planes[-1].filter(reduce(pc.and_, is_same)).to_pylist()
+    return set(numbers)
 
 
-def decode_directory(body: bytes | memoryview) -> list[tuple[int, int, int]]:
-    """Return where each chunk begins and ends in the term index, and its CRC."""
-    numbers = struct.unpack(f"<{len(body) // 4}I", body)
-    sizes, crcs = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
-    ends = [0]
-    for size in sizes:
-        ends.append(ends[-1] + size)
-    return list(zip(ends, ends[1:], crcs, strict=False))
-
-
-def _words(numbers: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(numbers)}I", *numbers)
-
-
-def block_numbers(found: set[int], blocks: int) -> set[int]:
+def block_numbers(numbers: set[int], blocks: int) -> set[int]:
     """Return the blocks of a shard with so many that the numbers in pairs mean."""
-    if _MOST_BLOCK not in found:
-        return found
-    return found | set(range(_MOST_BLOCK, blocks))
+    if _MOST_BLOCK not in numbers:
+        return numbers
+    return numbers | set(range(_MOST_BLOCK, blocks))

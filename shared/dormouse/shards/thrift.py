@@ -1,11 +1,9 @@
 """Thrift's compact protocol, as far as Parquet's page headers and footers need it.
 
 Parquet describes its pages and columns by structs of this protocol. pyarrow reads and writes whole
-files by them, but offers no single page; `pages` and `excerpts` need these few. Nor does it say
+files by them, but offers no single page; `decoding` and `parquet` need these few. Nor does it say
 whether a footer names encryption, which has to be known before its columns are asked for.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -54,11 +52,19 @@ def has_field(body: Body, fields: Fields) -> bool:
         RecursionError: it is nested too deeply.
         ValueError: a field has a type that the protocol has not, or too large an integer.
     """
-    return _after_struct(body, 0, fields) is None
+    try:
+        _after_struct(body, 0, fields)
+    except _HasFieldError:
+        return True
+    return False
 
 
-def _after_struct(body: Body, at: int, fields: Fields) -> int | None:
-    """Return the offset after the struct at an offset; None if it has one of `fields`."""
+class _HasFieldError(Exception):
+    """A struct has a field that was looked for."""
+
+
+def _after_struct(body: Body, at: int, fields: Fields) -> int:
+    """Return the offset after a struct. Raises _HasFieldError: it has one of `fields`."""
     number = 0
     while kind := (head := body[at]) & 0x0F:
         at += 1
@@ -69,16 +75,13 @@ def _after_struct(body: Body, at: int, fields: Fields) -> int | None:
         number &= 0xFFFF  # as readers in C++ do, who keep it in 16 bits
         inner = fields.get(number, _NOTHING)
         if inner is None:
-            return None
+            raise _HasFieldError
         if kind not in (TRUE, FALSE):  # the type of a truth value is its value
-            after = _after_value(kind, body, at, inner)
-            if after is None:
-                return None
-            at = after
+            at = _after_value(kind, body, at, inner)
     return at + 1
 
 
-def _after_value(kind: int, body: Body, at: int, fields: Fields) -> int | None:
+def _after_value(kind: int, body: Body, at: int, fields: Fields) -> int:
     if kind in (INT16, INT32, INT64):
         while body[at] > 0x7F:
             at += 1
@@ -100,10 +103,7 @@ def _after_value(kind: int, body: Body, at: int, fields: Fields) -> int | None:
         raise ValueError(f"Thrift's compact protocol has no type {kind}")
     for _ in range(length):
         for each in kinds:
-            after = _after_value(each, body, at, fields)
-            if after is None:
-                return None
-            at = after
+            at = _after_value(each, body, at, fields)
     return at
 
 
@@ -205,12 +205,8 @@ def edit_struct(body: Body, at: int, edits: Mapping[int, Edit | None]) -> tuple[
             value, at = edit(body, at)
             fields.append((number, kind, value))
             continue
-        if kind in (INT32, INT64):  # most fields are
-            while body[at] > 0x7F:
-                at += 1
-            at += 1
-        elif kind not in (TRUE, FALSE):  # these are in the head
-            at = _read_value(kind, body, at)[1]
+        if kind not in (TRUE, FALSE):  # these are in the head
+            at = _after_value(kind, body, at, _NOTHING)
         if number not in edits:
             fields.append((number, kind, bytes(body[start:at])))
     return struct(fields), at + 1
@@ -232,12 +228,12 @@ def edit_list(
 
 def varint(value: int) -> bytes:
     """Return the encoded form of an unsigned integer."""
-    encoded = bytearray()
+    octets = bytearray()
     while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
+        octets.append(value & 0x7F | 0x80)
         value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    octets.append(value)
+    return bytes(octets)
 
 
 def signed(value: int) -> bytes:
@@ -291,25 +287,10 @@ class DataPage:
     plain_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkPages:
-    """The pages of a chunk, or of a part of it. Bytes before the first page, if there are any, are
-    a dictionary.
-    """
-
-    rows: tuple[DataPage, ...]
-
-    @property
-    def values(self) -> int:
-        """The number of values in all pages."""
-        return self.rows[-1].end_row
-
-
-def pages_of(chunk: Body) -> ChunkPages:
-    """Return the pages of a verified chunk. In a nested column, they count values and not rows.
-
-    Raises:
-        CorruptDataError: they are in a form that Dormouse does not write.
+def pages_of(chunk: Body) -> list[DataPage]:
+    """Return the pages of a verified chunk, or of a part of it, of which there is one at least; a
+    dictionary may precede them. In a nested column, they count values and not rows.
+    Raises CorruptDataError: they are in a form that Dormouse does not write.
     """
     pages: list[DataPage] = []
     at = row = 0
@@ -325,4 +306,4 @@ def pages_of(chunk: Body) -> ChunkPages:
         at = end
     if not pages:
         raise CorruptDataError("a column chunk has no pages")
-    return ChunkPages(tuple(pages))
+    return pages

@@ -9,42 +9,34 @@ was not verified is in an object. If the rows end with an error, the upload of t
 aborted. An upload that fails ends the run at its next batch.
 """
 
-from __future__ import annotations
-
-import mmap
-import os
-import struct
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dormouse.arrow.order import OrderCheck, row_key, row_span, rows_below
+from dormouse.arrow.documents import kind_of, typed, typed_columns, values_at
+from dormouse.arrow.order import OrderCheck, row_key, row_span
 from dormouse.arrow.sealing import check_encrypted
-from dormouse.errors import AlreadyExistsError, DamagedShardError, InvariantError, UnavailableError
+from dormouse.arrow.types import Array
+from dormouse.errors import AlreadyExistsError, InvariantError, UnavailableError, damaged_shard
 from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.ports import Objects, Storage, Upload
 from dormouse.schema.row_tags import MOST_TEXTS_BYTES, joined_texts
-from dormouse.schema.schema import TAGS, Schema
-from dormouse.shards.crcs import TRAILER_BYTES, all_sections, index_of
-from dormouse.shards.footer import (
-    METADATA_KEY,
-    ShardFooter,
-    check_identity,
-    encode_footer,
-    read_behind_rows,
-    read_footer,
-    read_metadata,
-)
+from dormouse.schema.schema import MAX_LEAF_COLUMNS, TAGS, Field, Schema
+from dormouse.schema.types import Primitive
+from dormouse.shards import footer as footers
+from dormouse.shards.crcs import seek_footer
+from dormouse.shards.footer import MOST_COLUMNS
 from dormouse.shards.parquet import KeySampler, ParquetFileWriter
-from dormouse.shards.shredding import Shredder, shredder_for
-from dormouse.shards.stored_index import INDEX_KEY, MAGIC, rename_table
+from dormouse.shards.reading import verify_shard
+from dormouse.shards.stored_index import INDEX_KEY, rename_table
 from dormouse.state.partitions import NewShard, Partition, Shard
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.storage import read_ahead
@@ -56,8 +48,109 @@ from dormouse.stored.paths import (
     part_shard_number,
     shard_path,
 )
-from dormouse.tables.shredding import ShreddedPath
+from dormouse.tables.shredding import MOST_PATHS, ShreddedPath
 from dormouse.tables.term_index import TermColumns
+
+# The columns that a shard has of the values at some paths in its documents.
+
+LOOKED_AT = 1_000
+"""By so many documents paths are chosen."""
+LEAST_ROWS = 1_000
+"""Of shards that begin with fewer rows, nothing would be left out by what a path has."""
+LEAST_SHARE = 2
+"""A path is chosen if at least one of so many documents has it."""
+MOST_PATH = 4
+"""The longest path that is chosen."""
+REPETITION = 4
+"""A path with texts is chosen if each occurs so often on average: others are as long again."""
+_CHOSEN = {"number": Primitive.LONG, "string": Primitive.STRING}
+
+
+class Shredder:
+    """Adds these columns to the rows of one shard."""
+
+    def __init__(self, paths: Sequence[ShreddedPath]) -> None:
+        """Add the columns of `paths`."""
+        by_id = {path.field.id: path for path in paths}  # of two with one id, one is left out
+        self._paths = list(by_id.values())
+        self.fields: list[Field] = [path.field for path in self._paths]
+        self.partial: set[int] = set()
+        """The ids of those that lack a number which is no whole number of 64 bits."""
+
+    def added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with these columns."""
+        if not self._paths:
+            return batch
+        arrays: dict[int, Array] = {}
+        for column in {path.column.name: path.column for path in self._paths}.values():
+            of_column = [path for path in self._paths if path.column.id == column.id]
+            targets = [(path.path, path.kind) for path in of_column]
+            columns = typed_columns(batch.column(column.name), targets)
+            for path, (values, is_whole) in zip(of_column, columns, strict=True):
+                arrays[path.field.id] = values
+                self.partial |= set() if is_whole else {path.field.id}
+        schema = batch.schema
+        for field in self.fields:
+            schema = schema.append(pa.field(field.name, arrays[field.id].type))
+        columns_of_all: list[Any] = [*batch.columns, *(arrays[f.id] for f in self.fields)]
+        return pa.RecordBatch.from_arrays(columns_of_all, schema=schema)
+
+
+def shredder_for(
+    paths: Sequence[ShreddedPath] | None, schema: Schema, first: pa.RecordBatch
+) -> Shredder:
+    """Return what adds the columns of some paths to a shard that begins with the rows `first`; if
+    the paths are None, of those that most documents have.
+    """
+    if paths is not None:
+        names = {field.id for field in schema.fields}
+        most = MAX_LEAF_COLUMNS - schema.leaf_columns
+        return Shredder([path for path in paths if path.column.id in names][:most])
+    documents = [field for field in schema.fields if field.type is Primitive.DYNAMIC]
+    if not documents or first.num_rows < LEAST_ROWS:
+        return Shredder([])
+    most = min(MOST_PATHS, MOST_COLUMNS - schema.leaf_columns)
+    chosen: list[ShreddedPath] = []
+    for field in documents:
+        texts = first.column(field.name).slice(0, LOOKED_AT).to_pylist()
+        chosen += _common(field, values_at(texts, [()])[0])
+    return Shredder(chosen[: max(0, most)])
+
+
+def _common(column: Field, documents: Sequence[object]) -> list[ShreddedPath]:
+    """Return the paths that most documents have, with values of one kind, the commonest first."""
+    counts: Counter[tuple[tuple[str, ...], str]] = Counter()
+    texts: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for document in documents:
+        for path, value in _leaves(document, ()):
+            kind = kind_of(value)
+            is_long = kind != "number" or typed([value], Primitive.LONG)[0].is_valid
+            counts[path, kind if is_long else "fraction"] += 1
+            if isinstance(value, str):
+                texts[path].add(value)
+    of_path: Counter[tuple[str, ...]] = Counter()
+    for (path, kind), count in counts.items():
+        of_path[path] += count if kind != "null" else 0
+    paths = [
+        ShreddedPath(column, path, _CHOSEN[kind])
+        for (path, kind), count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+        if kind in _CHOSEN and count == of_path[path] and count * LEAST_SHARE >= len(documents)
+    ]
+    return [
+        each
+        for each in paths
+        if len(texts[tuple(map(str, each.path))]) * REPETITION <= len(documents)
+    ]
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    if isinstance(value, dict):
+        if len(path) < MOST_PATH:
+            for name, part in value.items():
+                yield from _leaves(part, (*path, name))
+    elif path and not isinstance(value, list):
+        yield path, value
+
 
 # Write one shard to a local file, and publish it as an object: upload
 # it, or adopt an identical one.
@@ -109,7 +202,7 @@ class WrittenShard:
 
     local: Path
     upload: Upload
-    footer: ShardFooter
+    footer: footers.ShardFooter
     rows_by_partition: tuple[tuple[str, int], ...]
 
     def publish(self, storage: Storage) -> NewShard:
@@ -124,12 +217,12 @@ class WrittenShard:
         footer = self.footer
         path = shard_path(footer.table_id, footer.shard_id)
         try:
+            objects: Objects = LocalObject(self.local)
             if self.upload.complete():
                 shard = footer.shard(self.local.stat().st_size)
-                put_index_object(storage, footer.table_id, shard, LocalObject(self.local))
             else:
-                shard = footer.shard(_adopt(storage, path, footer))
-                put_index_object(storage, footer.table_id, shard, storage)
+                shard, objects = footer.shard(_adopt(storage, path, footer)), storage
+            put_index_object(storage, footer.table_id, shard, objects)
         finally:
             self.local.unlink(missing_ok=True)
         return NewShard(shard, self.rows_by_partition)
@@ -216,11 +309,9 @@ class ShardWriter:
         self._upload.advance(self._file.size_bytes)
 
     def finish(self, *, last: bool) -> WrittenShard:
-        """Complete the file; `last` says whether this is the last shard of
-        its run. Requires: it has rows.
-        """
+        """Complete the file; `last` says whether it is its run's last. Requires: it has rows."""
         context = self._context
-        footer = ShardFooter(
+        footer = footers.ShardFooter(
             table_id=context.table_id,
             shard_id=self._shard_id,
             schema=context.schema,
@@ -232,7 +323,7 @@ class ShardWriter:
             tags=joined_texts(self._tags),
         )
         self._file.close(
-            {METADATA_KEY: encode_footer(footer).decode()},
+            {footers.METADATA_KEY: footers.encode_footer(footer).decode()},
             context.table_id,
             self._shard_id,
             self._shredder.partial,
@@ -245,14 +336,12 @@ class ShardWriter:
         self._file.discard()
 
 
-def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
-    """Check that the shard at `path` has the content that was just
-    written; return its size in bytes.
-    """
+def _adopt(storage: Storage, path: str, expected: footers.ShardFooter) -> int:
+    """Check that the shard at `path` has the content just written; return its size in bytes."""
     stored = next((each for each in storage.list(path) if each.path == path), None)
     if stored is None:  # the job was released just now, and the shards of its runs deleted
         raise UnavailableError(f"{path} was there and is not any more; run the job again")
-    footer = read_footer(storage, path, stored.size_bytes)
+    footer = footers.read_footer(storage, path, stored.size_bytes)
     # Some fields may differ between two runs and are not compared: the samples, the schema, which
     # may have new columns, the time, and which of the shards before the inputs still existed.
     inputs = expected.provenance.lineage.inputs
@@ -286,9 +375,7 @@ def _adopt(storage: Storage, path: str, expected: ShardFooter) -> int:
 UPLOADS_AT_ONCE = 8
 """How many shards are published while the next is written."""
 WAITING_BYTES = 256 * 1024 * 1024
-"""How much of the scratch space their files take; a larger one is published with no other beside
-it.
-"""
+"""How much of the scratch space their files take; a larger one is published alone."""
 
 _Publication: TypeAlias = Future[NewShard]
 
@@ -362,11 +449,11 @@ class ShardPublisher:
 
     def _published(self, shard: ShardWriter) -> NewShard:
         try:
-            written = shard.finish(last=False)
+            result = shard.finish(last=False)
         except BaseException:
             shard.discard()
             raise
-        return written.publish(self._storage)
+        return result.publish(self._storage)
 
     def _has_room(self, size_bytes: int) -> bool:
         if not self._waiting:
@@ -416,31 +503,22 @@ def write_shards(
             run.discard()
 
 
+@dataclass(slots=True)
 class _RunWriter:
     """Writes the shards of one run; those that are complete are published meanwhile."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        context: ShardContext,
-        shard_id: Callable[[int], str],
-        scratch: Path,
-        target_bytes: int,
-        spanning: bool,
-        publisher: ShardPublisher,
-    ) -> None:
-        self._storage = storage
-        self._context = context
-        self._shard_id = shard_id
-        self._scratch = scratch
-        self._target_bytes = target_bytes
-        self._spanning = spanning
-        self._publisher = publisher
-        self._writer: ShardWriter | None = None
+    storage: Storage
+    context: ShardContext
+    shard_id: Callable[[int], str]
+    scratch: Path
+    target_bytes: int
+    spanning: bool
+    publisher: ShardPublisher
+    _writer: ShardWriter | None = None
 
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
         """Write rows of one leaf. Raises the error of an upload that failed meanwhile."""
-        self._publisher.check()
+        self.publisher.check()
         while batch.num_rows:
             writer = self._writer
             rows = 0 if writer is None else self._room(writer, leaf, batch)
@@ -448,20 +526,20 @@ class _RunWriter:
                 if writer is not None:
                     self._publish(writer)
                 writer = self._writer = self._begin_shard(batch)
-                rows = writer.room(batch, self._target_bytes)
+                rows = writer.room(batch, self.target_bytes)
             writer.write(leaf, batch.slice(0, rows))
             batch = batch.slice(rows)
 
     def finish(self) -> list[NewShard]:
         """Return all shards, after their upload."""
         if self._writer is None:
-            return self._publisher.finish(None)
-        if self._context.part is not None:
+            return self.publisher.finish(None)
+        if self.context.part is not None:
             self._publish(self._writer)
-            return self._publisher.finish(None)
+            return self.publisher.finish(None)
         last = self._writer.finish(last=True)
         self._writer = None
-        return self._publisher.finish(last)
+        return self.publisher.finish(last)
 
     def discard(self) -> None:
         """Abort a shard that was not finished."""
@@ -474,22 +552,22 @@ class _RunWriter:
         Once the shard is full, only the rows that continue its last key are added: a
         row key is never divided between two shards of a leaf.
         """
-        if not self._spanning and not writer.holds_rows_of(leaf):
+        if not self.spanning and not writer.holds_rows_of(leaf):
             return 0
-        if not writer.is_full(self._target_bytes):
-            return writer.room(batch, self._target_bytes)
-        return row_span(batch, writer.last_key, self._context.schema)[1]
+        if not writer.is_full(self.target_bytes):
+            return writer.room(batch, self.target_bytes)
+        return row_span(batch, writer.last_key, self.context.schema)[1]
 
     def _begin_shard(self, first: pa.RecordBatch) -> ShardWriter:
-        number = part_shard_number(self._context.part or 0, self._publisher.count)
-        shard_id = self._shard_id(number)
-        context = self._context
+        number = part_shard_number(self.context.part or 0, self.publisher.count)
+        shard_id = self.shard_id(number)
+        context = self.context
         shredder = shredder_for(context.paths, context.schema, first)
-        return ShardWriter(self._storage, context, shard_id, number, self._scratch, shredder)
+        return ShardWriter(self.storage, context, shard_id, number, self.scratch, shredder)
 
     def _publish(self, writer: ShardWriter) -> None:
         self._writer = None
-        self._publisher.publish(writer)
+        self.publisher.publish(writer)
 
 
 def _by_leaf(
@@ -519,13 +597,11 @@ def _next_leaf(first: bytes, leaves: Iterator[Partition], context: ShardContext)
 
 
 def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:
-    """Return the position of the first row after `leaf`; the length
-    of the batch if there is none.
-    """
+    """Return the position of the first row after `leaf`; the batch's length if there is none."""
     end = leaf.range.max
     if end is None or row_key(batch, batch.num_rows - 1, schema) < end:
         return batch.num_rows
-    return rows_below(batch, end, schema)
+    return row_span(batch, end, schema)[0]
 
 
 # Verify a whole shard in a local file, and make it a shard of another table.
@@ -540,7 +616,6 @@ class LocalObject:
     is_remote = False
 
     def __init__(self, local: Path) -> None:
-        """Read the file `local`."""
         self._local = local
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
@@ -550,25 +625,12 @@ class LocalObject:
 
 def verify_local_shard(local: Path, path: str, table_id: str, shard: Shard) -> pq.FileMetaData:
     """Check every byte of a shard that was copied from `path` to a local file.
-
-    Raises:
-        DamagedShardError: a byte differs from what was written, or it is another shard.
+    Raises DamagedShardError: a byte differs from what was written, or it is another shard.
     """
     size_bytes = local.stat().st_size
     if size_bytes != shard.size_bytes:
-        raise DamagedShardError(
-            f"{path} is damaged: it has {size_bytes:,} of {shard.size_bytes:,} bytes", path=path
-        )
-    metadata = read_metadata(LocalObject(local), path, size_bytes)
-    check_identity(metadata, path, table_id, shard)
-    index = index_of(metadata, path)
-    with local.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as body:
-        if body[: len(MAGIC)] != MAGIC:
-            raise DamagedShardError(f"{path} does not begin as a Parquet file does", path=path)
-        for section in all_sections(metadata, index, path, size_bytes):
-            with memoryview(body) as view, view[section.start : section.end] as part:
-                section.check(path, part)
-    return metadata
+        raise damaged_shard(path, f"it has {size_bytes:,} of {shard.size_bytes:,} bytes")
+    return verify_shard(LocalObject(local), path, table_id, shard)
 
 
 def put_index_object(storage: Storage, table_id: str, shard: Shard, objects: Objects) -> None:
@@ -576,29 +638,23 @@ def put_index_object(storage: Storage, table_id: str, shard: Shard, objects: Obj
 
     Of two processes that put it, both put the same: the shard was put before, and only once.
 
-    Raises:
-        NotFoundError: the shard is gone.
-        CorruptDataError: it is damaged.
+    Raises NotFoundError: the shard is gone; CorruptDataError: it is damaged.
     """
     if has_index_object(shard.id):
-        body = read_behind_rows(objects, table_id, shard)
+        body = footers.read_behind_rows(objects, table_id, shard)
         storage.put(index_path(table_id, shard.id), body)
 
 
 def readdress_shard(local: Path, metadata: pq.FileMetaData, table_id: str, other_id: str) -> None:
     """Make a local shard of table `table_id` one of table `other_id`.
-
-    Raises:
-        InvariantError: the footer does not name the table where it is expected to.
+    Raises InvariantError: the footer does not name the table where it is expected to.
     """
     entries = metadata.metadata or {}
-    stored, index = (entries.get(key.encode(), b"") for key in (METADATA_KEY, INDEX_KEY))
-    named, renamed = (f'"table_id":"{each}"'.encode() for each in (table_id, other_id))
-    changes = [(stored, stored.replace(named, renamed, 1)), (index, rename_table(index, other_id))]
+    stored, index = (entries.get(key.encode(), b"") for key in (footers.METADATA_KEY, INDEX_KEY))
+    name, new_name = (f'"table_id":"{each}"'.encode() for each in (table_id, other_id))
+    changes = [(stored, stored.replace(name, new_name, 1)), (index, rename_table(index, other_id))]
     with local.open("r+b") as file:
-        file.seek(-TRAILER_BYTES, os.SEEK_END)
-        (length,) = struct.unpack("<I", file.read(4))
-        start = file.seek(-TRAILER_BYTES - length, os.SEEK_END)
+        start = seek_footer(file)
         footer = file.read()
         for before, after in changes:
             place = footer.rfind(before)

@@ -4,8 +4,6 @@ What has only constants is calculated here, so that conditions such as ``seen >=
 '1 day'`` bound keys.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -74,61 +72,57 @@ _TEXTUAL = frozenset({*_INTEGERS, Primitive.BOOLEAN, Primitive.DATE, *TIMESTAMPS
 
 def type_named(name: str, sizes: Sequence[str]) -> FieldType:
     """Return the type that a condition casts to, of its words and of the numbers in its brackets.
-
-    Raises:
-        InvalidRequestError: conditions have no such type.
+    Raises InvalidRequestError: conditions have no such type.
     """
     if name in ("DECIMAL", "NUMERIC") and 1 <= len(sizes) <= 2 and all(map(str.isdigit, sizes)):
         return DecimalType(int(sizes[0]), int(sizes[1]) if len(sizes) > 1 else 0)
     if name not in _TYPES or sizes:
-        shown = f"{name}({', '.join(sizes)})" if sizes else name
+        text = f"{name}({', '.join(sizes)})" if sizes else name
         raise InvalidRequestError(
-            f"{shown} is no type that conditions cast to", hint=f"types: {_TYPE_NAMES}"
+            f"{text} is no type that conditions cast to", hint=f"types: {_TYPE_NAMES}"
         )
     return _TYPES[name]
 
 
-def can_cast(found: FieldType, wanted: FieldType, *, may_fail: bool) -> bool:
+def can_cast(source: FieldType, target: FieldType, *, may_fail: bool) -> bool:
     """Return whether values of a type can be cast to another; with `may_fail`, if not all can."""
-    if found == wanted:
+    if source == target:
         return True
-    if found is Primitive.DYNAMIC:  # what is of another type is null
-        return wanted in _OF_DOCUMENTS
-    if isinstance(wanted, DecimalType):
-        whole = wanted.precision - wanted.scale  # the digits before the point
-        if isinstance(found, DecimalType):
-            widens = wanted.scale >= found.scale and whole >= found.precision - found.scale
+    if source is Primitive.DYNAMIC:  # what is of another type is null
+        return target in _OF_DOCUMENTS
+    if isinstance(target, DecimalType):
+        whole = target.precision - target.scale  # the digits before the point
+        if isinstance(source, DecimalType):
+            widens = target.scale >= source.scale and whole >= source.precision - source.scale
             return may_fail or widens
-        if found in _INTEGERS:
-            return may_fail or whole >= _DIGITS[Primitive(found)]
-        return may_fail and found in (Primitive.DOUBLE, Primitive.STRING)
-    if isinstance(found, DecimalType):
-        return wanted in FLOATS or wanted is Primitive.STRING or (may_fail and wanted in _INTEGERS)
-    if wanted is Primitive.STRING:
-        return found in _TEXTUAL
-    if wanted is Primitive.DATE:
-        return found in TIMESTAMPS or (may_fail and found is Primitive.STRING)
-    if wanted is Primitive.TIMESTAMP_NTZ_NS:
-        return may_fail and (found in (*TIMESTAMPS, Primitive.DATE, Primitive.STRING))
-    return _is_number_cast(found, wanted, may_fail=may_fail)
+        if source in _INTEGERS:
+            return may_fail or whole >= _DIGITS[Primitive(source)]
+        return may_fail and source in (Primitive.DOUBLE, Primitive.STRING)
+    if isinstance(source, DecimalType):
+        return target in FLOATS or target is Primitive.STRING or (may_fail and target in _INTEGERS)
+    if target is Primitive.STRING:
+        return source in _TEXTUAL
+    if target is Primitive.DATE:
+        return source in TIMESTAMPS or (may_fail and source is Primitive.STRING)
+    if target is Primitive.TIMESTAMP_NTZ_NS:
+        return may_fail and (source in (*TIMESTAMPS, Primitive.DATE, Primitive.STRING))
+    return _is_number_cast(source, target, may_fail=may_fail)
 
 
-def _is_number_cast(found: FieldType, wanted: FieldType, *, may_fail: bool) -> bool:
-    if wanted not in _NUMBERS or found not in (*_NUMBERS, Primitive.STRING):
+def _is_number_cast(source: FieldType, target: FieldType, *, may_fail: bool) -> bool:
+    if target not in _NUMBERS or source not in (*_NUMBERS, Primitive.STRING):
         return False
-    if found is Primitive.STRING or (found in FLOATS and wanted in _INTEGERS):
+    if source is Primitive.STRING or (source in FLOATS and target in _INTEGERS):
         return may_fail
-    if Primitive.BOOLEAN in (found, wanted):
-        return found in _INTEGERS or wanted in _INTEGERS
-    return may_fail or (found, wanted) != (Primitive.LONG, Primitive.INT)
+    if Primitive.BOOLEAN in (source, target):
+        return source in _INTEGERS or target in _INTEGERS
+    return may_fail or (source, target) != (Primitive.LONG, Primitive.INT)
 
 
 def cast(inner: Expression, kind: FieldType, *, is_text: bool, may_fail: bool) -> Expression:
     """Return a value as another type; a constant at once. `is_text` says that it is a text as it
     was written.
-
-    Raises:
-        InvalidRequestError: it cannot be cast; or not every such value can, and none may fail.
+    Raises InvalidRequestError: it cannot be cast; or not every such value can, and none may fail.
     """
     if is_text and kind in _OF_TEXT:
         assert isinstance(inner, Literal)
@@ -149,13 +143,13 @@ def cast(inner: Expression, kind: FieldType, *, is_text: bool, may_fail: bool) -
     return Call("TRY_CAST" if may_fail else "CAST", (inner,), kind)
 
 
-def _refused_cast(found: FieldType, wanted: FieldType) -> InvalidRequestError:
-    if can_cast(found, wanted, may_fail=True):
+def _refused_cast(source: FieldType, target: FieldType) -> InvalidRequestError:
+    if can_cast(source, target, may_fail=True):
         return InvalidRequestError(
-            f"not every {show_type(found)} can be cast",
+            f"not every {show_type(source)} can be cast",
             hint="TRY_CAST makes NULL of those that cannot",
         )
-    return InvalidRequestError(f"{show_type(found)} cannot be cast to that in a condition")
+    return InvalidRequestError(f"{show_type(source)} cannot be cast to that in a condition")
 
 
 def _constant(inner: Literal, kind: FieldType) -> Expression:
@@ -165,14 +159,14 @@ def _constant(inner: Literal, kind: FieldType) -> Expression:
     is_float = isinstance(inner.value, float) and kind not in FLOATS
     if is_float or kind in (Primitive.BOOLEAN, Primitive.STRING):
         raise InvalidRequestError("that constant cannot be cast", hint="write the value itself")
-    found = coerce_literal(inner, kind)
+    literal = coerce_literal(inner, kind)
     if kind is Primitive.FLOAT:
-        return _single(found)
-    if kind is Primitive.INT and not -(2**31) <= int(found.value) < 2**31:
+        return _single(literal)
+    if kind is Primitive.INT and not -(2**31) <= int(literal.value) < 2**31:
         raise InvalidRequestError("the number is beyond 32 bits")
-    if isinstance(kind, DecimalType) and not can_cast(found.type, kind, may_fail=False):
+    if isinstance(kind, DecimalType) and not can_cast(literal.type, kind, may_fail=False):
         raise InvalidRequestError("the number has more digits")
-    return found
+    return literal
 
 
 def _single(number: Literal) -> Literal:
@@ -232,9 +226,7 @@ _MAX_CALCULATED_TIMES = 3
 
 def call(name: str, arguments: Sequence[Expression]) -> Expression:
     """Return a call of a function, which `SPECIAL` or `FUNCTIONS` has.
-
-    Raises:
-        InvalidRequestError: there is no such function, or it is for other arguments.
+    Raises InvalidRequestError: there is no such function, or it is for other arguments.
     """
     check_count(arguments)
     if name in SPECIAL:
@@ -247,18 +239,18 @@ def call(name: str, arguments: Sequence[Expression]) -> Expression:
         raise InvalidRequestError(
             f"there is no function {name!r} in conditions", hint=f"functions: {NAMES}"
         )
-    known = FUNCTIONS[name]
-    wanted = known.takes[: max(len(arguments), len(known.takes) - known.optional)]
-    check_types(arguments, wanted)
-    for at in known.numbers:
+    function = FUNCTIONS[name]
+    kinds = function.takes[: max(len(arguments), len(function.takes) - function.optional)]
+    check_types(arguments, kinds)
+    for at in function.numbers:
         if at == len(arguments):
             break
         number = arguments[at]
         if not isinstance(number, Literal) or not isinstance(number.value, int):
             raise InvalidRequestError(f"argument {at + 1} must be a number")
-        if number.value < known.least:
-            raise InvalidRequestError(f"argument {at + 1} must be at least {known.least}")
-    return Call(name, tuple(arguments), known.result)
+        if number.value < function.least:
+            raise InvalidRequestError(f"argument {at + 1} must be at least {function.least}")
+    return Call(name, tuple(arguments), function.result)
 
 
 def _is_nan(arguments: Sequence[Expression]) -> Expression:
@@ -278,15 +270,15 @@ def _json_kind(arguments: Sequence[Expression]) -> Expression:
 
 def _has(arguments: Sequence[Expression]) -> Expression:
     """Return whether a text holds some words, in whatever case, and not as parts of longer ones."""
-    text, wanted = (text_of(each) for each in arguments)
-    check_types([text, wanted], [Primitive.STRING, Primitive.STRING])
-    words = wanted.value if isinstance(wanted, Literal) else ""
+    text, word = (text_of(each) for each in arguments)
+    check_types([text, word], [Primitive.STRING, Primitive.STRING])
+    words = word.value if isinstance(word, Literal) else ""
     if not any(each > "\x7f" or each.isalnum() for each in str(words)):
         raise InvalidRequestError(
             "what has() looks for is a text in quotes with a letter or a digit",
             hint="write has(message, 'refused'), or contains(message, '--') for any characters",
         )
-    return Call("has", (text, wanted), Primitive.BOOLEAN)
+    return Call("has", (text, word), Primitive.BOOLEAN)
 
 
 def concat(parts: Sequence[Expression], op: str = "concat") -> Expression:
@@ -299,13 +291,13 @@ def concat(parts: Sequence[Expression], op: str = "concat") -> Expression:
 
 
 def _coalesce(arguments: Sequence[Expression]) -> Expression:
-    checked = _choice(arguments)
-    return Call("coalesce", tuple(checked), common(checked))
+    operands = _choice(arguments)
+    return Call("coalesce", tuple(operands), common(operands))
 
 
 def _nullif(arguments: Sequence[Expression]) -> Expression:
-    checked = _choice(arguments)
-    return Call("nullif", tuple(checked), checked[0].type)
+    operands = _choice(arguments)
+    return Call("nullif", tuple(operands), operands[0].type)
 
 
 def case(tests: Sequence[Expression], results: Sequence[Expression]) -> Expression:
@@ -320,10 +312,10 @@ def _choice(values: Sequence[Expression]) -> list[Expression]:
     """Return values of one type, of which one is chosen; not nothing but constant times, which have
     no one type by themselves.
     """
-    checked = alike(values)
-    if all(isinstance(value, Literal) for value in checked) and checked[0].type in TIMESTAMPS:
+    operands = alike(values)
+    if all(isinstance(value, Literal) for value in operands) and operands[0].type in TIMESTAMPS:
         raise InvalidRequestError("one of the times must be of a column")
-    return checked
+    return operands
 
 
 def extract(part: str, time: Expression) -> Expression:
@@ -423,9 +415,7 @@ def arithmetic(op: str, operands: Sequence[Expression]) -> Expression:
 
 def check_count(values: Sequence[object]) -> None:
     """Refuse a list or a chain with too many parts.
-
-    Raises:
-        InvalidRequestError: it has.
+    Raises InvalidRequestError: it has.
     """
     if len(values) > MAX_LIST:
         raise InvalidRequestError(

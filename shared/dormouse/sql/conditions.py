@@ -6,26 +6,14 @@ import calendar
 import datetime as dt
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
 
 from dormouse.errors import InvalidRequestError
+from dormouse.schema import types
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import (
-    NANOSECONDS,
-    TIMESTAMPS,
-    DecimalType,
-    FieldType,
-    Primitive,
-    from_days,
-    from_microseconds,
-    show_clock,
-    show_count,
-    show_uuid,
-    to_microseconds,
-)
 
 # Expressions on rows: checked trees of columns, literals and operators, and rendering as normal
 # SQL.
@@ -53,6 +41,8 @@ MAX_LIST = 1_000
 ARITHMETIC = ("+", "-", "*", "/", "%")
 TESTS = ("IS NULL", "IS TRUE", "IS FALSE")
 CASTS = ("CAST", "TRY_CAST")
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""What a comparison becomes if its sides change places."""
 DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DOW", "DOY", "HOUR", "MINUTE")
 """The parts that EXTRACT can take from a timestamp, in UTC, or from a date."""
 
@@ -62,7 +52,7 @@ class Column:
     """A column of the table."""
 
     name: str
-    type: FieldType
+    type: types.FieldType
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +60,7 @@ class Literal:
     """A value. A timestamp is microseconds and a date days since 1970."""
 
     value: bool | int | float | Decimal | str | bytes
-    type: FieldType
+    type: types.FieldType
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +78,7 @@ class Call:
 
     op: str
     arguments: tuple[Expression, ...]
-    type: FieldType
+    type: types.FieldType
 
 
 Expression: TypeAlias = "Column | Literal | Call"
@@ -96,7 +86,7 @@ Expression: TypeAlias = "Column | Literal | Call"
 
 def truth(op: str, *arguments: Expression) -> Call:
     """Return a call that is true, false or null."""
-    return Call(op, arguments, Primitive.BOOLEAN)
+    return Call(op, arguments, types.Primitive.BOOLEAN)
 
 
 def depth(expression: Expression) -> int:
@@ -154,21 +144,21 @@ def case_sql(parts: list[str]) -> str:
     return f"(CASE {' '.join(whens)} END)"
 
 
-_SQL_TYPES: dict[FieldType, str] = {
-    Primitive.BOOLEAN: "BOOLEAN",
-    Primitive.INT: "INT",
-    Primitive.LONG: "BIGINT",
-    Primitive.FLOAT: "REAL",
-    Primitive.DOUBLE: "DOUBLE",
-    Primitive.STRING: "TEXT",
-    Primitive.DATE: "DATE",
-    Primitive.TIMESTAMP_NTZ_NS: "TIMESTAMP",
+_SQL_TYPES: dict[types.FieldType, str] = {
+    types.Primitive.BOOLEAN: "BOOLEAN",
+    types.Primitive.INT: "INT",
+    types.Primitive.LONG: "BIGINT",
+    types.Primitive.FLOAT: "REAL",
+    types.Primitive.DOUBLE: "DOUBLE",
+    types.Primitive.STRING: "TEXT",
+    types.Primitive.DATE: "DATE",
+    types.Primitive.TIMESTAMP_NTZ_NS: "TIMESTAMP",
 }
 
 
-def sql_type(kind: FieldType) -> str:
+def sql_type(kind: types.FieldType) -> str:
     """Return the name of a type that values can be cast to."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, types.DecimalType):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     return _SQL_TYPES[kind]
 
@@ -183,7 +173,7 @@ def text_literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def common_type(left: FieldType, right: FieldType) -> FieldType | None:
+def common_type(left: types.FieldType, right: types.FieldType) -> types.FieldType | None:
     """Return the type in which values of both types compare exactly; None if there is none.
 
     Two decimals need all the digits that either has on each side of the point: decimal(10, 2) and
@@ -192,32 +182,35 @@ def common_type(left: FieldType, right: FieldType) -> FieldType | None:
     """
     if left == right:
         return left
-    if isinstance(left, DecimalType) and isinstance(right, DecimalType):
+    if isinstance(left, types.DecimalType) and isinstance(right, types.DecimalType):
         scale = max(left.scale, right.scale)
         precision = max(left.precision - left.scale, right.precision - right.scale) + scale
-        return DecimalType(precision, scale) if precision <= 38 else None
-    for wide, narrow in ((Primitive.LONG, Primitive.INT), (Primitive.DOUBLE, Primitive.FLOAT)):
+        return types.DecimalType(precision, scale) if precision <= 38 else None
+    for wide, narrow in (
+        (types.Primitive.LONG, types.Primitive.INT),
+        (types.Primitive.DOUBLE, types.Primitive.FLOAT),
+    ):
         if {left, right} == {wide, narrow}:
             return wide
     return None
 
 
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and all within it."""
+    yield expression
+    if isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from parts_of(argument)
+
+
 def columns_of(expression: Expression) -> set[str]:
     """Return the names of the columns in an expression."""
-    match expression:
-        case Column(name=name):
-            return {name}
-        case Call(arguments=arguments):
-            return {name for argument in arguments for name in columns_of(argument)}
-        case _:
-            return set()
+    return {each.name for each in parts_of(expression) if isinstance(each, Column)}
 
 
 def operators_of(expression: Expression) -> set[str]:
     """Return the operators and functions in an expression."""
-    if not isinstance(expression, Call):
-        return set()
-    return {expression.op}.union(*map(operators_of, expression.arguments))
+    return {each.op for each in parts_of(expression) if isinstance(each, Call)}
 
 
 def leaf_sql(leaf: Column | Literal) -> str:
@@ -225,20 +218,20 @@ def leaf_sql(leaf: Column | Literal) -> str:
     if isinstance(leaf, Column):
         return quoted(leaf.name)
     value = leaf.value
-    if leaf.type in TIMESTAMPS:
-        assert isinstance(value, int) and isinstance(leaf.type, Primitive)
+    if leaf.type in types.TIMESTAMPS:
+        assert isinstance(value, int) and isinstance(leaf.type, types.Primitive)
         # without its zone: the column that it is compared with says whether it is UTC
-        text = show_count(value, leaf.type).removesuffix("+00:00")
+        text = types.show_count(value, leaf.type).removesuffix("+00:00")
         return f"TIMESTAMP '{text.replace('T', ' ')}'"
-    if leaf.type is Primitive.TIME:
+    if leaf.type is types.Primitive.TIME:
         assert isinstance(value, int)
-        return f"TIME '{show_clock(value)}'"
-    if leaf.type is Primitive.UUID:
+        return f"TIME '{types.show_clock(value)}'"
+    if leaf.type is types.Primitive.UUID:
         assert isinstance(value, bytes)
-        return f"UUID '{show_uuid(value)}'"
-    if leaf.type is Primitive.DATE:
+        return f"UUID '{types.show_uuid(value)}'"
+    if leaf.type is types.Primitive.DATE:
         assert isinstance(value, int)
-        return f"DATE '{from_days(value)}'"
+        return f"DATE '{types.from_days(value)}'"
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, bytes):
@@ -319,10 +312,10 @@ _DAY = 24 * 3_600_000_000
 TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 """What date_trunc can cut times to."""
 _UNITS = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
-_FIRST = to_microseconds(dt.datetime(1, 1, 1, tzinfo=dt.UTC))
-_LAST = to_microseconds(dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC))
-_FIRST_NS = to_microseconds(dt.datetime(1678, 1, 1, tzinfo=dt.UTC))
-_LAST_NS = to_microseconds(dt.datetime(2261, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC))
+_FIRST = types.to_microseconds(dt.datetime(1, 1, 1, tzinfo=dt.UTC))
+_LAST = types.to_microseconds(dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC))
+_FIRST_NS = types.to_microseconds(dt.datetime(1678, 1, 1, tzinfo=dt.UTC))
+_LAST_NS = types.to_microseconds(dt.datetime(2261, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,11 +328,7 @@ class Interval:
 
     def __str__(self) -> str:
         """Return the interval in SQL, the same for equal ones."""
-        parts = (
-            (self.months, "months"),
-            (self.days, "days"),
-            (self.microseconds, "microseconds"),
-        )
+        parts = ((self.months, "months"), (self.days, "days"), (self.microseconds, "microseconds"))
         return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 days"
 
     def negated(self) -> Interval:
@@ -349,14 +338,12 @@ class Interval:
 
 def parse_interval(text: str) -> Interval:
     """Return the interval that a text such as ``1 month -2 days 90 seconds`` means.
-
-    Raises:
-        InvalidRequestError: it means none, or more than 10,000 years.
+    Raises InvalidRequestError: it means none, or more than 10,000 years.
     """
     months = days = microseconds = at = 0
-    while found := _PART.match(text, at):
-        at = found.end()
-        count, unit = Decimal(found[1]), found[2].lower().removesuffix("s")
+    while match := _PART.match(text, at):
+        at = match.end()
+        count, unit = Decimal(match[1]), match[2].lower().removesuffix("s")
         if unit in _MICROSECONDS and (exact := count * _MICROSECONDS[unit]) == int(exact):
             microseconds += int(exact)
         elif unit in _DAYS and count == int(count):
@@ -378,53 +365,53 @@ def parse_interval(text: str) -> Interval:
     return Interval(months, days, microseconds)
 
 
-def shifted(count: int, kind: FieldType, interval: Interval) -> int:
+def shifted(count: int, kind: types.FieldType, interval: Interval) -> int:
     """Return a timestamp or date, moved by an interval.
-
-    Raises:
-        InvalidRequestError: there is no such time.
+    Raises InvalidRequestError: there is no such time.
     """
-    per, finer = (1000, count % 1000) if kind in NANOSECONDS else (1, 0)
+    per, finer = (1000, count % 1000) if kind in types.NANOSECONDS else (1, 0)
+    days = _DAY if kind is types.Primitive.DATE else 1
     try:
-        if kind is Primitive.DATE:
-            return to_microseconds(_moved(from_microseconds(count * _DAY), interval)) // _DAY
-        moved = to_microseconds(_moved(from_microseconds(count // per), interval)) * per + finer
+        time = _moved(types.from_microseconds(count // per * days), interval)
     except OverflowError:
         raise InvalidRequestError("the time would be outside of the years 1 to 9999") from None
+    moved = types.to_microseconds(time) // days * per + finer
     first, last = time_limits(kind)
     if not first <= moved <= last:
         raise InvalidRequestError("the time would be outside of the years 1678 to 2261")
     return moved
 
 
-def time_limits(kind: FieldType) -> tuple[int, int]:
+def time_limits(kind: types.FieldType) -> tuple[int, int]:
     """Return the first and the last time of a type that can be calculated with: of the years 1 to
     9999; counted in nanoseconds, 1678 to 2261.
     """
-    if kind is Primitive.DATE:
-        return _FIRST // _DAY, _LAST // _DAY
-    if kind in NANOSECONDS:
-        return _FIRST_NS * 1000, _LAST_NS * 1000
-    return _FIRST, _LAST
+    if kind in types.NANOSECONDS:
+        return truncation_limits(kind)
+    return _counted(kind, _FIRST, _LAST)
 
 
-def truncation_limits(kind: FieldType) -> tuple[int, int]:
+def truncation_limits(kind: types.FieldType) -> tuple[int, int]:
     """Return the first and the last time of a type that DataFusion can truncate: it counts the
     nanoseconds.
     """
-    per_day = {Primitive.DATE: _DAY}.get(Primitive(kind), 1)
-    per = 1000 if kind in NANOSECONDS else 1
-    first, last = _FIRST_NS, _LAST_NS
-    return first * per // per_day, last * per // per_day
+    return _counted(kind, _FIRST_NS, _LAST_NS)
 
 
-def shift_limits(kind: FieldType, interval: Interval) -> tuple[int, int]:
+def _counted(kind: types.FieldType, *times: int) -> tuple[int, int]:
+    """Return two times, which are microseconds, as a type counts them."""
+    days = _DAY if kind is types.Primitive.DATE else 1
+    first, last = (time // days * (1000 if kind in types.NANOSECONDS else 1) for time in times)
+    return first, last
+
+
+def shift_limits(kind: types.FieldType, interval: Interval) -> tuple[int, int]:
     """Return the first and the last time of a type that an interval can be added to.
 
     Months and days are of different lengths, so the limits leave out a few days more.
     """
     first, last = time_limits(kind)
-    if kind not in NANOSECONDS:  # others can count far more than these years
+    if kind not in types.NANOSECONDS:  # others can count far more than these years
         return first, last
     days = interval.months * 31 + interval.days + interval.microseconds // _DAY
     slack = (abs(interval.months) + 2) * _DAY * 1000
@@ -433,15 +420,15 @@ def shift_limits(kind: FieldType, interval: Interval) -> tuple[int, int]:
     return (first, last) if first <= last else (1, 0)  # it is longer than all these years
 
 
-def truncated(count: int, kind: FieldType, unit: str) -> int:
+def truncated(count: int, kind: types.FieldType, unit: str) -> int:
     """Return the first moment of the unit that a timestamp lies in. Raises OverflowError beyond
     the years that Python has.
     """
-    per = 1000 if kind in NANOSECONDS else 1
+    per = 1000 if kind in types.NANOSECONDS else 1
     microseconds = count // per
     if unit in _UNITS:
         return (microseconds - microseconds % _UNITS[unit]) * per
-    day = from_microseconds(microseconds).replace(hour=0, minute=0, second=0, microsecond=0)
+    day = types.from_microseconds(microseconds).replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "week":
         day -= dt.timedelta(days=day.weekday())
     elif unit == "quarter":
@@ -450,25 +437,25 @@ def truncated(count: int, kind: FieldType, unit: str) -> int:
         day = day.replace(day=1)
     elif unit == "year":
         day = day.replace(month=1, day=1)
-    return to_microseconds(day) * per
+    return types.to_microseconds(day) * per
 
 
-def after_unit(count: int, kind: FieldType, unit: str) -> int:
+def after_unit(count: int, kind: types.FieldType, unit: str) -> int:
     """Return the first moment of the unit after the one that a timestamp lies in. Raises
     OverflowError beyond the years that Python has.
     """
-    per = 1000 if kind in NANOSECONDS else 1
+    per = 1000 if kind in types.NANOSECONDS else 1
     start = truncated(count, kind, unit)
     if unit in _UNITS:
         return start + _UNITS[unit] * per
     months = {"year": 12, "quarter": 3, "month": 1}.get(unit, 0)
     step = Interval(months, 0 if months else {"week": 7}.get(unit, 1))
-    return to_microseconds(_moved(from_microseconds(start // per), step)) * per
+    return types.to_microseconds(_moved(types.from_microseconds(start // per), step)) * per
 
 
-def is_time(kind: FieldType) -> bool:
+def is_time(kind: types.FieldType) -> bool:
     """Return whether a type has times that intervals can be added to."""
-    return kind in TIMESTAMPS or kind is Primitive.DATE
+    return kind in types.TIMESTAMPS or kind is types.Primitive.DATE
 
 
 def _moved(time: dt.datetime, interval: Interval) -> dt.datetime:
@@ -477,8 +464,8 @@ def _moved(time: dt.datetime, interval: Interval) -> dt.datetime:
     if not dt.MINYEAR <= years <= dt.MAXYEAR:
         raise OverflowError("the year is beyond those of Python")
     day = min(time.day, calendar.monthrange(years, month + 1)[1])
-    moved = time.replace(year=years, month=month + 1, day=day)
-    return moved + dt.timedelta(days=interval.days, microseconds=interval.microseconds)
+    date = time.replace(year=years, month=month + 1, day=day)
+    return date + dt.timedelta(days=interval.days, microseconds=interval.microseconds)
 
 
 # What is refused as SQL before it is parsed: by its type, its length and its characters.
@@ -489,9 +476,7 @@ MAX_STATEMENT_CHARACTERS = 256 * 1024
 
 def check_statement(text: str) -> None:
     """Refuse a value that is not text, or that is too long to be parsed as a statement.
-
-    Raises:
-        InvalidRequestError: it is one of these.
+    Raises InvalidRequestError: it is one of these.
     """
     hint = "ingest long lists of values into a table, and join it"
     check_characters(text, "statement", MAX_STATEMENT_CHARACTERS, hint)
@@ -500,9 +485,7 @@ def check_statement(text: str) -> None:
 def check_characters(text: str, what: str, most: int, hint: str = "") -> None:
     """Refuse a value that is not text, has more than `most` characters, or is not Unicode; `what`
     names it in errors.
-
-    Raises:
-        InvalidRequestError: it is one of these.
+    Raises InvalidRequestError: it is one of these.
     """
     if not isinstance(text, str):
         raise InvalidRequestError(f"a {what} is SQL text, not {type(text).__name__}")

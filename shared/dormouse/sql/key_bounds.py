@@ -9,8 +9,6 @@ ranges [(DE, M), (DE\\0)) and [(FR, M), (FR\\0)). ``country >= 'DE' AND city = '
 [(DE), end), because infinitely many values of country remain.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys
@@ -40,6 +38,7 @@ from dormouse.schema.types import (
 from dormouse.sql.conditions import (
     CASTS,
     MAX_LIST,
+    MIRRORED,
     Call,
     Column,
     Condition,
@@ -49,7 +48,6 @@ from dormouse.sql.conditions import (
     truncated,
 )
 
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILD = re.compile(r"[%_\\]")
 """The first character that makes a pattern more than plain text."""
 _RANGES = ("=", "<", "<=", ">", ">=", "IN")
@@ -96,8 +94,8 @@ def _is_range(term: Expression, fields: Sequence[Field]) -> bool:
     if not isinstance(term, Call) or term.op not in _RANGES:
         return False
     column, *values = term.arguments
-    named = [field for field in fields if _is(column, field)]
-    return bool(named) and all(_value(value, named[0]) is not None for value in values)
+    own = [field for field in fields if _is(column, field)]
+    return bool(own) and all(_value(value, own[0]) is not None for value in values)
 
 
 def column_bounds(condition: Condition, field: Field) -> KeyRange | None:
@@ -106,10 +104,10 @@ def column_bounds(condition: Condition, field: Field) -> KeyRange | None:
 
     A column that is bounded is not null in any matching row.
     """
-    found = _of_column(condition.expression, field)
-    if not found:
+    bounds = _of_column(condition.expression, field)
+    if not bounds:
         return KeyRange((), ())
-    hull = KeyRange(found[0].min, found[-1].max)
+    hull = KeyRange(bounds[0].min, bounds[-1].max)
     return None if hull == KeyRange() else hull
 
 
@@ -117,19 +115,19 @@ def column_values(condition: Condition, field: Field) -> tuple[KeyPart, ...] | N
     """Return all values, at least one, that a column can have in a matching row; None if there may
     be others.
     """
-    found: list[KeyPart] = []
+    values: list[KeyPart] = []
     for span in _of_column(condition.expression, field):
         value = _only_value(span)
         low, high = span.min, span.max
         if value is not None:
-            found.append(value)
+            values.append(value)
         elif low and high and isinstance(low[0], int) and isinstance(high[0], int):
-            found += range(low[0], min(high[0], low[0] + MAX_LIST + 1))
+            values += range(low[0], min(high[0], low[0] + MAX_LIST + 1))
         else:
             return None
-        if len(found) > MAX_LIST:
+        if len(values) > MAX_LIST:
             return None
-    return tuple(found) or None
+    return tuple(values) or None
 
 
 def wanted_tags(expression: Expression) -> tuple[tuple[str, ...] | None, bool]:
@@ -138,13 +136,14 @@ def wanted_tags(expression: Expression) -> tuple[tuple[str, ...] | None, bool]:
     """
     match expression:
         case Call("OR", terms):
-            found = [wanted_tags(term) for term in terms]
-            tags = [tag for wanted, _ in found for tag in wanted or ()]
-            is_bound = all(wanted is not None for wanted, _ in found)
-            return (tuple(tags), all(exact for _, exact in found)) if is_bound else (None, False)
+            bounds = [wanted_tags(term) for term in terms]
+            tags = [tag for some, _ in bounds for tag in some or ()]
+            if any(some is None for some, _ in bounds):
+                return None, False
+            return tuple(tags), all(exact for _, exact in bounds)
         case Call("AND", terms):
-            known = [wanted for wanted, _ in map(wanted_tags, terms) if wanted is not None]
-            return min(known, key=len, default=None), False
+            sets = [some for some, _ in map(wanted_tags, terms) if some is not None]
+            return min(sets, key=len, default=None), False
         case Call("=" | "IN", (head, *rest)):
             if isinstance(head, Literal) and rest:
                 head, rest = rest[0], [head]
@@ -187,10 +186,10 @@ def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
     if not isinstance(expression, Call):
         return [KeyRange()]
     if expression.op == "AND":
-        found = [KeyRange()]
+        ranges = [KeyRange()]
         for term in expression.arguments:
-            found = intersect_ranges(found, _of_column(term, field))
-        return found
+            ranges = intersect_ranges(ranges, _of_column(term, field))
+        return ranges
     if expression.op == "OR":
         return union_ranges([s for term in expression.arguments for s in _of_column(term, field)])
     return _of_test(expression, field)
@@ -198,8 +197,8 @@ def _of_column(expression: Expression, field: Field) -> list[KeyRange]:
 
 def _of_test(call: Call, field: Field) -> list[KeyRange]:
     head, *rest = call.arguments
-    if (found := _of_numbers(call, field)) is not None:
-        return found
+    if (bounds := _of_numbers(call, field)) is not None:
+        return bounds
     if call.op == "IN":
         values = [_value(item, field) for item in rest]
         if not _is(head, field) or None in values:
@@ -211,7 +210,7 @@ def _of_test(call: Call, field: Field) -> list[KeyRange]:
         return _of_beginning(call.op, head, _value(rest[0], field), field)
     op, column, literal = call.op, head, rest[0]
     if isinstance(head, Literal):
-        op, column, literal = _MIRRORED.get(call.op, call.op), rest[0], head
+        op, column, literal = MIRRORED.get(call.op, call.op), rest[0], head
     if isinstance(column, Call) and isinstance(literal, Literal):
         return _of_unit(op, column, literal, field)
     value = _value(literal, field)
@@ -229,7 +228,7 @@ def _of_numbers(call: Call, field: Field) -> list[KeyRange] | None:
         return None
     op, (head, *rest) = call.op, call.arguments
     if isinstance(head, Literal) and len(rest) == 1:
-        op, head, rest = _MIRRORED.get(op, op), rest[0], [head]
+        op, head, rest = MIRRORED.get(op, op), rest[0], [head]
     numbers = [_number(each) for each in rest]
     if not _is_compared_as_decimal(head, field) or None in numbers:
         return None

@@ -2,13 +2,12 @@
 together; used by `parser` and `calls`.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import reduce
 
 from dormouse.errors import InvalidRequestError
 from dormouse.key_codec import uuid_bytes
@@ -28,12 +27,7 @@ from dormouse.schema.types import (
     to_days,
     type_of_time,
 )
-from dormouse.sql.conditions import (
-    Call,
-    Expression,
-    Literal,
-    common_type,
-)
+from dormouse.sql.conditions import Call, Expression, Literal, common_type
 
 # Constants of a condition as values of the types that they are compared with.
 #
@@ -49,9 +43,7 @@ _MOST_DIGITS = 400  # before the point or after it: a double has fewer
 
 def number(text: str) -> Literal:
     """Return a number as a literal; `coerce_literal` finds its final type.
-
-    Raises:
-        InvalidRequestError: it is none, or no column can hold it.
+    Raises InvalidRequestError: it is none, or no column can hold it.
     """
     if not _NUMBER.fullmatch(text):
         raise InvalidRequestError(f"{text!r} is not a number")
@@ -65,9 +57,7 @@ def number(text: str) -> Literal:
 
 def coerce_literal(literal: Literal, kind: FieldType) -> Literal:
     """Return a number as a literal of the type that it is compared with; other literals unchanged.
-
-    Raises:
-        InvalidRequestError: that type cannot hold the number.
+    Raises InvalidRequestError: that type cannot hold the number.
     """
     value = literal.value
     if literal.type is Primitive.STRING and isinstance(value, str):
@@ -101,9 +91,9 @@ def _of_text(text: str, kind: FieldType) -> Literal:
         return text_as_time(text, kind)
     if kind is Primitive.UUID:
         return _uuid(text)
-    if kind in FLOATS and (found := _NOT_FINITE.fullmatch(text)):
+    if kind in FLOATS and (match := _NOT_FINITE.fullmatch(text)):
         # always the same NaN, so that equal conditions are equal
-        return Literal(float(text) if found["number"] else math.nan, Primitive.DOUBLE)
+        return Literal(float(text) if match["number"] else math.nan, Primitive.DOUBLE)
     is_number = kind in _NUMBERS or isinstance(kind, DecimalType)
     return number(text) if is_number else Literal(text, Primitive.STRING)
 
@@ -138,6 +128,8 @@ def _uuid(value: str | bytes) -> Literal:
 
 def _decimal(value: Decimal, kind: DecimalType) -> Literal:
     """Return a number as a decimal with exactly the digits that it has."""
+    if not value:
+        return Literal(Decimal(0), kind)
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     scale = max(0, -exponent)
@@ -151,9 +143,7 @@ def _decimal(value: Decimal, kind: DecimalType) -> Literal:
 
 def text_as_time(text: str, kind: FieldType) -> Literal:
     """Return a text as a constant of a type of times or UUIDs.
-
-    Raises:
-        InvalidRequestError: it is none.
+    Raises InvalidRequestError: it is none.
     """
     try:
         if kind in TIMESTAMPS:
@@ -204,9 +194,7 @@ _WHOLE_AS_DECIMAL = DecimalType(19, 0)
 def compared(operands: Sequence[Expression]) -> list[Expression]:
     """Return operands that are compared with each other, as `alike` does; whole ones beside a
     decimal, or a number that is none of 64 bits, as decimals: ``k > 1.5`` means what it says.
-
-    Raises:
-        InvalidRequestError: they are of types that cannot be compared.
+    Raises InvalidRequestError: they are of types that cannot be compared.
     """
     if any(e.type is Primitive.DYNAMIC for e in operands):
         return _with_document(operands)
@@ -263,9 +251,7 @@ def _looseness(expression: Expression) -> int:
 
 def alike(operands: Sequence[Expression]) -> list[Expression]:
     """Return operands that must be of one type; literals take the type of the other operands.
-
-    Raises:
-        InvalidRequestError: they are of types that cannot be compared.
+    Raises InvalidRequestError: they are of types that cannot be compared.
     """
     if any(e.type is Primitive.DYNAMIC for e in operands):
         raise InvalidRequestError(
@@ -273,30 +259,27 @@ def alike(operands: Sequence[Expression]) -> list[Expression]:
             hint="CAST(payload.n AS BIGINT) is a number or null; types: BIGINT, DOUBLE, TEXT, "
             "BOOLEAN",
         )
-    wanted = min(operands, key=_looseness).type
-    checked = [coerce_literal(e, wanted) if isinstance(e, Literal) else e for e in operands]
-    if not isinstance(wanted, Primitive | DecimalType):
+    firmest = min(operands, key=_looseness).type
+    parts = [coerce_literal(e, firmest) if isinstance(e, Literal) else e for e in operands]
+    if not isinstance(firmest, Primitive | DecimalType):
         raise InvalidRequestError(
-            f"{show_type(wanted)} cannot be compared",
-            hint="it can only be tested with IS NULL",
+            f"{show_type(firmest)} cannot be compared", hint="it can only be tested with IS NULL"
         )
-    kind = checked[0].type
-    for other in checked[1:]:
-        found = common_type(kind, other.type)
-        if found is None:
+    kind = parts[0].type
+    for other in parts[1:]:
+        shared = common_type(kind, other.type)
+        if shared is None:
             raise InvalidRequestError(
                 f"{show_type(kind)} and {show_type(other.type)} cannot be compared",
                 hint=_HINTS.get(other.type) or _HINTS.get(kind, ""),
             )
-        kind = found
-    return checked
+        kind = shared
+    return parts
 
 
 def calculated(op: str, both: Sequence[Expression]) -> Expression:
     """Return a calculation that cannot fail on any row: it divides by nothing that may be zero.
-
-    Raises:
-        InvalidRequestError: it may fail, or its operands are no numbers.
+    Raises InvalidRequestError: it may fail, or its operands are no numbers.
     """
     numbers = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
     if other := next((part.type for part in both if part.type not in numbers), None):
@@ -306,30 +289,23 @@ def calculated(op: str, both: Sequence[Expression]) -> Expression:
         )
     kind = common(both)
     divisor = both[1]
-    if op in "/%" and not (isinstance(divisor, Literal) and _positive(divisor)):
+    value = divisor.value if isinstance(divisor, Literal) else None
+    if op in "/%" and not (isinstance(value, int | float) and value > 0):
         raise InvalidRequestError("the divisor must be a number above zero")
     return Call(op, tuple(both), Primitive.LONG if kind in _WHOLE else Primitive.DOUBLE)
 
 
-def _positive(literal: Literal) -> bool:
-    return isinstance(literal.value, int | float) and literal.value > 0
-
-
 def common(expressions: Sequence[Expression]) -> FieldType:
     """Return the type that values of all expressions have together."""
-    kind = expressions[0].type
-    for expression in expressions[1:]:
-        kind = common_type(kind, expression.type) or kind
-    return kind
+    kinds = (expression.type for expression in expressions)
+    return reduce(lambda kind, other: common_type(kind, other) or kind, kinds)
 
 
-def check_types(arguments: Sequence[Expression], wanted: Sequence[FieldType]) -> None:
+def check_types(arguments: Sequence[Expression], kinds: Sequence[FieldType]) -> None:
     """Refuse the arguments of a function unless they are of the types that it is for.
-
-    Raises:
-        InvalidRequestError: they are not.
+    Raises InvalidRequestError: they are not.
     """
-    if [a.type for a in arguments] != list(wanted):
-        found = ", ".join(show_type(a.type) for a in arguments)
-        needed = ", ".join(show_type(kind) for kind in wanted)
-        raise InvalidRequestError(f"it is for {needed}, not for {found}")
+    if [a.type for a in arguments] != list(kinds):
+        given_types = ", ".join(show_type(a.type) for a in arguments)
+        right_types = ", ".join(show_type(kind) for kind in kinds)
+        raise InvalidRequestError(f"it is for {right_types}, not for {given_types}")

@@ -7,8 +7,6 @@ is read here is accepted. `conditions` imports this module when there is a condi
 processes never need it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +14,7 @@ from typing import Any, NamedTuple
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.schema.schema import ASKED, Schema
 from dormouse.schema.types import ListType, MapType, Primitive, StructType, show_type
-from dormouse.sql import calls
+from dormouse.sql import calls, operands
 from dormouse.sql.conditions import (
     MAX_BRACKETS,
     MAX_CONDITION_CHARACTERS,
@@ -35,14 +33,6 @@ from dormouse.sql.conditions import (
     truth,
 )
 from dormouse.sql.conditions import depth as depth_of
-from dormouse.sql.operands import (
-    check_types,
-    coerce_literal,
-    compared,
-    number,
-    text_as_time,
-    text_of,
-)
 
 _TOKEN = re.compile(
     r"""(?:\s|--[^\n]*|/\*(?:(?!/\*|\*/).)*\*/)*(?:
@@ -76,35 +66,11 @@ _NOW = {
 _ALIASES = {"char_length": "length", "character_length": "length", "substring": "substr"}
 _TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim"}
 _NO_COLUMNS = frozenset(
-    [
-        "ALL",
-        "AND",
-        "ANY",
-        "BETWEEN",
-        "CASE",
-        "CAST",
-        "DISTINCT",
-        "ELSE",
-        "END",
-        "ESCAPE",
-        "EXISTS",
-        "FROM",
-        "ILIKE",
-        "IN",
-        "IS",
-        "LIKE",
-        "NOT",
-        "NULL",
-        "OR",
-        "SELECT",
-        "SIMILAR",
-        "SOME",
-        "THEN",
-        "TRY_CAST",
-        "VALUES",
-        "WHEN",
-        "WITH",
-    ]
+    (
+        *("ALL", "AND", "ANY", "BETWEEN", "CASE", "CAST", "DISTINCT", "ELSE", "END", "ESCAPE"),
+        *("EXISTS", "FROM", "ILIKE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "SELECT", "SIMILAR"),
+        *("SOME", "THEN", "TRY_CAST", "VALUES", "WHEN", "WITH"),
+    )
 )
 """Words that are columns only in quotes."""
 _ALLOWED = (
@@ -130,15 +96,13 @@ class _PlacedError(InvalidRequestError):
 def parse(text: str, schema: Schema, now_ms: int | None, *, of_rows: bool = False) -> Expression:
     """Return the checked tree of a condition; `now_ms` is the present time, if it may have one;
     `of_rows` says that it may use row tags.
-
-    Raises:
-        InvalidRequestError: it is not a condition; the message says where and why.
+    Raises InvalidRequestError: it is not a condition; the message says where and why.
     """
     check_characters(text, "condition", MAX_CONDITION_CHARACTERS)
-    checked = _Parser(text, schema, now_ms, of_rows=of_rows).whole()
+    condition = _Parser(text, schema, now_ms, of_rows=of_rows).whole()
     # requests store the normal form, so it must be accepted as well
-    check_characters(render(checked, leaf_sql), "condition", MAX_CONDITION_CHARACTERS)
-    return checked
+    check_characters(render(condition, leaf_sql), "condition", MAX_CONDITION_CHARACTERS)
+    return condition
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -226,9 +190,7 @@ class _Parser:
 
     def _made(self, start: int, make: Callable[..., Expression], *arguments: Any) -> Expression:
         """Return what is made of the tokens from `start` on.
-
-        Raises:
-            InvalidRequestError: something is wrong with them; the message says where they are.
+        Raises InvalidRequestError: something is wrong with them; the message says where they are.
         """
         try:
             expression = make(*arguments)
@@ -241,8 +203,8 @@ class _Parser:
             excerpt = " ".join(self._text[first.start : last.end].split())
             excerpt = excerpt if len(excerpt) <= _SHOWN else f"{excerpt[: _SHOWN - 1]}…"
             is_said_of_it = str(error).startswith("it ")
-            said = f"{excerpt} {str(error)[3:]}" if is_said_of_it else f"{excerpt}: {error}"
-            problem = InvalidRequestError(said, hint=error.hint)
+            text = f"{excerpt} {str(error)[3:]}" if is_said_of_it else f"{excerpt}: {error}"
+            problem = InvalidRequestError(text, hint=error.hint)
             raise self._placed(problem, first) from error
         return expression
 
@@ -251,24 +213,24 @@ class _Parser:
 
     # from what binds loosely to what binds tightly
 
-    def _condition(self, read: Callable[[], Expression]) -> Expression:
+    def _condition(self, parse: Callable[[], Expression]) -> Expression:
         """Return a part that must be true or false."""
         start = self._at
-        return self._made(start, _truth, read())
+        return self._made(start, _truth, parse())
 
     def _either(self) -> Expression:
         return self._chain("OR", lambda: self._chain("AND", self._equal))
 
-    def _chain(self, word: str, read: Callable[[], Expression]) -> Expression:
+    def _chain(self, word: str, parse: Callable[[], Expression]) -> Expression:
         """Return the terms of a chain as the arguments of one call, so that a long one is not
         deep; the only term as it is.
         """
-        start, terms = self._at, [read()]
+        start, terms = self._at, [parse()]
         while self._is(word):
             if len(terms) == 1:
                 self._made(start, _truth, terms[0])
             self._at += 1
-            terms.append(self._condition(read))
+            terms.append(self._condition(parse))
         return terms[0] if len(terms) == 1 else self._made(start, _junction, word, terms)
 
     def _equal(self) -> Expression:
@@ -276,7 +238,7 @@ class _Parser:
         while True:
             if mark := self._one_of("=", "==", "<>", "!="):
                 right = self._compared_by_size()
-                left = self._comparison(start, _SAME.get(mark, mark), left, right)
+                left = self._made(start, _comparison, _SAME.get(mark, mark), [left, right])
             elif self._take("IS"):
                 left = self._is_test(start, left)
             elif word := self._one_of("ISNULL", "NOTNULL"):
@@ -285,13 +247,7 @@ class _Parser:
                 return left
 
     def _compared_by_size(self) -> Expression:
-        start, left = self._at, self._test()
-        while mark := self._one_of("<", "<=", ">", ">="):
-            left = self._comparison(start, mark, left, self._test())
-        return left
-
-    def _comparison(self, start: int, op: str, *operands: Expression) -> Expression:
-        return self._made(start, lambda: truth(op, *compared(operands)))
+        return self._calculation(("<", "<=", ">", ">="), self._test, _comparison)
 
     def _test(self) -> Expression:
         """Return a value, or a test of it by IN, BETWEEN or a pattern."""
@@ -318,7 +274,7 @@ class _Parser:
         negate = self._take("NOT")
         if self._take("DISTINCT", "FROM"):
             op = "IS NOT DISTINCT FROM" if negate else "IS DISTINCT FROM"
-            return self._comparison(start, op, value, self._joined())
+            return self._made(start, _comparison, op, [value, self._joined()])
         if self._one_of("NULL", "UNKNOWN"):
             return _negated(truth("IS NULL", value), negate)
         word = self._one_of("TRUE", "FALSE")
@@ -326,11 +282,20 @@ class _Parser:
             raise self._unexpected("; IS is followed by NULL, TRUE or FALSE")
         return _negated(truth(f"IS {word}", self._made(start, _truth, value)), negate)
 
-    def _joined(self) -> Expression:
-        start, left = self._at, self._sum()
-        while self._take("||"):
-            left = self._made(start, calls.concat, [left, self._sum()], "||")
+    def _calculation(
+        self,
+        marks: Sequence[str],
+        parse: Callable[[], Expression],
+        make: Callable[[str, list[Expression]], Expression],
+    ) -> Expression:
+        """Return the calculations by some marks, one after the other from the left."""
+        start, left = self._at, parse()
+        while mark := self._one_of(*marks):
+            left = self._made(start, make, mark, [left, parse()])
         return left
+
+    def _joined(self) -> Expression:
+        return self._calculation(["||"], self._sum, lambda mark, parts: calls.concat(parts, mark))
 
     def _sum(self) -> Expression:
         start, by = self._at, self._interval()
@@ -348,22 +313,19 @@ class _Parser:
 
     def _interval(self) -> Interval | None:
         """Take an interval, if one comes next."""
-        start, said = self._at, self._tokens[self._at + 1 :][:1]
-        if not self._is("INTERVAL") or said[0].kind not in ("text", "number"):
+        start, tokens = self._at, self._tokens[self._at + 1 :][:1]
+        if not self._is("INTERVAL") or tokens[0].kind not in ("text", "number"):
             return None
         self._at += 2
-        is_whole = said[0].kind == "text" and not said[0].said.strip().isdigit()
+        is_whole = tokens[0].kind == "text" and not tokens[0].said.strip().isdigit()
         unit = "" if is_whole or self._next.kind != "word" else self._taken().said.lower()
         try:
-            return parse_interval(f"{said[0].said} {unit}")
+            return parse_interval(f"{tokens[0].said} {unit}")
         except InvalidRequestError as error:
             raise self._placed(error, self._tokens[start]) from error
 
     def _product(self) -> Expression:
-        start, left = self._at, self._signed()
-        while mark := self._one_of("*", "/", "%"):
-            left = self._made(start, calls.arithmetic, mark, [left, self._signed()])
-        return left
+        return self._calculation("*/%", self._signed, calls.arithmetic)
 
     def _signed(self) -> Expression:
         start = self._at
@@ -375,17 +337,17 @@ class _Parser:
             return self._with_parts()
         following = self._tokens[self._at : self._at + 2]
         if following[0].kind == "number" and following[1].said not in ("::", "[", "."):
-            return self._made(start, number, f"-{self._taken().said}")
+            return self._made(start, operands.number, f"-{self._taken().said}")
         inner = self._nest(self._signed)
-        zero = self._made(start, coerce_literal, Literal(0, Primitive.LONG), inner.type)
+        zero = self._made(start, operands.coerce_literal, Literal(0, Primitive.LONG), inner.type)
         return self._made(start, calls.arithmetic, "-", [zero, inner])
 
-    def _nest(self, read: Callable[[], Expression]) -> Expression:
+    def _nest(self, parse: Callable[[], Expression]) -> Expression:
         """Return what is read in brackets, or by a method that this one is called by."""
         self._nested += 1
         if self._nested > MAX_BRACKETS:
             raise self._too_deep()
-        expression = read()
+        expression = parse()
         self._nested -= 1
         return expression
 
@@ -427,7 +389,7 @@ class _Parser:
         match token.kind:
             case "number":
                 self._at += 1
-                return self._made(start, number, token.said)
+                return self._made(start, operands.number, token.said)
             case "text":
                 self._at += 1
                 return Literal(token.said, Primitive.STRING)
@@ -455,7 +417,7 @@ class _Parser:
         if self._take("TIMESTAMP", "WITH", "TIME", "ZONE") or word in _TYPED:
             self._at += self._at == start
             if self._next.kind == "text":
-                return self._made(start, text_as_time, self._taken().said, _TYPED[word])
+                return self._made(start, operands.text_as_time, self._taken().said, _TYPED[word])
             self._at = start
         name = word.lower()
         if name in _NOW and (after.said == "(" or name != "now"):
@@ -500,8 +462,8 @@ class _Parser:
         arguments = self._list(")")
         if name == "tag":
             return self._made(start, calls.tag, arguments, self._of_rows)
-        called = _TRIMS.get(side) or _ALIASES.get(name, name)
-        return self._made(start, calls.call, called, arguments)
+        function = _TRIMS.get(side) or _ALIASES.get(name, name)
+        return self._made(start, calls.call, function, arguments)
 
     def _cast(
         self, start: int, inner: Expression, *, is_text: bool, may_fail: bool, end: str = ""
@@ -534,7 +496,9 @@ class _Parser:
             test = self._nest(self._either)
             if whole is None:
                 self._made(at, _truth, test)
-            tests.append(test if whole is None else self._comparison(start, "=", whole, test))
+            if whole is not None:
+                test = self._made(start, _comparison, "=", [whole, test])
+            tests.append(test)
             self._expect("THEN")
             results.append(self._nest(self._either))
         if not tests:
@@ -555,27 +519,31 @@ def _truth(value: Expression) -> Expression:
     return value
 
 
+def _comparison(op: str, sides: Sequence[Expression]) -> Expression:
+    return truth(op, *operands.compared(sides))
+
+
 def _junction(word: str, terms: Sequence[Expression]) -> Expression:
     calls.check_count(terms)
     return truth(word, *terms)
 
 
-def _between(found: Expression, low: Expression, high: Expression) -> Expression:
-    value, least, most = compared([found, low, high])
+def _between(operand: Expression, low: Expression, high: Expression) -> Expression:
+    value, least, most = operands.compared([operand, low, high])
     return truth("AND", truth(">=", value, least), truth("<=", value, most))
 
 
 def _in(operand: Expression, values: Sequence[Expression]) -> Expression:
     calls.check_count(values)
-    checked = compared([operand, *values])
-    if not all(isinstance(value, Literal) for value in checked[1:]):
+    members = operands.compared([operand, *values])
+    if not all(isinstance(value, Literal) for value in members[1:]):
         raise InvalidRequestError("the list of IN may hold only values")
-    return truth("IN", *checked)
+    return truth("IN", *members)
 
 
 def _pattern(word: str, value: Expression, pattern: Expression) -> Expression:
-    value = text_of(value)
-    check_types([value, pattern], (Primitive.STRING, Primitive.STRING))
+    value = operands.text_of(value)
+    operands.check_types([value, pattern], (Primitive.STRING, Primitive.STRING))
     if not isinstance(pattern, Literal):
         raise InvalidRequestError("the pattern must be a text in quotes")
     length = len(str(pattern.value))
@@ -601,9 +569,7 @@ def _bytes(digits: str) -> Literal:
 def named_column(names: Sequence[str], schema: Schema) -> Column:
     """Return the column that a name means. A second name is what follows a first one that is no
     column.
-
-    Raises:
-        InvalidRequestError: there is no such column.
+    Raises InvalidRequestError: there is no such column.
     """
     first, *others = names
     columns = [field.name for field in schema.fields]
@@ -613,16 +579,14 @@ def named_column(names: Sequence[str], schema: Schema) -> Column:
     if field.encrypted is not None:
         raise InvalidRequestError(
             f"the values of column {field.name!r} are encrypted, so no condition can read them",
-            hint="find rows by other columns; SQL can compare it, reading all rows",
+            hint="find rows by other columns; a SELECT can compare it, reading all rows",
         )
     return Column(field.name, field.type)
 
 
 def _member(whole: Expression, name: str) -> Expression:
     """Return the member of a struct.
-
-    Raises:
-        InvalidRequestError: it is no struct, or has no such member.
+    Raises InvalidRequestError: it is no struct, or has no such member.
     """
     if whole.type is Primitive.DYNAMIC:
         return _within_document(whole, Literal(name, Primitive.STRING))
@@ -655,9 +619,7 @@ def _within_document(whole: Expression, step: Literal) -> Expression:
 def _part(whole: Expression, inside: Expression) -> Expression:
     """Return what is in brackets after a value: a member of a struct, an element of a list, counted
     from 1 or, below zero, from the end, or the value of a key of a map.
-
-    Raises:
-        InvalidRequestError: the value has no such parts.
+    Raises InvalidRequestError: the value has no such parts.
     """
     if not isinstance(inside, Literal):
         raise InvalidRequestError("in brackets is a text in quotes or a number")

@@ -1,7 +1,5 @@
 """What conditions ask of texts that the term index of a shard can answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ class TextTest:
 class TextTests:
     """Tests of which rows that match pass each, if it `needs_all`, or else one."""
 
-    tests: tuple[TextTest | TextTests, ...]
+    tests: "tuple[TextTest | TextTests, ...]"
     needs_all: bool
 
 

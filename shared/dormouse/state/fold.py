@@ -59,9 +59,7 @@ from dormouse.state.validation import entry_violations
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The fold's verdict on an entry: applied, `repeated` (applied before), or rejected by
-    rules.
-    """
+    """The verdict on an entry: applied, `repeated` (applied before), or rejected by rules."""
 
     violations: tuple[Violation, ...] = ()
     repeated: bool = False
@@ -90,24 +88,17 @@ def apply(
     name = transaction_id(entry.transaction)
     if same_generation and state.has_committed(name, now_ms):
         return state, Verdict(repeated=True)
-    if broken := violations(state, entry) or _restore_violations(state, entry, earlier):
+    broken = violations(state, entry)
+    if not broken and isinstance(entry.transaction, RestoreTable):
+        broken = tuple(restore_violations(state, entry.transaction, earlier))
+    if broken:
         return state, Verdict(broken)
-    known = state.transactions.insert(name, now_ms)
-    begun = replace(state, time_ms=now_ms, transactions=known)
-    changed = _changed(begun, entry, earlier or TableState())
-    if changed.generation != state.generation:  # it has forgotten the transactions before it
-        changed = replace(changed, transactions=changed.transactions.insert(name, now_ms))
-    return changed, _APPLIED
-
-
-def _restore_violations(
-    state: TableState, entry: Entry, earlier: TableState | None
-) -> tuple[Violation, ...]:
-    match entry.transaction:
-        case RestoreTable() as restore:
-            return tuple(restore_violations(state, restore, earlier))
-        case _:
-            return ()
+    transactions = state.transactions.insert(name, now_ms)
+    start = replace(state, time_ms=now_ms, transactions=transactions)
+    after = _changed(start, entry, earlier or TableState())
+    if after.generation != state.generation:  # it has forgotten the transactions before it
+        after = replace(after, transactions=after.transactions.insert(name, now_ms))
+    return after, _APPLIED
 
 
 def _changed(  # noqa: C901  # a case a kind
@@ -118,43 +109,47 @@ def _changed(  # noqa: C901  # a case a kind
             tree = PartitionTree.from_splits(splits)
             return replace(state, partitions=tree, key_types=key_types)
         case AddShards(shards=shards, sources=sources, deletion=deletion):
-            known = dict.fromkeys(sources, state.version + 1)
-            sources_after = state.sources.put(known, new=len(known))
+            versions = dict.fromkeys(sources, state.version + 1)
+            sources_after = state.sources.put(versions, new=len(versions))
             if deletion is not None:  # it hides no row of the shards, which have its number
                 state = _hide(state, deletion)
             number = next_number(state) if shards and deletion is None else state.last_number
             # of a copy, the clock of the source may have been ahead of this one
             last = max([number, *(new.shard.sequence for new in shards)])
-            added = [_added(new, number, state.version + 1) for new in shards]
-            return _add(state, added, sources=sources_after, last_number=last)
+            new_shards = [_added(new, number, state.version + 1) for new in shards]
+            return _add(state, new_shards, sources=sources_after, last_number=last)
         case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
             facts = state.last_number, _takes_all(state, partition, inputs)
             assigned = Job(job, partition, inputs, state.time_ms, *cause, *facts)
-            joined = _join(state, partition, inputs)
-            return _mark(joined, assigned, job, state.jobs.insert(job, assigned))
+            whole = _join(state, partition, inputs)
+            return _mark(whole, assigned, job, state.jobs.insert(job, assigned))
         case ReleaseJob(job=job):
             return _release(state, job)
         case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
-            numbered = [_numbered(new, state.jobs[job].sequence) for new in outputs]
-            taken = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
-            dropped = _drop(state, ((partition, shard) for shard in inputs))
-            state = record_taken(dropped, taken)
-            return _add(state, numbered, jobs=state.jobs.remove(job))
+            results = [_numbered(new, sequence=state.jobs[job].sequence) for new in outputs]
+            counts = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
+            smaller = _drop(state, ((partition, shard) for shard in inputs))
+            state = record_taken(smaller, counts)
+            return _add(state, results, jobs=state.jobs.remove(job))
         case SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
         case ExtendTree(splits=splits):
             for partition, at in splits:
                 state = _split(state, partition, at, {})
             return state
-        case DeleteShards() | DisputeShards() | ResolveDisputes():
-            return _delete_or_dispute(state, entry.transaction)
+        case DeleteShards(shards=names):
+            return _delete(state, names)
+        case DisputeShards(shards=names, reason=reason, job=job):
+            return open_disputes(state, names, reason, job)
+        case ResolveDisputes(disputes=disputes):
+            return resolve_disputes(state, (shard for shard, _ in disputes))
         case HideRows(deletion=deletion):
             return _hide(state, deletion)
         case ForgetDeletions(numbers=numbers):
-            left = tuple(each for each in state.deletions if each.number not in numbers)
-            return replace(state, deletions=left)
+            rest = tuple(each for each in state.deletions if each.number not in numbers)
+            return replace(state, deletions=rest)
         case SealSources(segment=segment, replaced=replaced):
             return _seal(state, segment, len(replaced))
         case AdoptSegments(segments=segments):
@@ -185,24 +180,21 @@ def _hide(state: TableState, deletion: Deletion) -> TableState:
     """Return the state with a deletion, which gets the next number unless it has a lesser one."""
     number = next_number(state)
     own = min(deletion.number or number, number)
-    made = msgspec.structs.replace(deletion, number=own, time_ms=state.time_ms)
-    return replace(state, deletions=(*state.deletions, made), last_number=number)
+    numbered_deletion = msgspec.structs.replace(deletion, number=own, time_ms=state.time_ms)
+    return replace(state, deletions=(*state.deletions, numbered_deletion), last_number=number)
 
 
-def _numbered(new: NewShard, number: int) -> NewShard:
-    """Return a new shard with the number that its rows have."""
+def _numbered(new: NewShard, **facts: int) -> NewShard:
+    """Return a new shard with other facts of what added its rows."""
     change = msgspec.structs.replace
-    return change(new, shard=change(new.shard, sequence=number))
+    return change(new, shard=change(new.shard, **facts))
 
 
 def _added(new: NewShard, number: int, version: int) -> NewShard:
     """Return a new shard as the commit with this number and version adds it; one of a copy or a
     rebuild stays as it was.
     """
-    if new.shard.sequence:
-        return new
-    change = msgspec.structs.replace
-    return change(new, shard=change(new.shard, sequence=number, version=version))
+    return new if new.shard.sequence else _numbered(new, sequence=number, version=version)
 
 
 def next_number(state: TableState) -> int:
@@ -215,26 +207,26 @@ def next_number(state: TableState) -> int:
 
 def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableState:
     """Return the state with new shards and their references, and with `others` of its fields."""
-    tree, added, counts = state.partitions, dict[str, Shard](), dict[str, int]()
-    placed: dict[str, dict[str, Reference]] = {}
+    tree, new_shards, counts = state.partitions, dict[str, Shard](), dict[str, int]()
+    references_by_partition: dict[str, dict[str, Reference]] = {}
     for new in shards:
         shard, count = new.shard, 0
         for partition, rows in new.rows_by_partition:
             direct = Reference(partition, shard.id, rows)
             is_leaf = tree.get(partition).is_leaf  # as most are
             for reference in (direct,) if is_leaf else _on_leaves(tree, direct, shard, {}):
-                placed.setdefault(reference.partition, {})[shard.id] = reference
+                references_by_partition.setdefault(reference.partition, {})[shard.id] = reference
                 count += 1
-        added[shard.id], counts[shard.id] = shard, count
+        new_shards[shard.id], counts[shard.id] = shard, count
     # The rules found that these shards are new, so they have no references and no counts yet.
-    none, held = PartitionReferences(), {}
-    for partition, references in placed.items():
+    none, both = PartitionReferences(), {}
+    for partition, references in references_by_partition.items():
         before = state.references.get(partition, none)
-        held[partition] = before, before.add(references)
+        both[partition] = before, before.add(references)
     return _hold(
         state,
-        held,
-        shards=state.shards.put(added, new=len(added)),
+        both,
+        shards=state.shards.put(new_shards, new=len(new_shards)),
         reference_counts=state.reference_counts.put(counts, new=len(counts)),
         **others,
     )
@@ -243,50 +235,36 @@ def _add(state: TableState, shards: Iterable[NewShard], **others: Any) -> TableS
 def _split(
     state: TableState, partition: str, at: bytes, rows_left: Mapping[str, int]
 ) -> TableState:
-    """Return the state with a leaf split. Partitions that still hold references are not rotated
-    away.
-    """
+    """Return the state with a leaf split. Partitions that hold references are not rotated away."""
     tree = state.partitions.split_without_balancing(partition, at)
-    moved = _push_down(replace(state, partitions=tree), partition, rows_left)
-    return replace(moved, partitions=moved.partitions.rebalanced(partition, moved.references))
-
-
-def _delete_or_dispute(
-    state: TableState, transaction: DeleteShards | DisputeShards | ResolveDisputes
-) -> TableState:
-    match transaction:
-        case DeleteShards(shards=shards):
-            return _delete(state, shards)
-        case DisputeShards(shards=shards, reason=reason, job=job):
-            return open_disputes(state, shards, reason, job)
-        case ResolveDisputes(disputes=disputes):
-            return resolve_disputes(state, (shard for shard, _ in disputes))
+    lower = _push_down(replace(state, partitions=tree), partition, rows_left)
+    return replace(lower, partitions=lower.partitions.rebalanced(partition, lower.references))
 
 
 def _delete(state: TableState, shards: Iterable[str]) -> TableState:
-    gone = tuple(shards)
+    ids = tuple(shards)
     return replace(
         state,
-        shards=state.shards.discard(*gone),
-        unreferenced=state.unreferenced.discard(*gone),
-        reference_counts=state.reference_counts.discard(*gone),
+        shards=state.shards.discard(*ids),
+        unreferenced=state.unreferenced.discard(*ids),
+        reference_counts=state.reference_counts.discard(*ids),
     )
 
 
 def _seal(state: TableState, segment: SourceSegment, replaced: int) -> TableState:
-    kept = state.source_segments[: len(state.source_segments) - replaced]
+    earlier = state.source_segments[: len(state.source_segments) - replaced]
     return replace(
         state,
         sources=state.sources.retain(lambda at: at > segment.up_to),
         sealed_to=segment.up_to,
-        source_segments=(*kept, segment),
+        source_segments=(*earlier, segment),
     )
 
 
 def _mark(state: TableState, job: Job, mark: str | None, jobs: HashTrieMap[str, Job]) -> TableState:
-    held = state.references[job.partition]
-    marked = (held.reference(shard).held_by(mark) for shard in job.inputs)
-    return _hold(state, {job.partition: (held, held.insert(*marked))}, jobs=jobs)
+    references = state.references[job.partition]
+    marked = (references.reference(shard).held_by(mark) for shard in job.inputs)
+    return _hold(state, {job.partition: (references, references.insert(*marked))}, jobs=jobs)
 
 
 def _put(state: TableState, references: Sequence[Reference]) -> TableState:
@@ -307,37 +285,37 @@ def _with(state: TableState, references: Iterable[Reference]) -> _Held:
     by_partition: dict[str, list[Reference]] = {}
     for reference in references:
         by_partition.setdefault(reference.partition, []).append(reference)
-    none, held = PartitionReferences(), {}
-    for partition, added in by_partition.items():
+    none, both = PartitionReferences(), {}
+    for partition, more in by_partition.items():
         before = state.references.get(partition, none)
-        held[partition] = before, before.insert(*added)
-    return held
+        both[partition] = before, before.insert(*more)
+    return both
 
 
-def _drop(state: TableState, dropped: Iterable[tuple[str, str]]) -> TableState:
+def _drop(state: TableState, pairs: Iterable[tuple[str, str]]) -> TableState:
     """Return the state without some references, each named by its partition and its shard."""
     by_partition: dict[str, list[str]] = {}
-    for partition, shard in dropped:
+    for partition, shard in pairs:
         by_partition.setdefault(partition, []).append(shard)
-    gone = Counter(shard for shards in by_partition.values() for shard in shards)
-    counts = {shard: state.reference_counts[shard] - count for shard, count in gone.items()}
+    drops = Counter(shard for shards in by_partition.values() for shard in shards)
+    counts = {shard: state.reference_counts[shard] - count for shard, count in drops.items()}
     unreferenced = {shard: state.time_ms for shard, count in counts.items() if not count}
-    held = {partition: state.references[partition] for partition in by_partition}
+    present = {partition: state.references[partition] for partition in by_partition}
     return _hold(
         state,
-        {name: (before, before.discard(*by_partition[name])) for name, before in held.items()},
+        {name: (before, before.discard(*by_partition[name])) for name, before in present.items()},
         reference_counts=state.reference_counts.update(counts),
         unreferenced=state.unreferenced.update(unreferenced),
     )
 
 
 def _move(
-    state: TableState, references: Iterable[Reference], moved: Sequence[Reference]
+    state: TableState, references: Iterable[Reference], targets: Sequence[Reference]
 ) -> TableState:
     """Return the state with references to the same rows in other partitions."""
-    dropped = _drop(state, ((each.partition, each.shard) for each in references))
+    smaller = _drop(state, ((each.partition, each.shard) for each in references))
     # Their rows stay in the table, so no shard becomes garbage.
-    return _put(replace(dropped, unreferenced=state.unreferenced), moved)
+    return _put(replace(smaller, unreferenced=state.unreferenced), targets)
 
 
 def _join(state: TableState, partition: str, shards: Iterable[str]) -> TableState:
@@ -350,29 +328,29 @@ def _join(state: TableState, partition: str, shards: Iterable[str]) -> TableStat
     if state.partitions.get(partition).is_leaf:
         return state
     below = {shard: list(state.references_below(partition, shard)) for shard in shards}
-    joined = [
-        Reference(partition, shard, sum(r.rows for r in held), all(r.exact for r in held))
-        for shard, held in below.items()
+    whole = [
+        Reference(partition, shard, sum(r.rows for r in parts), all(r.exact for r in parts))
+        for shard, parts in below.items()
     ]
-    return _move(state, chain.from_iterable(below.values()), joined)
+    return _move(state, chain.from_iterable(below.values()), whole)
 
 
-def _hold(state: TableState, held: _Held, **others: Any) -> TableState:
+def _hold(state: TableState, both: _Held, **others: Any) -> TableState:
     """Return the state in which partitions hold other references than before, with the totals
     adjusted, and `others` of its fields: it has many, so it is made once.
     """
     rows, count, new = state.rows, state.reference_count, 0
-    kept: dict[str, PartitionReferences] = {}
-    for partition, (before, after) in held.items():
+    nonempty: dict[str, PartitionReferences] = {}
+    for partition, (before, after) in both.items():
         count_before, count_after = len(before), len(after)
         rows += after.rows - before.rows
         count += count_after - count_before
         if count_after:
-            kept[partition] = after
+            nonempty[partition] = after
             new += not count_before
-    references = state.references.put(kept, new=new)
-    if len(kept) < len(held):
-        references = references.discard(*(p for p in held if p not in kept))
+    references = state.references.put(nonempty, new=new)
+    if len(nonempty) < len(both):
+        references = references.discard(*(p for p in both if p not in nonempty))
     return replace(state, references=references, rows=rows, reference_count=count, **others)
 
 
@@ -383,14 +361,14 @@ def _push_down(state: TableState, partition: str, rows_left: Mapping[str, int]) 
     free = [r for r in state.references_in(partition) if r.job is None]
     if not free:
         return state
-    moved = [
+    targets = [
         lower
         for reference in free
         for lower in _on_leaves(
             state.partitions, reference, state.shards[reference.shard], rows_left
         )
     ]
-    return _move(state, free, moved)
+    return _move(state, free, targets)
 
 
 def _on_leaves(
@@ -416,8 +394,8 @@ def _on_leaves(
         in_left = left.range.overlaps_span(shard.low, shard.high)
         in_right = right.range.overlaps_span(shard.low, shard.high)
         if in_left and in_right:
-            counted = rows_left.get(shard.id) if upper is reference else None
-            share = min(upper.rows // 2 if counted is None else counted, upper.rows)
+            count = rows_left.get(shard.id) if upper is reference else None
+            share = min(upper.rows // 2 if count is None else count, upper.rows)
             halves = ((right.id, upper.rows - share), (left.id, share))
             pending += [replace(upper, partition=p, rows=n, exact=False) for p, n in halves]
         else:
@@ -436,35 +414,33 @@ def record_taken(state: TableState, taken: Mapping[str, RowsTaken]) -> TableStat
     second took 4, both counts are dropped and the shard is garbage. If it took 3, a row was lost:
     the shard stays, disputed as ROWS_LOST.
     """
-    kept: dict[str, tuple[RowsTaken, ...]] = {}
-    lost: dict[str, Dispute] = {}
+    open_counts: dict[str, tuple[RowsTaken, ...]] = {}
+    disputes: dict[str, Dispute] = {}
     for shard, taking in taken.items():
         takings = (*state.taken.get(shard, ()), taking)
         if state.reference_counts.get(shard, 0):
-            kept[shard] = takings
+            open_counts[shard] = takings
         elif is_conserved(takings, state.shards[shard].rows) is False:
-            kept[shard] = takings
+            open_counts[shard] = takings
             # It replaces a dispute over bytes: a person who ends that one has not seen this one.
-            lost[shard] = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
-    done = (shard for shard in taken if shard not in kept)
+            disputes[shard] = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
+    complete = (shard for shard in taken if shard not in open_counts)
     return replace(
         state,
-        taken=state.taken.update(kept).discard(*done),
-        disputed=state.disputed.update(lost),
+        taken=state.taken.update(open_counts).discard(*complete),
+        disputed=state.disputed.update(disputes),
     )
 
 
 def open_disputes(
     state: TableState, shards: Iterable[str], reason: DisputeReason, job: str
 ) -> TableState:
-    """Return the state in which shards are disputed. For a shard that already is, `job` is added to
-    its jobs.
-    """
+    """Return the state in which shards are disputed; where one already is, `job` is added."""
     disputes = state.disputed
     for shard in shards:
-        known = disputes.get(shard) or Dispute(reason, state.time_ms)
-        jobs = (*known.jobs, job) if job not in known.jobs else known.jobs
-        disputes = disputes.insert(shard, replace(known, jobs=jobs[:MAX_JOBS_NAMED]))
+        dispute = disputes.get(shard) or Dispute(reason, state.time_ms)
+        jobs = (*dispute.jobs, job) if job not in dispute.jobs else dispute.jobs
+        disputes = disputes.insert(shard, replace(dispute, jobs=jobs[:MAX_JOBS_NAMED]))
     return replace(state, disputed=disputes)
 
 
@@ -542,11 +518,11 @@ def _taken(
     """Return the counts of rows taken from shards that have references again, and the evidence of
     disputes over the others.
     """
-    taken = earlier.taken
+    takings_by_shard = earlier.taken
     for shard in earlier.taken:
         if not counts.get(shard, 0):
-            taken = taken.discard(shard)
+            takings_by_shard = takings_by_shard.discard(shard)
     for shard in state.disputed:
         if not counts.get(shard, 0) and (takings := state.taken.get(shard)):
-            taken = taken.insert(shard, takings)
-    return taken
+            takings_by_shard = takings_by_shard.insert(shard, takings)
+    return takings_by_shard

@@ -1,7 +1,5 @@
 """Jobs: the record of each, the events it is folded from, metrics, and what is for Spark."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final, Literal
@@ -44,8 +42,7 @@ ENDED: Final = ("finished", "failed", "refused", "cancelled")
 """The states in which a job has ended."""
 
 DAMAGED: Final = "damaged"
-"""The state of a record that cannot be read; its reason says why. It is shown and never
-stored."""
+"""The state of a record that cannot be read; its reason says why. It is shown, not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +94,11 @@ class JobRecord:
         if not (self.started_ms and self.finished_ms):
             return None
         return (self.finished_ms - self.started_ms) / 1000
+
+    @property
+    def rows_per_second(self) -> int | None:
+        """Return the rows of a second of the newest attempt; None if not known."""
+        return round(self.rows / self.seconds) if self.seconds else None
 
 
 # What happens to a job, as values, and the fold of these events to the record of the job.
@@ -155,68 +157,45 @@ class _Event:
     parts_done: int = 0
     requests: int = 0
 
+    def __init_subclass__(cls, *, state: JobState) -> None:
+        """Set the state of a job to which the event happened."""
+        cls.state = state
 
-class Accepted(_Event):
+
+class Accepted(_Event, state="accepted"):
     """A request is accepted: the jobs that it causes have begun."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "accepted"
 
-
-class Assigned(_Event):
+class Assigned(_Event, state="assigned"):
     """The job waits for a run, or was handed on; `reason` says where to."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "assigned"
 
-
-class Started(_Event):
+class Started(_Event, state="running"):
     """An attempt starts."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "running"
 
-
-class Finished(_Event):
+class Finished(_Event, state="finished"):
     """The job is done; `reason` says what is remarkable about it."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "finished"
 
-
-class Failed(_Event):
+class Failed(_Event, state="failed"):
     """The attempt failed, and perhaps another follows."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "failed"
 
-
-class Died(_Event):
+class Died(_Event, state="failed"):
     """The attempt ended by an error that no stage foresees, which counts as a crash."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "failed"
 
-
-class Refused(_Event):
+class Refused(_Event, state="refused"):
     """The request or file is invalid, and is not tried again."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "refused"
 
-
-class Cancelled(_Event):
+class Cancelled(_Event, state="cancelled"):
     """The job was cancelled by its owner."""
 
-    __slots__ = ()
-    state: ClassVar[JobState] = "cancelled"
 
-
-class Progressed(_Event):
+class Progressed(_Event, state="running"):
     """A part of the job is done."""
-
-    __slots__ = ()
-    state: ClassVar[JobState] = "running"
 
 
 JobEvent = (
@@ -225,22 +204,22 @@ JobEvent = (
 
 
 def fold_event(
-    kept: JobRecord | None, job: Tracked, event: JobEvent, at_ms: int
+    record: JobRecord | None, job: Tracked, event: JobEvent, at_ms: int
 ) -> JobRecord | None:
-    """Return the record of a job after an event at `at_ms`; None if the record `kept` stays.
+    """Return the record of a job after an event at `at_ms`; None if `record` stays.
 
     An event that is older than the record changes nothing. Nor do `Assigned` and `Progressed` if
     the job is finished: they may be recorded after that. An event without a subject, files, size,
     purge or what queries have leaves those of the record; a new attempt also leaves the rows of the
-    one before. Long texts are cut off.
+    one before, and the reason of a job that is done. Long texts are cut off.
     """
-    if kept is not None and kept.updated_ms > at_ms:
+    if record is not None and record.updated_ms > at_ms:
         return None
-    if kept is not None and kept.state == "finished" and isinstance(event, Assigned):
+    if record is not None and record.state == "finished" and isinstance(event, Assigned):
         return None
-    if kept is not None and kept.is_finished and isinstance(event, Progressed):
+    if record is not None and record.is_finished and isinstance(event, Progressed):
         return None
-    before = kept or JobRecord(job.table_id, job.id, job.kind, "")
+    before = record or JobRecord(job.table_id, job.id, job.kind, "")
     starts = isinstance(event, Started)
     reason = before.reason if starts and before.state == "finished" else event.reason
     settles = isinstance(event, Finished | Failed | Refused | Cancelled)
@@ -332,23 +311,21 @@ class ClusterSize:
 
 
 def ingest_queue(
-    input_bytes: int, properties: Properties, asked: SparkOptions | None = None
+    input_bytes: int, properties: Properties, options: SparkOptions | None = None
 ) -> str:
     """Return the queue of an ingest with this much input."""
     least = properties.ingest_spark_bytes
-    return "spark-jobs" if asked or (least and input_bytes >= least) else "ingest-jobs"
+    return "spark-jobs" if options or (least and input_bytes >= least) else "ingest-jobs"
 
 
 def compaction_queue(
     state: TableState,
     job: Job | AssignJob,
     properties: Properties,
-    asked: SparkOptions | None = None,
+    options: SparkOptions | None = None,
 ) -> str:
-    """Return the queue of a compaction, by what it reads. An instance without Spark uses functions
-    for all.
-    """
-    heavy = asked or is_heavy_compaction(state, job, properties)
+    """Return the queue of a compaction, by what it reads; without Spark, that of functions."""
+    heavy = options or is_heavy_compaction(state, job, properties)
     return "spark-jobs" if heavy else "compaction-jobs"
 
 
@@ -370,20 +347,19 @@ def compaction_bytes(state: TableState, job: Job | AssignJob) -> int:
 
 
 def cluster_size(
-    input_bytes: int, properties: Properties, asked: SparkOptions | None = None
+    input_bytes: int, properties: Properties, options: SparkOptions | None = None
 ) -> ClusterSize:
-    """Return the cluster for a job with this much input: one executor for each share, up to a
-    limit.
+    """Return the cluster for a job with this much input: an executor for each share, up to a limit.
 
-    What `asked` says overrides the properties. Spark adds and removes executors with the tasks, so
+    What `options` says overrides the properties. Spark adds and removes executors with tasks, so
     the number is an upper limit.
     """
-    asked = asked or SparkOptions()
+    options = options or SparkOptions()
     share = -(-input_bytes // properties.spark_executor_input_bytes)
     return ClusterSize(
-        executors=asked.spark_executors or min(max(share, 1), properties.spark_executors),
-        executor_cores=asked.spark_executor_cores or properties.spark_executor_cores,
-        executor_memory_bytes=asked.spark_executor_memory_bytes
+        executors=options.spark_executors or min(max(share, 1), properties.spark_executors),
+        executor_cores=options.spark_executor_cores or properties.spark_executor_cores,
+        executor_memory_bytes=options.spark_executor_memory_bytes
         or properties.spark_executor_memory_bytes,
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
 from itertools import chain, pairwise
-from typing import Final, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 from rpds import HashTrieMap
@@ -21,7 +21,15 @@ from rpds import HashTrieMap
 from dormouse.errors import InvalidRequestError, InvariantError, NotFoundError
 from dormouse.keys import Key, KeyRange, decode_key, encode_key, show_key
 from dormouse.schema import row_tags
-from dormouse.schema.schema import INGESTED_AT, SEQUENCE, SHARD, TAGS, VERSION
+from dormouse.schema.schema import (
+    APPLIED,
+    INGESTED_AT,
+    LAST_UPDATED,
+    SEQUENCE,
+    SHARD,
+    TAGS,
+    VERSION,
+)
 
 # An immutable map in two layers: a base, and the changes made since over it.
 #
@@ -87,8 +95,7 @@ class OverlayMap(Generic[K, V]):
         changes: HashTrieMap[K, V | Literal[_Tombstone.TOMBSTONE]] | None = None,
         size: int | None = None,
     ) -> None:
-        """Put `changes` over `base`. `size` is the number of entries, required if there are
-        changes.
+        """Put `changes` over `base`. `size` is the number of entries, needed if there are changes.
 
         A key has a TOMBSTONE in the changes only if the base has the key.
         """
@@ -102,11 +109,9 @@ class OverlayMap(Generic[K, V]):
         return OverlayMap(None, HashTrieMap(entries), len(entries))
 
     def __len__(self) -> int:
-        """Count the entries."""
         return self._size
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is an entry with that key."""
         change = self.changes.get(cast(K, key))
         return key in self.base if change is None else change is not TOMBSTONE
 
@@ -123,11 +128,7 @@ class OverlayMap(Generic[K, V]):
         return default if value is TOMBSTONE else value
 
     def __getitem__(self, key: K) -> V:
-        """Return the value of a key.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Return the value of a key. Raises KeyError: there is none."""
         value = self.get(key)
         if value is None:
             raise KeyError(key)
@@ -152,11 +153,7 @@ class OverlayMap(Generic[K, V]):
         return self if changes is self.changes else OverlayMap(self.base, changes, size)
 
     def remove(self, key: K) -> OverlayMap[K, V]:
-        """Return the map without `key`.
-
-        Raises:
-            KeyError: there is no such key.
-        """
+        """Return the map without `key`. Raises KeyError: there is no such key."""
         smaller = self.discard(key)
         if smaller is self:
             raise KeyError(key)
@@ -180,7 +177,6 @@ class OverlayMap(Generic[K, V]):
         return self.discard(*(key for key, value in self.items() if not keep(value)))
 
     def __iter__(self) -> Iterator[K]:
-        """Yield the keys, in no particular order."""
         for key in self.base:
             if key not in self.changes:
                 yield key
@@ -206,13 +202,11 @@ class OverlayMap(Generic[K, V]):
                 yield key, change
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both hold the same entries."""
         if not isinstance(other, OverlayMap):
             return NotImplemented
         return len(self) == len(other) and all(other.get(k) == v for k, v in self.items())
 
     def __repr__(self) -> str:
-        """Show the entries."""
         return f"OverlayMap({dict(self.items())!r})"
 
 
@@ -221,9 +215,7 @@ _ID_BYTES = 10
 
 
 def partition_id_of(span: KeyRange) -> str:
-    """Return the id of the partition with a range: 20 hex digits, however deep it lies in the
-    tree.
-    """
+    """Return the id of a range's partition: 20 hex digits, however deep it lies in the tree."""
     if span == KeyRange():
         return ROOT
     ends = len(span.low).to_bytes(4, "big") + span.low + (span.high or b"")
@@ -251,9 +243,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTree:
-    """All partitions of a table by id. Immutable: a change returns a new tree that shares the
-    rest.
-    """
+    """All partitions of a table by id. A change returns a new tree that shares the rest."""
 
     by_id: OverlayMap[str, Partition] = field(default_factory=OverlayMap)
 
@@ -262,32 +252,27 @@ class PartitionTree:
         return len(self.by_id)
 
     def __contains__(self, partition_id: object) -> bool:
-        """Return whether there is a partition with that id."""
         return partition_id in self.by_id
 
     def get(self, partition_id: str) -> Partition:
-        """Return one partition.
-
-        Raises:
-            NotFoundError: there is none with that id.
-        """
-        found = self.by_id.get(partition_id)
-        if found is None:
+        """Return one partition. Raises NotFoundError: there is none with that id."""
+        partition = self.by_id.get(partition_id)
+        if partition is None:
             raise NotFoundError(f"there is no partition {partition_id!r}")
-        return found
+        return partition
 
     def leaves(self) -> Iterator[Partition]:
         """Return the leaves in key order."""
         return self.leaves_overlapping(KeyRange())
 
-    def leaves_overlapping(self, wanted: KeyRange) -> Iterator[Partition]:
-        """Yield the leaves that overlap `wanted`, in key order."""
+    def leaves_overlapping(self, span: KeyRange) -> Iterator[Partition]:
+        """Yield the leaves that overlap `span`, in key order."""
         if not self.by_id:
             return
         pending = [self.get(ROOT)]
         while pending:
             partition = pending.pop()
-            if not partition.range.overlaps(wanted):
+            if not partition.range.overlaps(span):
                 continue
             if partition.children is None:
                 yield partition
@@ -348,8 +333,7 @@ class PartitionTree:
     def rebalanced(self, partition_id: str, pinned: Container[str]) -> PartitionTree:
         """Return the tree rebalanced after one partition grew by a level.
 
-        `pinned` partitions are not rotated away. Without any, no leaf of n lies deeper than 2 log2
-        n.
+        `pinned` partitions stay. Without any, no leaf of n lies deeper than 2 log2 n.
         """
         tree = self
         for above in (partition_id, *self.ancestors(partition_id)):
@@ -366,8 +350,8 @@ class PartitionTree:
             partition = tree._with_height(pending.pop())
             tree = tree._with(partition)
             if groups := tree._rotation(partition, pinned):
-                tree, made = tree._rotate(partition, groups)
-                pending += [partition.id, *made]  # new ones first: they may be rotated, too
+                tree, joins = tree._rotate(partition, groups)
+                pending += [partition.id, *joins]  # new ones first: they may be rotated, too
         return tree
 
     def _rotation(
@@ -403,12 +387,11 @@ class PartitionTree:
     ) -> tuple[PartitionTree, list[str]]:
         """Return the tree in which each group of one or two partitions is a half of `top`.
 
-        The partitions in between are gone. Also returns the ids of the new partitions that join
-        two.
+        The partitions in between are gone. Also returns the ids of the new ones that join two.
         """
-        kept = {top.id, *(partition.id for group in groups for partition in group)}
-        halves, made = [], []
-        tree = self._without_between(top, kept)
+        present = {top.id, *(partition.id for group in groups for partition in group)}
+        halves, joins = [], []
+        tree = self._without_between(top, present)
         for group in groups:
             half = group[0]
             if len(group) == 2:
@@ -417,16 +400,16 @@ class PartitionTree:
                 children = group[0].id, group[1].id
                 half = Partition(partition_id_of(span), span, None, children, height)
                 tree = tree._with(*(replace(part, parent=half.id) for part in group))
-                made.append(half.id)
+                joins.append(half.id)
             halves.append(replace(half, parent=top.id))
         children = halves[0].id, halves[1].id
-        return tree._with(replace(top, children=children), *halves), made
+        return tree._with(replace(top, children=children), *halves), joins
 
-    def _without_between(self, top: Partition, kept: Container[str]) -> PartitionTree:
+    def _without_between(self, top: Partition, present: Container[str]) -> PartitionTree:
         by_id, pending = self.by_id, list(top.children or ())
         while pending:
             partition = self.get(pending.pop())
-            if partition.id not in kept:
+            if partition.id not in present:
                 by_id = by_id.discard(partition.id)
                 pending += partition.children or ()
         return PartitionTree(by_id)
@@ -463,9 +446,7 @@ class PartitionTree:
     def from_splits(splits: Sequence[bytes]) -> PartitionTree:
         """Build a balanced tree whose leaves meet at `splits`, the bytes of keys; a single leaf if
         there are none.
-
-        Raises:
-            InvalidRequestError: they are not strictly ascending.
+        Raises InvalidRequestError: they are not strictly ascending.
         """
         for number, (before, here) in enumerate(pairwise(splits), start=2):
             if not before < here:
@@ -481,7 +462,7 @@ class PartitionTree:
         def span(first: int, end: int) -> KeyRange:
             return KeyRange.between(ends[first] or b"", ends[end])
 
-        made: list[Partition] = []
+        tree: list[Partition] = []
         pending: list[tuple[int, int, str | None]] = [(0, len(splits) + 1, None)]
         while pending:
             first, end, parent = pending.pop()
@@ -490,8 +471,8 @@ class PartitionTree:
             if end - first > 1:
                 children = partition_id_of(span(first, middle)), partition_id_of(span(middle, end))
                 pending += [(first, middle, name), (middle, end, name)]
-            made.append(Partition(name, own, parent, children, (end - first - 1).bit_length()))
-        return PartitionTree.of(made)
+            tree.append(Partition(name, own, parent, children, (end - first - 1).bit_length()))
+        return PartitionTree.of(tree)
 
 
 # Shards, and the references that say which of their rows are part of the table.
@@ -499,6 +480,11 @@ class PartitionTree:
 MOST_IN_A_DICT = 32
 """Up to so many references of a partition are a dict, which is copied with each change; more are a
 map whose changes share what they leave alone."""
+
+
+SNAPSHOTS_OF_A_COMMIT = 2**20
+"""So many snapshots of Iceberg can follow a commit before the next one: the number of a commit,
+which is a time in milliseconds, times this is the first of their sequence numbers."""
 
 
 class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -539,11 +525,18 @@ class Shard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         """What all its rows have, in columns that it need not have."""
         return {
             SEQUENCE.name: self.sequence,
-            TAGS.name: row_tags.only_text(self.tags),
+            APPLIED.name: self.sequence,
+            TAGS.name: self.tags and row_tags.only_text(self.tags),
             VERSION.name: self.version if self.version > 0 else None,
             INGESTED_AT.name: self.sequence * 1000 if self.version else None,
+            LAST_UPDATED.name: self.published_sequence or None,
             SHARD.name: self.id,
         }
+
+    @property
+    def published_sequence(self) -> int:
+        """Iceberg's sequence number of the rows of a shard that comes straight from files."""
+        return self.sequence * SNAPSHOTS_OF_A_COMMIT if self.version else 0
 
     @property
     def min_key(self) -> Key:
@@ -575,6 +568,9 @@ class Reference:
         return Reference(self.partition, self.shard, self.rows, self.exact, job)
 
 
+_Join: TypeAlias = Callable[[Base[str, Reference], Mapping[str, Reference]], Base[str, Reference]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionReferences:
     """The references in one partition, by shard, with the totals that planning needs.
@@ -595,15 +591,11 @@ class PartitionReferences:
         return (reference for _, reference in self.by_shard.items())
 
     def reference(self, shard: str) -> Reference:
-        """Return the reference to a shard.
-
-        Raises:
-            KeyError: there is none.
-        """
-        found = self.by_shard.get(shard)
-        if found is None:
+        """Return the reference to a shard. Raises KeyError: there is none."""
+        reference = self.by_shard.get(shard)
+        if reference is None:
             raise KeyError(shard)
-        return found
+        return reference
 
     def __eq__(self, other: object) -> bool:
         """Return whether both hold the same references, in whatever form."""
@@ -618,35 +610,33 @@ class PartitionReferences:
 
     def insert(self, *references: Reference) -> PartitionReferences:
         """Return the references with these added, in place of others to the same shards."""
-        added = {reference.shard: reference for reference in references}
-        rest = self.discard(*added)
-        rows, free = rest.rows, rest.free
-        for reference in added.values():
-            rows += reference.rows
-            free += reference.job is None
-        return PartitionReferences(_with(rest.by_shard, added), rows, free)
+        more = {reference.shard: reference for reference in references}
+        return self.discard(*more)._joined(_with, more)
 
-    def add(self, added: Mapping[str, Reference]) -> PartitionReferences:
+    def add(self, more: Mapping[str, Reference]) -> PartitionReferences:
         """Return the references with others added, by shard, as `insert` but without a look at
         those that are there, which a snapshot may hold as columns.
 
         Requires: there is none to any of these shards, as the caller knows.
         """
+        return self._joined(_beside, more)
+
+    def _joined(self, join: _Join, more: Mapping[str, Reference]) -> PartitionReferences:
         rows, free = self.rows, self.free
-        for reference in added.values():
+        for reference in more.values():
             rows += reference.rows
             free += reference.job is None
-        return PartitionReferences(_beside(self.by_shard, added), rows, free)
+        return PartitionReferences(join(self.by_shard, more), rows, free)
 
     def discard(self, *shards: str) -> PartitionReferences:
         """Return the references without those to `shards`, as far as there are any."""
-        gone = {s: held for s in shards if (held := self.by_shard.get(s)) is not None}
+        gone = {s: reference for s in shards if (reference := self.by_shard.get(s)) is not None}
         if not gone:
             return self
         return PartitionReferences(
             _without(self.by_shard, gone),
-            self.rows - sum(held.rows for held in gone.values()),
-            self.free - sum(held.job is None for held in gone.values()),
+            self.rows - sum(reference.rows for reference in gone.values()),
+            self.free - sum(reference.job is None for reference in gone.values()),
         )
 
 
@@ -655,8 +645,8 @@ class _Beside:
 
     __slots__ = ("added", "held")
 
-    def __init__(self, held: Base[str, Reference], added: Mapping[str, Reference]) -> None:
-        self.held, self.added = held, added
+    def __init__(self, base: Base[str, Reference], added: Mapping[str, Reference]) -> None:
+        self.held, self.added = base, added
 
     def __len__(self) -> int:
         return len(self.held) + len(self.added)
@@ -674,30 +664,30 @@ class _Beside:
         return chain(self.held.items(), self.added.items())
 
 
-def _beside(held: Base[str, Reference], added: Mapping[str, Reference]) -> Base[str, Reference]:
+def _beside(base: Base[str, Reference], more: Mapping[str, Reference]) -> Base[str, Reference]:
     """Return references with others added, none of which is to the same shard."""
-    if len(held) + len(added) > MOST_IN_A_DICT:
-        return _with(held, added)
-    if isinstance(held, dict):
-        return {**held, **added}
-    if isinstance(held, _Beside):
-        return _Beside(held.held, {**held.added, **added})
-    return _Beside(held, added)
+    if len(base) + len(more) > MOST_IN_A_DICT:
+        return _with(base, more)
+    if isinstance(base, dict):
+        return {**base, **more}
+    if isinstance(base, _Beside):
+        return _Beside(base.held, {**base.added, **more})
+    return _Beside(base, more)
 
 
-def _with(held: Base[str, Reference], added: Mapping[str, Reference]) -> Base[str, Reference]:
+def _with(base: Base[str, Reference], more: Mapping[str, Reference]) -> Base[str, Reference]:
     """Return references with others added, none of which is to the same shard."""
-    if len(held) + len(added) <= MOST_IN_A_DICT:
-        return {**held, **added} if isinstance(held, dict) else {**dict(held.items()), **added}
-    shared = held if isinstance(held, OverlayMap) else OverlayMap.of(dict(held.items()))
-    return shared.update(added)
+    if len(base) + len(more) <= MOST_IN_A_DICT:
+        return {**base, **more} if isinstance(base, dict) else {**dict(base.items()), **more}
+    shared = base if isinstance(base, OverlayMap) else OverlayMap.of(dict(base.items()))
+    return shared.update(more)
 
 
-def _without(held: Base[str, Reference], gone: dict[str, Reference]) -> Base[str, Reference]:
+def _without(base: Base[str, Reference], gone: dict[str, Reference]) -> Base[str, Reference]:
     """Return references without some of them."""
-    if len(held) - len(gone) <= MOST_IN_A_DICT or not isinstance(held, OverlayMap):
-        return {shard: reference for shard, reference in held.items() if shard not in gone}
-    return held.discard(*gone)
+    if len(base) - len(gone) <= MOST_IN_A_DICT or not isinstance(base, OverlayMap):
+        return {shard: reference for shard, reference in base.items() if shard not in gone}
+    return base.discard(*gone)
 
 
 class NewShard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -5,42 +5,16 @@ operations of GCHQ's Sleeper state store; where it raises an exception, the resu
 `Violation` that names the rule and what broke it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from dormouse.state import state as changes
 from dormouse.state.partitions import NewShard, Partition, PartitionTree, Shard
-from dormouse.state.state import (
-    AddShards,
-    AdoptSegments,
-    AssignJob,
-    DeleteShards,
-    Deletion,
-    DisputeShards,
-    Entry,
-    ExtendTree,
-    ForgetDeletions,
-    HideRows,
-    InitialisePartitions,
-    ReleaseJob,
-    ReplaceShards,
-    ResetTable,
-    ResolveDisputes,
-    RestoreTable,
-    SealSources,
-    SourceSegment,
-    SplitPartition,
-    TableState,
-    Transaction,
-    transaction_id,
-)
 
 MAX_GENERATIONS_AHEAD = 1_000_000
-"""How far a reset may advance the generation. Usually it is by one; in a rebuilt state it is up
-to that of the table. After a generation near the greatest integer, the table could never be
-reset again."""
+"""How far a reset may advance the generation. Usually it is by one; in a rebuilt state it is up to
+that of the table. After a generation near the greatest integer, no table can be reset again."""
 
 
 MAX_DELETIONS = 1_000
@@ -108,64 +82,75 @@ class Violation:
     subject: str
 
     def __str__(self) -> str:
-        """Return the violation as text for people."""
         return f"{self.subject}: {self.rule.value}"
 
 
-def violations(state: TableState, entry: Entry) -> tuple[Violation, ...]:
+def violations(state: changes.TableState, entry: changes.Entry) -> tuple[Violation, ...]:
     """Return every reason why `entry` must not be applied to `state`; none if it may be.
 
     Requires: `entry_violations` has found nothing.
     """
     transaction = entry.transaction
-    if not len(state.partitions) and not isinstance(transaction, InitialisePartitions):
+    if not len(state.partitions) and not isinstance(transaction, changes.InitialisePartitions):
         return (Violation(Rule.NOT_INITIALISED, "partitions"),)
-    if isinstance(transaction, ResetTable | RestoreTable):
+    if isinstance(transaction, changes.ResetTable | changes.RestoreTable):
         return tuple(_reset(state, transaction))
     if entry.generation != state.generation:
         return (Violation(Rule.STALE_GENERATION, f"generation {entry.generation}"),)
     return tuple(_broken(state, transaction, max(entry.time_ms, state.time_ms)))
 
 
-def _broken(state: TableState, transaction: Transaction, now_ms: int) -> Iterable[Violation]:
+def _broken(  # noqa: C901  # a case a kind
+    state: changes.TableState, transaction: changes.Transaction, now_ms: int
+) -> Iterable[Violation]:
     match transaction:
-        case InitialisePartitions():
+        case changes.InitialisePartitions():
             return _initialise(state)
-        case AddShards():
+        case changes.AddShards():
             return _add(state, transaction)
-        case AssignJob():
+        case changes.AssignJob():
             return _assign(state, transaction, now_ms)
-        case ReleaseJob(job=job):
+        case changes.ReleaseJob(job=job):
             return () if job in state.jobs else (Violation(Rule.JOB_MISSING, job),)
-        case ReplaceShards():
+        case changes.ReplaceShards():
             return _replace(state, transaction)
-        case SplitPartition():
+        case changes.SplitPartition():
             return _split(state.partitions, transaction.partition, transaction.at)
-        case ExtendTree():
+        case changes.ExtendTree():
             return _extend(state.partitions, transaction)
-        case DeleteShards() | DisputeShards() | ResolveDisputes():
-            return _delete_or_dispute(state, transaction)
-        case HideRows() | ForgetDeletions():
+        case changes.DeleteShards():
+            return _delete(state, transaction)
+        case changes.DisputeShards(shards=shards):
+            return [
+                Violation(Rule.SHARD_MISSING, each) for each in shards if each not in state.shards
+            ]
+        case changes.ResolveDisputes():
+            return _resolve(state, transaction)
+        case changes.HideRows() | changes.ForgetDeletions():
             return _hide(state, transaction)
-        case SealSources() | AdoptSegments():
-            return _remember(state, transaction)
-        case ResetTable() | RestoreTable():
+        case changes.SealSources():
+            return _seal(state, transaction)
+        case changes.AdoptSegments():
+            return _adopt(state)
+        case changes.ResetTable() | changes.RestoreTable():
             return ()
 
 
-def _reset(state: TableState, reset: ResetTable | RestoreTable) -> Iterator[Violation]:
+def _reset(
+    state: changes.TableState, reset: changes.ResetTable | changes.RestoreTable
+) -> Iterator[Violation]:
     if reset.generation <= state.generation:
         yield Violation(Rule.STALE_GENERATION, f"generation {reset.generation}")
     if reset.generation > state.generation + MAX_GENERATIONS_AHEAD:
         yield Violation(Rule.OUT_OF_BOUNDS, f"generation {reset.generation}")
 
 
-def _initialise(state: TableState) -> Iterator[Violation]:
+def _initialise(state: changes.TableState) -> Iterator[Violation]:
     if len(state.partitions):
         yield Violation(Rule.ALREADY_INITIALISED, "partitions")
 
 
-def _add(state: TableState, add: AddShards) -> Iterator[Violation]:
+def _add(state: changes.TableState, add: changes.AddShards) -> Iterator[Violation]:
     for source in add.sources:
         if source in state.sources:
             yield Violation(Rule.SOURCE_INGESTED, source)
@@ -176,7 +161,7 @@ def _add(state: TableState, add: AddShards) -> Iterator[Violation]:
     yield from _new_shards(state, add.shards)
 
 
-def _new_shards(state: TableState, shards: tuple[NewShard, ...]) -> Iterator[Violation]:
+def _new_shards(state: changes.TableState, shards: tuple[NewShard, ...]) -> Iterator[Violation]:
     for new in shards:
         if new.shard.id in state.shards:
             yield Violation(Rule.SHARD_EXISTS, new.shard.id)
@@ -184,31 +169,31 @@ def _new_shards(state: TableState, shards: tuple[NewShard, ...]) -> Iterator[Vio
             yield from _placement(state, new)
 
 
-def _is_within_one(state: TableState, new: NewShard) -> bool:
+def _is_within_one(state: changes.TableState, new: NewShard) -> bool:
     """Return whether a shard lies in one partition, as most do; then its placement is sound."""
     if len(new.rows_by_partition) != 1:
         return False
-    found = state.partitions.by_id.get(new.rows_by_partition[0][0])
-    return found is not None and _hold_its_ends((found,), new.shard)
+    partition = state.partitions.by_id.get(new.rows_by_partition[0][0])
+    return partition is not None and _hold_its_ends((partition,), new.shard)
 
 
-def _placement(state: TableState, new: NewShard) -> Iterator[Violation]:
-    placed: list[Partition] = []
+def _placement(state: changes.TableState, new: NewShard) -> Iterator[Violation]:
+    places: list[Partition] = []
     for partition, _ in new.rows_by_partition:
-        found = state.partitions.by_id.get(partition)
-        if found is None:
+        place = state.partitions.by_id.get(partition)
+        if place is None:
             yield Violation(Rule.PARTITION_MISSING, partition)
         else:
-            placed.append(found)
-    if len(placed) < len(new.rows_by_partition):
+            places.append(place)
+    if len(places) < len(new.rows_by_partition):
         return
-    if not _hold_its_ends(placed, new.shard):
+    if not _hold_its_ends(places, new.shard):
         yield Violation(Rule.OUTSIDE_PARTITION, new.shard.id)
-    if len(placed) > 1 and _overlap(state, [partition.id for partition in placed]):
+    if len(places) > 1 and _overlap(state, [partition.id for partition in places]):
         yield Violation(Rule.ROWS_COUNTED_TWICE, new.shard.id)
 
 
-def _hold_its_ends(placed: Iterable[Partition], shard: Shard) -> bool:
+def _hold_its_ends(partitions: Iterable[Partition], shard: Shard) -> bool:
     """Return whether a shard can lie in partitions, by its least and its greatest key.
 
     It may have gaps between these, so a partition need not hold any of its rows. But each range
@@ -216,7 +201,7 @@ def _hold_its_ends(placed: Iterable[Partition], shard: Shard) -> bool:
     """
     low, high = shard.low, shard.high
     holds_low = holds_high = False
-    for partition in placed:
+    for partition in partitions:
         span = partition.range
         if not span.overlaps_span(low, high):
             return False
@@ -225,30 +210,32 @@ def _hold_its_ends(placed: Iterable[Partition], shard: Shard) -> bool:
     return holds_low and holds_high
 
 
-def _overlap(state: TableState, placed: list[str]) -> bool:
-    above = {a for p in placed for a in state.partitions.ancestors(p)}
-    return bool(above.intersection(placed))
+def _overlap(state: changes.TableState, partitions: list[str]) -> bool:
+    above = {a for p in partitions for a in state.partitions.ancestors(p)}
+    return bool(above.intersection(partitions))
 
 
-def _assign(state: TableState, assign: AssignJob, now_ms: int) -> Iterator[Violation]:
+def _assign(
+    state: changes.TableState, assign: changes.AssignJob, now_ms: int
+) -> Iterator[Violation]:
     if assign.job in state.jobs:
         yield Violation(Rule.JOB_EXISTS, assign.job)
-    if state.has_committed(transaction_id(ReleaseJob(assign.job)), now_ms):
+    if state.has_committed(changes.transaction_id(changes.ReleaseJob(assign.job)), now_ms):
         # Otherwise a later release of this job would be mistaken for a repetition of the first one.
         yield Violation(Rule.JOB_RELEASED, assign.job)
     for shard in assign.inputs:
         yield from _input(state, assign.partition, shard)
 
 
-def _input(state: TableState, partition: str, shard: str) -> Iterator[Violation]:
+def _input(state: changes.TableState, partition: str, shard: str) -> Iterator[Violation]:
     """Yield why a shard cannot become an input. In a split partition all its rows must be free:
     joined references would bring back those that a job took.
     """
     own = state.reference(partition, shard)
-    held = [own] if own is not None else list(state.references_below(partition, shard))
-    if not held:
+    references = [own] if own is not None else list(state.references_below(partition, shard))
+    if not references:
         yield Violation(Rule.REFERENCE_MISSING, shard)
-    elif any(reference.job is not None for reference in held):
+    elif any(reference.job is not None for reference in references):
         yield Violation(Rule.REFERENCE_ASSIGNED, shard)
     elif own is None:
         span = state.partitions.get(partition).range
@@ -256,7 +243,7 @@ def _input(state: TableState, partition: str, shard: str) -> Iterator[Violation]
             yield Violation(Rule.ROWS_TAKEN, shard)
 
 
-def _replace(state: TableState, done: ReplaceShards) -> Iterator[Violation]:
+def _replace(state: changes.TableState, done: changes.ReplaceShards) -> Iterator[Violation]:
     job = state.jobs.get(done.job)
     if job is None:
         yield Violation(Rule.JOB_MISSING, done.job)
@@ -291,7 +278,7 @@ def _split(tree: PartitionTree, partition_id: str, at: bytes) -> Iterator[Violat
         yield Violation(Rule.SPLIT_OUTSIDE_PARTITION, partition_id)
 
 
-def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
+def _extend(tree: PartitionTree, extend: changes.ExtendTree) -> Iterator[Violation]:
     for partition_id, at in extend.splits:
         broken = list(_split(tree, partition_id, at))
         yield from broken
@@ -299,21 +286,7 @@ def _extend(tree: PartitionTree, extend: ExtendTree) -> Iterator[Violation]:
             tree = tree.split(partition_id, at)
 
 
-def _delete_or_dispute(
-    state: TableState, transaction: DeleteShards | DisputeShards | ResolveDisputes
-) -> Iterator[Violation]:
-    match transaction:
-        case DeleteShards():
-            yield from _delete(state, transaction)
-        case DisputeShards(shards=shards):
-            for shard in shards:
-                if shard not in state.shards:
-                    yield Violation(Rule.SHARD_MISSING, shard)
-        case ResolveDisputes():
-            yield from _resolve(state, transaction)
-
-
-def _delete(state: TableState, deletion: DeleteShards) -> Iterator[Violation]:
+def _delete(state: changes.TableState, deletion: changes.DeleteShards) -> Iterator[Violation]:
     for shard in deletion.shards:
         if shard not in state.shards:
             yield Violation(Rule.SHARD_MISSING, shard)
@@ -323,29 +296,31 @@ def _delete(state: TableState, deletion: DeleteShards) -> Iterator[Violation]:
             yield Violation(Rule.SHARD_DISPUTED, shard)
 
 
-def _resolve(state: TableState, resolution: ResolveDisputes) -> Iterator[Violation]:
+def _resolve(state: changes.TableState, resolution: changes.ResolveDisputes) -> Iterator[Violation]:
     for shard, since_ms in resolution.disputes:
         dispute = state.disputed.get(shard)
         if dispute is None or dispute.since_ms != since_ms:
             yield Violation(Rule.DISPUTE_MISSING, shard)
 
 
-def _hide(state: TableState, change: HideRows | ForgetDeletions) -> Iterator[Violation]:
-    if isinstance(change, HideRows):
+def _hide(
+    state: changes.TableState, change: changes.HideRows | changes.ForgetDeletions
+) -> Iterator[Violation]:
+    if isinstance(change, changes.HideRows):
         if len(state.deletions) >= MAX_DELETIONS:
             yield Violation(Rule.TOO_MANY_DELETIONS, change.deletion.id)
         yield from _deletion(state, change.deletion)
         return
-    known = {each.number: each for each in state.deletions}
+    by_number = {each.number: each for each in state.deletions}
     for number in change.numbers:
-        if number not in known:
+        if number not in by_number:
             yield Violation(Rule.DELETION_MISSING, f"deletion {number}")
-    forgotten = [known[number] for number in change.numbers if number in known]
+    forgotten = [by_number[number] for number in change.numbers if number in by_number]
     for number in () if change.is_proved else needed_deletions(state, forgotten):
         yield Violation(Rule.DELETION_NEEDED, f"deletion {number}")
 
 
-def _deletion(state: TableState, deletion: Deletion) -> Iterator[Violation]:
+def _deletion(state: changes.TableState, deletion: changes.Deletion) -> Iterator[Violation]:
     if any(each.id == deletion.id for each in state.deletions):
         yield Violation(Rule.DELETION_EXISTS, deletion.id)
     number = deletion.number  # only a rebuild gives it, in their order
@@ -353,24 +328,24 @@ def _deletion(state: TableState, deletion: Deletion) -> Iterator[Violation]:
         yield Violation(Rule.DELETION_UNFIT, deletion.id)
 
 
-def needed_deletions(state: TableState, deletions: Iterable[Deletion]) -> list[int]:
+def needed_deletions(state: changes.TableState, deletions: Iterable[changes.Deletion]) -> list[int]:
     """Return the numbers of those deletions that may still hide rows of a shard, or of one that
     comes, in the table, or that tell of sources.
     """
-    needed, left = list[int](), list[Deletion]()
+    numbers, rest = list[int](), list[changes.Deletion]()
     for each in deletions:
         if (each.below and _lasts(state, each)) or any(s in state.sources for s in each.sources):
-            needed.append(each.number)
+            numbers.append(each.number)
         elif not each.below:
-            left.append(each)
-    for shard in state.shards.values() if left else ():
+            rest.append(each)
+    for shard in state.shards.values() if rest else ():
         if state.reference_counts.get(shard.id, 0):
-            needed += [each.number for each in left if each.may_hide(shard)]
-            left = [each for each in left if not each.may_hide(shard)]
-    return sorted(needed)
+            numbers += [each.number for each in rest if each.may_hide(shard)]
+            rest = [each for each in rest if not each.may_hide(shard)]
+    return sorted(numbers)
 
 
-def _lasts(state: TableState, deletion: Deletion) -> bool:
+def _lasts(state: changes.TableState, deletion: changes.Deletion) -> bool:
     """Return whether no other deletion hides all that one does, or a repeated job still needs it
     to write what it wrote before.
     """
@@ -380,11 +355,7 @@ def _lasts(state: TableState, deletion: Deletion) -> bool:
     return not more or any(deletion.number <= run < min(more) for run in runs)
 
 
-def _remember(state: TableState, change: SealSources | AdoptSegments) -> Iterator[Violation]:
-    return _seal(state, change) if isinstance(change, SealSources) else _adopt(state)
-
-
-def _seal(state: TableState, seal: SealSources) -> Iterator[Violation]:
+def _seal(state: changes.TableState, seal: changes.SealSources) -> Iterator[Violation]:
     """Check that a segment seals exactly what the state will drop: no source more, none less.
 
     Example: segments 0-10 and 10-20 exist, and sources came with versions 21, 25 and 31. A new
@@ -395,21 +366,21 @@ def _seal(state: TableState, seal: SealSources) -> Iterator[Violation]:
     if not state.sealed_to < new.up_to <= state.version:
         yield Violation(Rule.SEALED_BEFORE, new.id)
     keeping = len(there) - len(seal.replaced)
-    replaced = there[max(keeping, 0) :]
-    kept = there[: max(keeping, 0)]
-    after = kept[-1].up_to if kept else 0
+    last = there[max(keeping, 0) :]
+    earlier = there[: max(keeping, 0)]
+    after = earlier[-1].up_to if earlier else 0
     names = {segment.id for segment in state.all_source_segments}
-    is_last = tuple(segment.id for segment in replaced) == seal.replaced
+    is_last = tuple(segment.id for segment in last) == seal.replaced
     if not is_last or new.after != after or new.id in names:
         yield Violation(Rule.SEGMENT_MISPLACED, new.id)
-    elif new.count != _sealed(replaced) + len(state.sources_up_to(new.up_to)):
+    elif new.count != _sealed(last) + len(state.sources_up_to(new.up_to)):
         yield Violation(Rule.SEGMENT_MISCOUNTED, new.id)
 
 
-def _sealed(segments: tuple[SourceSegment, ...]) -> int:
+def _sealed(segments: tuple[changes.SourceSegment, ...]) -> int:
     return sum(segment.count for segment in segments)
 
 
-def _adopt(state: TableState) -> Iterator[Violation]:
+def _adopt(state: changes.TableState) -> Iterator[Violation]:
     if len(state.sources) or state.all_source_segments:
         yield Violation(Rule.NOT_AT_BEGINNING, "segments")

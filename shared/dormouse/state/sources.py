@@ -1,7 +1,5 @@
 """Ingested objects: their names, the table they belong to, and their identity."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -32,7 +30,8 @@ _ENDINGS_HINT = (
 )
 _KEYED = re.compile(r"[^/]+/once-([0-9a-f]{32}(?:-[0-9]{5,})?)\.([0-9a-f]{32})\.(?:parquet|jsonl)")
 """The keys of objects whose rows have an idempotency key; `keyed_name` makes them."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+"""Control characters, and what Python has in place of bytes that are not UTF-8."""
 _CHOICE = re.compile(r"(?<=/)on-error=(refuse|skip)/")
 """A folder that says what becomes of rows that cannot be read, whatever the table says."""
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -87,8 +86,8 @@ class Source:
 
 def on_error_of(key: str) -> str:
     """Return what a key says about rows that cannot be read: refuse, skip, or nothing."""
-    found = _CHOICE.search(key)
-    return found[1] if found else ""
+    choice = _CHOICE.search(key)
+    return choice[1] if choice else ""
 
 
 def with_on_error(key: str, on_error: str) -> str:
@@ -100,9 +99,7 @@ def with_on_error(key: str, on_error: str) -> str:
 def row_tags_of(source: Source) -> str:
     """Return the row tags of the rows of a source, as text: those that its key says, and those that
     the request gave which named it.
-
-    Raises:
-        RefusedSourceError: its key says none that can be, or others than the request.
+    Raises RefusedSourceError: its key says none that can be, or others than the request.
     """
     tags = tags_of_key(source.key)
     for key, value in tags_of(source.tags).items():
@@ -196,9 +193,8 @@ def _is_hidden(part: str) -> bool:
 
 def table_name_of(key: str) -> str:
     """Return the name of the table in whose folder an ingest key lies.
-
-    Raises:
-        RefusedSourceError: the key contains ``..`` or control characters, or has no folder.
+    Raises RefusedSourceError: the key contains ``..``, control characters or what is not UTF-8, or
+    has no folder.
     """
     name, slash, rest = key.partition("/")
     if not slash or not name or not rest:
@@ -207,17 +203,17 @@ def table_name_of(key: str) -> str:
         )
     if ".." in key.split("/"):
         raise RefusedSourceError(f"the key {key!r} has '..' in it")
-    if _CONTROL.search(key):
-        raise RefusedSourceError(f"the key {key!r} has control characters in it")
+    if _NO_TEXT.search(key):
+        raise RefusedSourceError(
+            f"the key {key!r} has control characters in it, or is not UTF-8", hint="rename the file"
+        )
     return name
 
 
 def format_of(key: str) -> tuple[str, str]:
     """Return which of `READ_ENDINGS` a key has, in lower case, and which of `COMPRESSED_ENDINGS`
     follows, or nothing.
-
-    Raises:
-        RefusedSourceError: it has none of them, so no reader would accept the file.
+    Raises RefusedSourceError: it has none of them, so no reader would accept the file.
     """
     name = key.rpartition("/")[2].lower()
     compression = next((ending for ending in COMPRESSED_ENDINGS if name.endswith(ending)), "")

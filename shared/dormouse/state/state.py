@@ -69,8 +69,7 @@ class Dispute:
 
 
 MAX_JOBS_NAMED = 1000
-"""The most jobs that a dispute names. Jobs that report it later appear only in their own
-records."""
+"""The most jobs that a dispute names. Later ones appear only in their own records."""
 
 
 def dispute_id(shard: str) -> str:
@@ -216,25 +215,25 @@ class TableState:
 
     def reference(self, partition: str, shard: str) -> Reference | None:
         """Return the reference to a shard in a partition; None if there is none."""
-        held = self.references.get(partition)
-        return None if held is None else held.by_shard.get(shard)
+        references = self.references.get(partition)
+        return None if references is None else references.by_shard.get(shard)
 
     def references_below(self, partition: str, shard: str) -> Iterator[Reference]:
         """Yield the references to a shard in a partition and in those below it, in key order."""
-        known = self.shards.get(shard)
-        pending = [partition] if known is not None and partition in self.partitions else []
-        while pending and known is not None:
-            found = self.partitions.get(pending.pop())
-            reference = self.reference(found.id, shard)
+        facts = self.shards.get(shard)
+        pending = [partition] if facts is not None and partition in self.partitions else []
+        while pending and facts is not None:
+            place = self.partitions.get(pending.pop())
+            reference = self.reference(place.id, shard)
             if reference is not None:
                 yield reference  # none of its rows is referenced further below
-            elif found.range.overlaps_span(known.low, known.high):
-                pending += reversed(found.children or ())
+            elif place.range.overlaps_span(facts.low, facts.high):
+                pending += reversed(place.children or ())
 
     def all_references(self) -> Iterator[Reference]:
         """Yield every reference, in no particular order."""
-        for held in self.references.values():
-            yield from held
+        for references in self.references.values():
+            yield from references
 
     @property
     def size_bytes(self) -> int:
@@ -251,16 +250,13 @@ class TableState:
         return self.references.get(partition, PartitionReferences()).free
 
     def jobs_in_dispute(self, shard: str) -> list[str]:
-        """Return the jobs that took rows of a disputed shard or reported the dispute, ordered by
-        id.
-        """
+        """Return the jobs that took rows of a disputed shard or reported the dispute, by id."""
         dispute = self.disputed.get(shard)
         raised = dispute.jobs if dispute is not None else ()
         return sorted({*raised, *(taking.job for taking in self.taken.get(shard, ()))})
 
-    def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
-        """Yield, in key order, disjoint ranges that cover the rows in `wanted`, each with its
-        references.
+    def partitions_to_read(self, keys: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
+        """Yield, in key order, disjoint ranges that cover the rows in `keys`, with references.
 
         A reference on a split partition is the input of a job that was assigned before the split.
         It is returned with each leaf below that its shard's keys overlap, so that ranges stay leaf
@@ -271,12 +267,12 @@ class TableState:
         [m, q) with t and s: to read the second range, rows of s from m on are merged with those of
         t.
         """
-        for leaf in self.partitions.leaves_overlapping(wanted):
-            span = leaf.range.intersection(wanted)
-            found = self.references_in(leaf.id)
+        for leaf in self.partitions.leaves_overlapping(keys):
+            span = leaf.range.intersection(keys)
+            references = self.references_in(leaf.id)
             for ancestor in self.partitions.ancestors(leaf.id):
-                found += self.references_in(ancestor)
-            overlapping = [r for r in found if self._overlaps(r.shard, span)]
+                references += self.references_in(ancestor)
+            overlapping = [r for r in references if self._overlaps(r.shard, span)]
             if overlapping:
                 yield span, overlapping
 
@@ -290,17 +286,15 @@ class TableState:
         return self.adopted_segments + self.source_segments
 
     def sources_up_to(self, version: int) -> list[str]:
-        """Return the unsealed sources that came with a version up to `version`, in no particular
-        order.
-        """
+        """Return the unsealed sources that came with a version up to `version`, in any order."""
         return [source for source, at in self.sources.items() if at <= version]
 
-    def deletions_in(self, wanted: Sequence[KeyRange]) -> tuple[Deletion, ...]:
+    def deletions_in(self, ranges: Sequence[KeyRange]) -> tuple[Deletion, ...]:
         """Return the deletions that may hide rows with keys in some ranges, in order."""
         return tuple(
             each
             for each in self.deletions
-            if any(span.overlaps(other) for span in each.spans for other in wanted)
+            if any(span.overlaps(other) for span in each.spans for other in ranges)
         )
 
     def has_committed(self, transaction_id: str, now_ms: int) -> bool:
@@ -343,24 +337,22 @@ class PartOfState(TableState):
     pieces: tuple[Piece, ...] = ()
     covers: tuple[KeyRange, ...] | None = None
 
-    def partitions_to_read(self, wanted: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
-        """Yield, in key order, the ranges of pieces within `wanted`, with the references there.
-
-        Raises:
-            InvariantError: this part does not cover it.
+    def partitions_to_read(self, keys: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
+        """Yield, in key order, the ranges of pieces within `keys`, with the references there.
+        Raises InvariantError: this part does not cover it.
         """
-        if self.covers is not None and not any(span.covers(wanted) for span in self.covers):
+        if self.covers is not None and not any(span.covers(keys) for span in self.covers):
             raise InvariantError(f"a part of version {self.version} is asked for what it lacks")
         for piece in self.pieces:
-            span = piece.range.intersection(wanted)
+            span = piece.range.intersection(keys)
             counts = piece.rows or [shard.rows for shard in piece.shards]
-            found = [
+            references = [
                 Reference("", shard.id, rows, exact=False)
                 for shard, rows in zip(piece.shards, counts, strict=True)
                 if span.overlaps_span(shard.low, shard.high)
             ]
-            if found and not span.is_empty():
-                yield span, found
+            if references and not span.is_empty():
+                yield span, references
 
 
 def shards_of(pieces: Sequence[Piece]) -> OverlayMap[str, Shard]:
@@ -382,11 +374,7 @@ def shards_of(pieces: Sequence[Piece]) -> OverlayMap[str, Shard]:
 
 
 class Change(
-    msgspec.Struct,
-    frozen=True,
-    tag_field="kind",
-    forbid_unknown_fields=True,
-    omit_defaults=True,
+    msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
 ):
     """What all kinds of change have in common."""
 

@@ -1,7 +1,5 @@
 """The interface of a state store: read a version, commit transactions, get their outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,7 +34,6 @@ class Rejected:
     violations: tuple[Violation, ...]
 
     def __str__(self) -> str:
-        """Return the violations as one line."""
         return "; ".join(str(v) for v in self.violations)
 
 
@@ -48,8 +45,7 @@ class CommitReport:
     """What it cost to commit one delta, or to refuse it as a whole before it was written.
 
     `attempts` counts the updates of the log, `size_bytes` the bytes stored in all attempts.
-    `transactions` counts those of all threads that shared the delta, `rejected` those that broke
-    rules.
+    `transactions` counts those of all threads that shared the delta, `rejected` broke rules.
     """
 
     version: int
@@ -64,17 +60,12 @@ class RejectedError(InvalidRequestError):
     """A commit that was required to succeed was rejected; `violations` say why."""
 
     def __init__(self, rejected: Rejected) -> None:
-        """Set the message from the violations."""
         super().__init__(f"the commit was rejected: {rejected}")
         self.violations = rejected.violations
 
 
 def accepted(outcome: Outcome) -> Committed | AlreadyCommitted:
-    """Return an outcome other than a rejection.
-
-    Raises:
-        RejectedError: the transaction was rejected; nothing was changed.
-    """
+    """Return an outcome other than a rejection. Raises RejectedError: nothing was changed."""
     if isinstance(outcome, Rejected):
         raise RejectedError(outcome)
     return outcome
@@ -114,11 +105,7 @@ class VersionPins(Protocol):
         """Delete the pin of an owner; return whether there was one."""
 
     def all(self, *, expired: bool = False) -> list[Pin]:
-        """Return the confirmed pins, by owner; with `expired`, those that have expired, too.
-
-        Raises:
-            CorruptDataError: one is damaged.
-        """
+        """Return confirmed pins by owner; with `expired`, old ones too. Raises CorruptDataError."""
 
     def state(self, pin: Pin) -> TableState:
         """Return the pinned version.
@@ -194,14 +181,10 @@ class StateStore(Protocol):
         """
 
     def maintain(self) -> None:
-        """Do maintenance that keeps reads cheap, such as a snapshot, if it is due. Processes may
-        overlap.
-        """
+        """Keep reads cheap, as by a snapshot, if that is due. Processes may overlap."""
 
     def log_length(self) -> int:
-        """Return the number of versions since the newest snapshot, which a new process has to
-        fold.
-        """
+        """Return the number of versions since the newest snapshot: what a new process folds."""
 
     def reopen(self) -> None:
         """Drop what is cached in memory: the next read loads what is stored."""
@@ -218,7 +201,5 @@ class StateStore(Protocol):
 
     def delete_late(self) -> None:
         """Delete what concurrent commits wrote while the state was destroyed. Idempotent.
-
-        Raises:
-            InvariantError: the state was not destroyed; nothing was deleted.
+        Raises InvariantError: the state was not destroyed; nothing was deleted.
         """

@@ -6,8 +6,6 @@ reports the same violation. After this check, `rules` and `fold` may rely on it:
 counts are counts, ids are ids, and nothing is named twice.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +16,7 @@ from dormouse.keys import INT64_MAX, KeyRange, decode_key
 from dormouse.schema.row_tags import MOST_TEXTS_BYTES
 from dormouse.schema.schema import KeyTypes, key_part_problem, key_problem
 from dormouse.schema.types import is_key_type
+from dormouse.state import state as changes
 from dormouse.state.partitions import (
     ROOT,
     K,
@@ -31,36 +30,13 @@ from dormouse.state.partitions import (
     partition_id_of,
 )
 from dormouse.state.rules import Rule, Violation
-from dormouse.state.state import (
-    AddShards,
-    AdoptSegments,
-    AssignJob,
-    DeleteShards,
-    Deletion,
-    DisputeShards,
-    Entry,
-    ExtendTree,
-    ForgetDeletions,
-    HideRows,
-    InitialisePartitions,
-    ReleaseJob,
-    ReplaceShards,
-    ResetTable,
-    ResolveDisputes,
-    RestoreTable,
-    SealSources,
-    SourceSegment,
-    SplitPartition,
-    TableState,
-)
 
 MAX_ID_LENGTH = 128
 """The longest id. With it, two thousand references fit into one DynamoDB item, and each fits
 into a sort key of 1,024 bytes."""
 MAX_SHARD_ROWS = 2**40
 MAX_SHARD_BYTES = 2**50
-"""Far more than any object has. The limit keeps sums over all shards of a table within 64
-bits."""
+"""Far more than any object has. So sums over all shards of a table have 64 bits."""
 MAX_DELETION_BYTES = 64 * 1024
 """The longest deletion. All that hide rows are in each snapshot and index of a state."""
 MAX_TIME_MS = 253_402_300_799_999
@@ -70,7 +46,7 @@ _ID = re.compile(rf"[ -.0-~]{{1,{MAX_ID_LENGTH}}}")
 """Printable ASCII without a slash, since slashes separate the parts of object and item names."""
 
 
-def entry_violations(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
+def entry_violations(entry: changes.Entry, key_types: KeyTypes) -> tuple[Violation, ...]:
     """Return every reason why `entry` can be applied to no state of a table with these key types.
 
     `key_types` is empty for a table that has no tree yet, or if the types of the entry's generation
@@ -79,63 +55,69 @@ def entry_violations(entry: Entry, key_types: KeyTypes) -> tuple[Violation, ...]
     return tuple(_faults(entry, key_types))
 
 
-def _faults(entry: Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901, PLR0915  # a case a kind
+def _faults(entry: changes.Entry, types: KeyTypes) -> Iterator[Violation]:  # noqa: C901, PLR0915  # a case a kind
     yield from _number(entry.time_ms, "the time", MAX_TIME_MS)
     yield from _number(entry.generation, "the generation", INT64_MAX)
     match entry.transaction:
-        case InitialisePartitions(splits=splits, key_types=key_types):
+        case changes.InitialisePartitions(splits=splits, key_types=key_types):
             yield from _first_splits(splits, key_types)
-        case AddShards(job=job, sources=sources, shards=shards, deletion=deletion) as added:
+        case changes.AddShards(job=job, sources=sources, shards=shards, deletion=deletion) as added:
             yield from _ids([job])
             yield from _number(added.looked_up_to, job, INT64_MAX)
             yield from _named_once(sources)
             yield from _shards(shards, types)
             yield from _deletion(deletion, types) if deletion else ()
-        case AssignJob(job=job, partition=partition, inputs=inputs) as assigned:
+        case changes.AssignJob(job=job, partition=partition, inputs=inputs) as assigned:
             yield from _inputs(job, partition, inputs)
             causes = assigned.purge_id, assigned.request_key
             yield from _ids(cause for cause in causes if cause is not None)
-        case ReleaseJob(job=job):
+        case changes.ReleaseJob(job=job):
             yield from _ids([job])
-        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+        case (
+            changes.ReplaceShards(
+                job=job, partition=partition, inputs=inputs, outputs=outputs
+            ) as done
+        ):
             yield from _inputs(job, partition, inputs)
             yield from _shards(outputs, types)
             yield from _rows(done.rows_taken)
             yield from _number(done.rows_removed, job, INT64_MAX)
             yield from _conserved(done)
-        case SplitPartition(partition=partition, at=at, rows_left=rows_left):
+        case changes.SplitPartition(partition=partition, at=at, rows_left=rows_left):
             yield from _splits([(partition, at)], types)
             yield from _rows(rows_left)
-        case ExtendTree(splits=splits):
+        case changes.ExtendTree(splits=splits):
             yield from _splits(splits, types)
-        case DeleteShards(shards=shards):
+        case changes.DeleteShards(shards=shards):
             yield from _named_once(shards)
-        case HideRows(deletion=deletion):
+        case changes.HideRows(deletion=deletion):
             yield from _deletion(deletion, types)
-        case ForgetDeletions(numbers=numbers):
+        case changes.ForgetDeletions(numbers=numbers):
             yield from _twice([f"deletion {number}" for number in numbers], Rule.NAMED_TWICE)
-        case DisputeShards(shards=shards, job=job):
+        case changes.DisputeShards(shards=shards, job=job):
             yield from _ids([job])
             yield from _named_once(shards)
-        case ResolveDisputes(disputes=disputes):
+        case changes.ResolveDisputes(disputes=disputes):
             yield from _named_once([shard for shard, _ in disputes])
             for shard, since_ms in disputes:
                 yield from _number(since_ms, shard, MAX_TIME_MS)
-        case SealSources(segment=segment, replaced=replaced):
+        case changes.SealSources(segment=segment, replaced=replaced):
             yield from _segments([segment])
             yield from _named_once(replaced)
-        case AdoptSegments(segments=segments):
+        case changes.AdoptSegments(segments=segments):
             yield from _segments(segments)
-        case ResetTable(generation=generation, splits=splits, key_types=key_types):
+        case changes.ResetTable(generation=generation, splits=splits, key_types=key_types):
             yield from _number(generation, "the new generation", INT64_MAX)
-            given = key_types or types
-            yield from _first_splits(splits, given) if given else _ascending(splits, given)
-        case RestoreTable(generation=generation, version=version):
+            own_types = key_types or types
+            yield from (
+                _first_splits(splits, own_types) if own_types else _ascending(splits, own_types)
+            )
+        case changes.RestoreTable(generation=generation, version=version):
             yield from _number(generation, "the new generation", INT64_MAX)
             yield from _number(version, "the version", INT64_MAX)
 
 
-def _deletion(deletion: Deletion, types: KeyTypes) -> Iterator[Violation]:
+def _deletion(deletion: changes.Deletion, types: KeyTypes) -> Iterator[Violation]:
     yield from _ids([deletion.id])
     name = shown(deletion.id)
     end: bytes | None = b""
@@ -155,7 +137,7 @@ def _deletion(deletion: Deletion, types: KeyTypes) -> Iterator[Violation]:
         yield Violation(Rule.DELETION_UNFIT, name)
 
 
-def _segments(segments: Sequence[SourceSegment]) -> Iterator[Violation]:
+def _segments(segments: Sequence[changes.SourceSegment]) -> Iterator[Violation]:
     yield from _named_once([segment.id for segment in segments])
     for segment in segments:
         bounded = (segment.count, segment.size_bytes, segment.index_at, segment.slots)
@@ -185,10 +167,8 @@ def _inputs(job: str, partition: str, inputs: Sequence[str]) -> Iterator[Violati
         yield Violation(Rule.NO_INPUTS, shown(job))
 
 
-def _conserved(done: ReplaceShards) -> Iterator[Violation]:
-    """Check that a job counts its rows. A job without outputs may not have: a rebuild cannot know
-    the counts.
-    """
+def _conserved(done: changes.ReplaceShards) -> Iterator[Violation]:
+    """Check that a job counts its rows. A job without outputs may not: a rebuild knows none."""
     if not done.outputs and not done.rows_taken and not done.rows_removed:
         return
     if sorted(shard for shard, _ in done.rows_taken) != sorted(done.inputs):
@@ -212,9 +192,9 @@ def _named_once(names: Sequence[str]) -> Iterator[Violation]:
     yield from _twice(names, Rule.NAMED_TWICE)
 
 
-def _rows(counted: Sequence[tuple[str, int]]) -> Iterator[Violation]:
-    yield from _named_once([shard for shard, _ in counted])
-    for shard, rows in counted:
+def _rows(counts: Sequence[tuple[str, int]]) -> Iterator[Violation]:
+    yield from _named_once([shard for shard, _ in counts])
+    for shard, rows in counts:
         yield from _number(rows, shard, MAX_SHARD_ROWS)
 
 
@@ -228,12 +208,9 @@ def _shards(shards: Sequence[NewShard], types: KeyTypes) -> Iterator[Violation]:
 def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
     """Yield what is wrong with a shard. Most of a log is shards, and most of them are sound."""
     shard, name = new.shard, new.shard.id
-    if not 0 <= shard.size_bytes <= MAX_SHARD_BYTES:
-        yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
-    is_tagged_too_long = len(shard.tags) > MOST_TEXTS_BYTES
-    if not 0 <= shard.rows <= MAX_SHARD_ROWS or shard.sequence < 0 or shard.version < -1:
-        yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
-    if is_tagged_too_long:
+    is_sized = 0 <= shard.size_bytes <= MAX_SHARD_BYTES and 0 <= shard.rows <= MAX_SHARD_ROWS
+    is_numbered = shard.sequence >= 0 and shard.version >= -1
+    if not is_sized or not is_numbered or len(shard.tags) > MOST_TEXTS_BYTES:
         yield Violation(Rule.OUT_OF_BOUNDS, shown(name))
     low = _key_fault(shard.low, types, len(types))
     high = low if shard.high == shard.low else _key_fault(shard.high, types, len(types))
@@ -244,13 +221,13 @@ def _shard(new: NewShard, types: KeyTypes) -> Iterator[Violation]:
     is_reversed = bool(types) and not (low or high) and shard.high < shard.low
     if shard.rows == 0 or not new.rows_by_partition or is_reversed:
         yield Violation(Rule.SHARD_EMPTY, shown(name))
-    placed, rows, least = set[str](), 0, 0
+    partitions, rows, least = set[str](), 0, 0
     for partition, count in new.rows_by_partition:
         if not _ID.fullmatch(partition):
             yield Violation(Rule.ID_UNFIT, shown(partition))
-        placed.add(partition)
+        partitions.add(partition)
         rows, least = rows + count, min(least, count)
-    if len(placed) < len(new.rows_by_partition):
+    if len(partitions) < len(new.rows_by_partition):
         yield Violation(Rule.ROWS_COUNTED_TWICE, shown(name))
     if rows != shard.rows or least < 0:
         yield Violation(Rule.ROWS_MISCOUNTED, shown(name))
@@ -303,7 +280,7 @@ def shown(name: str) -> str:
 # whole check treats all of the state as changed.
 
 
-def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
+def broken_invariants(state: changes.TableState, *, whole: bool = False) -> list[str]:
     """Return a sentence for each invariant that `state` breaks; none for a sound state.
 
     Checks what changed since the base of the state, or the `whole` state.
@@ -321,7 +298,7 @@ def broken_invariants(state: TableState, *, whole: bool = False) -> list[str]:
     ]
 
 
-def _broken_deletions(state: TableState, whole: bool) -> list[str]:
+def _broken_deletions(state: changes.TableState, whole: bool) -> list[str]:
     broken = []
     numbers = [each.number for each in state.deletions]
     if sorted({*numbers}) != numbers or any(not 0 < n <= state.last_number for n in numbers):
@@ -355,14 +332,14 @@ def _touched(tree: PartitionTree, whole: bool) -> set[str]:
     """Return the partitions that may no longer fit: those that changed, and their neighbours in the
     tree before and after the change.
     """
-    touched: set[str] = set()
+    ids: set[str] = set()
     for partition_id in _changed(tree.by_id, whole):
         before = None if whole else tree.by_id.base.get(partition_id)
         for partition in (before, tree.by_id.get(partition_id)):
             if partition is not None:
-                touched.update((partition.id, partition.parent or ROOT))
-                touched.update(partition.children or ())
-    return touched
+                ids.update((partition.id, partition.parent or ROOT))
+                ids.update(partition.children or ())
+    return ids
 
 
 def _broken_parent(tree: PartitionTree, partition: Partition) -> Iterator[str]:
@@ -403,29 +380,29 @@ def _broken_children(tree: PartitionTree, partition: Partition) -> Iterator[str]
         yield f"a child of partition {partition.id} does not know its parent"
 
 
-def _broken_references(state: TableState, whole: bool) -> Iterator[str]:
-    gone = (p for p in _changed(state.partitions.by_id, whole) if p not in state.partitions)
-    for partition_id in {*_changed(state.references, whole), *gone}:
-        held = state.references.get(partition_id, PartitionReferences())
+def _broken_references(state: changes.TableState, whole: bool) -> Iterator[str]:
+    orphans = (p for p in _changed(state.partitions.by_id, whole) if p not in state.partitions)
+    for partition_id in {*_changed(state.references, whole), *orphans}:
+        references = state.references.get(partition_id, PartitionReferences())
         if partition_id not in state.partitions:
-            if held:
+            if references:
                 yield f"there are references in partition {partition_id}, which is unknown"
             continue
         above = [state.references.get(a) for a in state.partitions.ancestors(partition_id)]
         holding_above = [h for h in above if h]
         partition = state.partitions.get(partition_id)
-        for reference in held:
+        for reference in references:
             yield from _broken_reference(state, partition, reference)
             if any(reference.shard in h.by_shard for h in holding_above):
                 yield f"rows of shard {reference.shard} are referenced twice"
-        rows = sum(reference.rows for reference in held)
-        free = sum(reference.job is None for reference in held)
-        if (rows, free) != (held.rows, held.free):
+        rows = sum(reference.rows for reference in references)
+        free = sum(reference.job is None for reference in references)
+        if (rows, free) != (references.rows, references.free):
             yield f"the references in partition {partition_id} are miscounted"
 
 
 def _broken_reference(
-    state: TableState, partition: Partition, reference: Reference
+    state: changes.TableState, partition: Partition, reference: Reference
 ) -> Iterator[str]:
     name = f"the reference of shard {reference.shard} in partition {reference.partition}"
     shard = state.shards.get(reference.shard)
@@ -441,43 +418,41 @@ def _broken_reference(
         yield f"shard {reference.shard} is assigned to job {reference.job}, which is unknown"
 
 
-def _broken_jobs(state: TableState, whole: bool) -> Iterator[str]:
+def _broken_jobs(state: changes.TableState, whole: bool) -> Iterator[str]:
     """Check the inputs of jobs; a job can lose an input only by a change in its partition."""
     for job in state.jobs.values():
         if whole or job.partition in state.references.changes:
             for shard in job.inputs:
-                held = state.reference(job.partition, shard)
-                if held is None or held.job != job.id:
+                reference = state.reference(job.partition, shard)
+                if reference is None or reference.job != job.id:
                     yield f"job {job.id} has lost its input {shard}"
 
 
-def _broken_counts(state: TableState, whole: bool) -> Iterator[str]:
+def _broken_counts(state: changes.TableState, whole: bool) -> Iterator[str]:
     """Check that the reference count of each shard changed by as much as its references did."""
-    grown: Counter[str] = Counter()
+    growth: Counter[str] = Counter()
     for partition_id in _changed(state.references, whole):
-        held = state.references.get(partition_id, PartitionReferences())
+        references = state.references.get(partition_id, PartitionReferences())
         before = _before(state.references, partition_id, whole, PartitionReferences())
-        grown.update(reference.shard for reference in held)
-        grown.subtract(reference.shard for reference in before)
-    touched = set(grown)
-    touched.update(_changed(state.shards, whole), _changed(state.unreferenced, whole))
-    touched.update(_changed(state.reference_counts, whole))
-    for shard in touched:
-        kept = state.reference_counts.get(shard, 0)
-        found = _before(state.reference_counts, shard, whole, 0) + grown[shard]
-        if found != kept:
-            yield f"shard {shard} has {found} references but {kept} are counted"
+        growth.update(reference.shard for reference in references)
+        growth.subtract(reference.shard for reference in before)
+    ids = set(growth)
+    ids.update(_changed(state.shards, whole), _changed(state.unreferenced, whole))
+    ids.update(_changed(state.reference_counts, whole))
+    for shard in ids:
+        count = state.reference_counts.get(shard, 0)
+        total = _before(state.reference_counts, shard, whole, 0) + growth[shard]
+        if total != count:
+            yield f"shard {shard} has {total} references but {count} are counted"
         if shard not in state.shards:
-            if kept or shard in state.unreferenced:
+            if count or shard in state.unreferenced:
                 yield f"shard {shard} is counted or listed for collection but unknown"
-        elif (kept == 0) != (shard in state.unreferenced):
-            yield f"shard {shard} has {kept} references and is wrongly listed for collection"
+        elif (count == 0) != (shard in state.unreferenced):
+            yield f"shard {shard} has {count} references and is wrongly listed for collection"
 
 
-def _broken_takings(state: TableState, whole: bool) -> Iterator[str]:
-    """Check that counts of rows taken are kept only while rows are left to take, or for a
-    dispute.
-    """
+def _broken_takings(state: changes.TableState, whole: bool) -> Iterator[str]:
+    """Check that counts of rows taken are kept only while rows are left, or for a dispute."""
     for shard_id in {*_changed(state.taken, whole), *_changed(state.shards, whole)}:
         takings, shard = state.taken.get(shard_id, ()), state.shards.get(shard_id)
         if not takings:
@@ -498,9 +473,9 @@ def _broken_takings(state: TableState, whole: bool) -> Iterator[str]:
             yield f"shard {shard_id} is disputed but unknown"
 
 
-def _broken_totals(state: TableState) -> Iterator[str]:
-    held = [(len(held), held.rows) for held in state.references.values()]
-    references, rows = sum(count for count, _ in held), sum(rows for _, rows in held)
+def _broken_totals(state: changes.TableState) -> Iterator[str]:
+    totals = [(len(totals), totals.rows) for totals in state.references.values()]
+    references, rows = sum(count for count, _ in totals), sum(rows for _, rows in totals)
     if (references, rows) != (state.reference_count, state.rows):
         yield (
             f"the table has {references} references and {rows} rows but "

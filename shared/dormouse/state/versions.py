@@ -1,12 +1,11 @@
 """Versions of a table: how they are named, pinned and published, and what shards say of theirs."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from numbers import Integral
 from typing import Literal, TypeAlias
 
 from dormouse.errors import InvalidRequestError
@@ -37,11 +36,7 @@ def check_tag(tag: str) -> None:
 
 
 def parse_as_of(text: str) -> AsOf:
-    """Parse the number of a version, a tag, or a time; a time without a zone is UTC.
-
-    Raises:
-        InvalidRequestError: it is none of these.
-    """
+    """Parse a number, a tag, or a time (UTC without a zone). Raises InvalidRequestError."""
     if is_tag(text):
         return text
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
@@ -60,9 +55,7 @@ def parse_as_of(text: str) -> AsOf:
 
 def checked_as_of(as_of: object) -> AsOf:
     """Return a version as its number, a tag or a time; text is parsed.
-
-    Raises:
-        InvalidRequestError: it cannot be a version of any table, or is a time without a zone.
+    Raises InvalidRequestError: it cannot be a version of any table, or is a time without a zone.
     """
     if isinstance(as_of, str):
         return parse_as_of(as_of)
@@ -72,12 +65,12 @@ def checked_as_of(as_of: object) -> AsOf:
                 f"the time {as_of} has no time zone", hint="give it one, as UTC"
             )
         return as_of
-    if isinstance(as_of, bool) or not isinstance(as_of, int) or as_of < 0:
+    if isinstance(as_of, bool) or not isinstance(as_of, Integral) or as_of < 0:
         raise InvalidRequestError(
             f"{as_of!r} is not a version of a table",
             hint="give its number, its tag, or a time with its zone",
         )
-    return as_of
+    return int(as_of)
 
 
 def milliseconds_of(time: dt.datetime) -> int:
@@ -317,7 +310,7 @@ class PublicationRecord:
         later = [each for each in self.checkpoints if each.published_ms > time_ms]
         return self.checkpoints[max(0, len(self.checkpoints) - len(later) - 1) :]
 
-    def with_checkpoint(self, added: Checkpoint, delay_ms: int) -> PublicationRecord:
+    def with_checkpoint(self, added: Checkpoint, delay_ms: int) -> "PublicationRecord":
         """Return the record with a checkpoint added, without those that decide nothing any more.
 
         Times never go back, even if a clock does.
@@ -337,14 +330,14 @@ class PublicationRecord:
         A shard whose time is that of the published version is kept: the clock of a state may
         show one time for several commits.
         """
-        found = self.found_at(oldest_ms)
-        if found is None:
+        root = self.found_at(oldest_ms)
+        if root is None:
             return []
-        if not found.metadata or found.covers(state_id, state):
+        if not root.metadata or root.covers(state_id, state):
             return list(shards)
-        if (found.state_id, found.generation) != (state_id, state.generation):
+        if (root.state_id, root.generation) != (state_id, state.generation):
             return []
-        return [shard for shard in shards if state.unreferenced[shard] < found.state_ms]
+        return [shard for shard in shards if state.unreferenced[shard] < root.state_ms]
 
 
 def _thinned(checkpoints: list[Checkpoint], delay_ms: int) -> tuple[Checkpoint, ...]:

@@ -4,7 +4,8 @@
    instance and harmless functions alone (`statement`).
 2. What the state of a table knows is answered from there (`running`).
 3. Each reference becomes a source that DuckDB calls back (`source`), and that reads the row groups
-   which keys, statistics and Bloom filters allow (`tables`); DuckDB tests the rows.
+   which keys, statistics, filters and term indexes allow (`tables`), by what DuckDB offers and by
+   what WHERE says of texts and documents (`where`); DuckDB tests the rows.
 4. A scan that reads most of a large table from files of this machine gets the verified files in
    place of the source, and DuckDB reads these in parallel.
 5. The result is streamed while it is computed (`running`), within limits of memory, time and bytes.

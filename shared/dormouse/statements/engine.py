@@ -6,8 +6,6 @@ memory. It is closed to the outside before it sees any text, and its settings ar
 read and write in two folders of its own alone: verified shards, and what it spills.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import re
@@ -16,23 +14,19 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
+from dormouse import errors
 from dormouse.arrow.types import frame_schema
-from dormouse.errors import (
-    DormouseError,
-    InvalidRequestError,
-    InvariantError,
-    LimitExceededError,
-    did_you_mean,
-)
+from dormouse.arrow.words import has_words, matching
 from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
 from dormouse.sql.conditions import quoted
-from dormouse.statements import paths, words
-from dormouse.statements.statement import first_line
+from dormouse.statements import paths
+from dormouse.statements.statement import HAS, first_line
 
 THREADS = min(4, os.cpu_count() or 1)
 _SETTINGS = (
@@ -92,10 +86,10 @@ def database(scratch: Path, memory_bytes: int, *, spills: bool = True) -> DuckDa
     """
     key = (os.getpid(), scratch, memory_bytes, spills)  # a fork has its own
     with _OPENING:
-        found = _OPENED.get(key)
-        if found is None or not Path(found.folder.name).exists():
-            found = _OPENED[key] = _open(scratch, memory_bytes, spills=spills)
-        return found
+        entry = _OPENED.get(key)
+        if entry is None or not Path(entry.folder.name).exists():
+            entry = _OPENED[key] = _open(scratch, memory_bytes, spills=spills)
+        return entry
 
 
 @atexit.register
@@ -118,7 +112,8 @@ def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:
         "spill": str(Path(folder.name) / "spill").replace("'", "''") if spills else "",
     }
     paths.register(connection)
-    words.register(connection)
+    texts = ["VARCHAR"] * 2
+    connection.create_function(HAS, _has, texts, "BOOLEAN", type="arrow")  # type: ignore[call-overload]  # no types by name in the stubs
     connection.execute("; ".join(_SETTINGS).format(**values))
     return opened
 
@@ -132,12 +127,10 @@ def plan(
     """Return a query as a relation, and the types of its columns. Those of UUIDs come as bytes: as
     text they would lose their type. `tables` are the names of references, and of their tables:
     names of columns, which may hold them, say the latter.
-
-    Raises:
-        InvalidRequestError: a column has a type that no result has.
+    Raises InvalidRequestError: a column has a type that no result has.
     """
-    found = cursor.sql(sql, params=parameters or None)
-    names, types = found.columns, found.types
+    relation = cursor.sql(sql, params=parameters or None)
+    names, types = relation.columns, relation.types
     for own, table in tables.items():
         names = [name.replace(f'"{own}"', table) for name in names]
     columns = []
@@ -145,7 +138,7 @@ def plan(
         ids = set(_ids(kind))
         unknown = ids & _NO_RESULT
         if unknown:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"column {name} of the result has the type {min(unknown).upper()}, which no "
                 "result has",
                 hint="CAST it, for example to VARCHAR",
@@ -153,9 +146,9 @@ def plan(
         is_cast = "uuid" in ids and "tuple" not in ids  # no type of SQL is a tuple
         cell = f"CAST(#{n} AS {_bytes(kind)})" if is_cast else f"#{n}"
         columns.append(f"{cell} AS {quoted(name)}")
-    if columns == [f"#{n} AS {quoted(name)}" for n, name in enumerate(found.columns, start=1)]:
-        return found, types
-    return found.project(", ".join(columns)), types
+    if columns == [f"#{n} AS {quoted(name)}" for n, name in enumerate(relation.columns, start=1)]:
+        return relation, types
+    return relation.project(", ".join(columns)), types
 
 
 def _parts(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
@@ -219,7 +212,7 @@ def _plain(kind: pa.DataType, source: DuckDBPyType) -> pa.DataType:
 
 def explained(
     error: duckdb.Error, names: Mapping[str, str], columns: Mapping[str, FieldType]
-) -> DormouseError:
+) -> errors.DormouseError:
     """Return an error of DuckDB as one of ours; `columns` are those of the tables of the statement,
     `names` what references are called in it.
 
@@ -229,23 +222,23 @@ def explained(
     for own, name in names.items():
         line = line.replace(own, name)
     if isinstance(error, duckdb.OutOfMemoryException):
-        return LimitExceededError(
+        return errors.LimitExceededError(
             "the statement needs more memory than it may use, even with spilling; what reads "
             "encrypted columns does not spill",
             hint="ask for less at once, or give it more memory",
         )
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
         line = _without_values(line, str(error), columns)
-        return InvariantError(f"DuckDB broke the statement off: {line[:2_000]}")
-    if missing := _NO_COLUMN.search(line):
-        name = missing[1]
-        hint = did_you_mean(name, columns, "columns: " + ", ".join(columns))
-        return InvalidRequestError(f"there is no column {name}", hint=hint)
+        return errors.InvariantError(f"DuckDB broke the statement off: {line[:2_000]}")
+    if match := _NO_COLUMN.search(line):
+        name = match[1]
+        hint = errors.did_you_mean(name, columns, "columns: " + ", ".join(columns))
+        return errors.InvalidRequestError(f"there is no column {name}", hint=hint)
     if columns and not isinstance(error, _OF_PLANNING):
         line = _without_values(line, str(error), columns)
     is_conversion = isinstance(error, duckdb.ConversionException)
     hint = _BEYOND if is_conversion and NANOSECONDS & set(columns.values()) else ""
-    return InvalidRequestError(f"the statement failed: {line[:2_000]}", hint=hint)
+    return errors.InvalidRequestError(f"the statement failed: {line[:2_000]}", hint=hint)
 
 
 def _without_values(line: str, text: str, columns: Collection[str]) -> str:
@@ -256,3 +249,21 @@ def _without_values(line: str, text: str, columns: Collection[str]) -> str:
     said = _NUMBER.sub("…", line[: quote.start()].rstrip() + " …" if quote else line)
     column = cast[1] if cast and cast[1] in columns else ""
     return f"{said} in column {column}" if quote and column else said
+
+
+# The function `has` of statements, which looks for words.
+
+
+def _has(texts: Any, searched: Any) -> Any:
+    needles = searched.unique().to_pylist()
+    if len(needles) == 1:
+        return _matching(texts, needles[0])
+    cells = zip(texts.to_pylist(), searched.to_pylist(), strict=True)
+    return pa.array([_matching(pa.array([t]), w)[0].as_py() for t, w in cells], pa.bool_())
+
+
+def _matching(texts: Any, words: str) -> Any:
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    if not has_words(words):
+        return pa.repeat(pa.scalar(False), len(texts))
+    return matching(texts.cast(pa.string()), words)

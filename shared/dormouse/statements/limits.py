@@ -1,7 +1,5 @@
 """What a statement may take of the machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -34,9 +32,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot be kept.
-
-        Raises:
-            InvalidRequestError: one is too small or too large.
+        Raises InvalidRequestError: one is too small or too large.
         """
         if not 0 < self.timeout_seconds <= MOST_SECONDS:
             raise InvalidRequestError("a statement may take more than 0 seconds, up to 7 days")

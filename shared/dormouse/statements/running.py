@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ from dormouse.query.rows import needed_blocks, reading_version, tagged_slices
 from dormouse.query.selection import selected_ranges, slices_to_read
 from dormouse.schema.evolution import is_same
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import Primitive
+from dormouse.schema.types import FieldType, Primitive
 from dormouse.shards.local_copies import MAX_GET_BYTES, LocalCopies, MergeWindow
 from dormouse.shards.reading import (
     Blocks,
@@ -40,24 +41,21 @@ from dormouse.shards.reading import (
     coalesce,
     find_blocks,
 )
-from dormouse.sql.conditions import (
-    MAX_LIST,
-    Column,
-    Condition,
-    Expression,
-    Literal,
-    quoted,
-    text_literal,
-    truth,
-)
+from dormouse.sql import conditions
 from dormouse.state.state import TableState
 from dormouse.statements import engine
 from dormouse.statements.limits import WATCH_MS, Limits, ReadLimitError, Watch
 from dormouse.statements.paths import with_paths
 from dormouse.statements.source import TableSource
-from dormouse.statements.statement import Node, ParsedStatement, checked_parameters, parse_statement
+from dormouse.statements.statement import (
+    Node,
+    ParsedStatement,
+    checked_parameters,
+    only_table,
+    parse_statement,
+)
 from dormouse.statements.tables import First, SqlTables, TableScan, has_rules, known_ends
-from dormouse.statements.words import with_text_bounds
+from dormouse.statements.where import comparison, literal, tested, with_bounds
 from dormouse.system import SystemClock
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
@@ -67,16 +65,9 @@ from dormouse.tables.table import Table
 # Only statements of one table are looked at, by their shape in DuckDB's tree: counts, the least and
 # greatest first key, and first rows. What is not surely such a statement is DuckDB's.
 
-_COMPARISONS = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-}
 _MORE = ("group_expressions", "group_sets", "having", "qualify", "sample")
 """Parts of a SELECT that are more than columns of one table, a condition, an order and a limit."""
-_WIDTHS = {Primitive.INT: 2**31, Primitive.LONG: 2**63}
+_WIDTHS: dict[FieldType, int] = {Primitive.INT: 2**31, Primitive.LONG: 2**63}
 
 
 class _NotPlainError(Exception):
@@ -92,32 +83,25 @@ class PlainSelect:
     schema: Schema
     parameters: Mapping[str, object]
 
-    def condition(self) -> Condition | None:
+    def condition(self) -> conditions.Condition | None:
         """Return its condition, None if it has none.
 
         Raises:
             _NotPlainError: it is not a conjunction of comparisons of columns with values.
         """
         where = self.node["where_clause"]
-        return None if where is None else Condition(self._term(where))
+        return None if where is None else conditions.Condition(self._term(where))
 
-    def _term(self, node: Node) -> Expression:
-        match node["type"]:
-            case "CONJUNCTION_AND":
-                return truth("AND", *map(self._term, node["children"]))
-            case "COMPARE_BETWEEN":
-                column = self.column(node["input"])
-                low, high = (self._value(node[end], column) for end in ("lower", "upper"))
-                return truth("AND", truth(">=", column, low), truth("<=", column, high))
-            case "COMPARE_IN" if len(node["children"]) <= MAX_LIST:
-                column = self.column(node["children"][0])
-                return truth("IN", column, *(self._value(c, column) for c in node["children"][1:]))
-            case kind if kind in _COMPARISONS:
-                column = self.column(node["left"])
-                return truth(_COMPARISONS[kind], column, self._value(node["right"], column))
-        raise _NotPlainError
+    def _term(self, node: Node) -> conditions.Expression:
+        if node["type"] == "CONJUNCTION_AND":
+            return conditions.truth("AND", *map(self._term, node["children"]))
+        op, operands = comparison(node) or ("", [])
+        if not 2 <= len(operands) <= conditions.MAX_LIST:
+            raise _NotPlainError
+        column = self.column(operands[0])
+        return tested(op, column, [self._value(each, column) for each in operands[1:]])
 
-    def column(self, node: Node) -> Column:
+    def column(self, node: Node) -> conditions.Column:
         """Return the column that an expression is."""
         if node["type"] != "COLUMN_REF" or len(node["column_names"]) != 1:
             raise _NotPlainError
@@ -125,24 +109,18 @@ class PlainSelect:
         types = {f.name: f.type for f in self.schema.fields if f.encrypted is None}
         if name not in types:
             raise _NotPlainError
-        return Column(name, types[name])
+        return conditions.Column(name, types[name])
 
-    def _value(self, node: Node, column: Column) -> Literal:
+    def _value(self, node: Node, column: conditions.Column) -> conditions.Literal:
         """Return a whole number or a text, which is compared with a column of such."""
-        if node["type"] == "VALUE_PARAMETER":
-            value = self.parameters.get(node["identifier"])
-        elif node["type"] == "VALUE_CONSTANT" and "literal" in node:
-            literal = node["literal"]
-            value = int(literal["text"]) if literal["kind"] == "INTEGER" else literal["text"]
-            if literal["kind"] not in ("INTEGER", "STRING"):
-                raise _NotPlainError
-        else:
-            raise _NotPlainError
-        most = _WIDTHS.get(column.type) if isinstance(column.type, Primitive) else None
-        if most and type(value) is int and -most <= value < most:
-            return Literal(value, column.type)
-        if column.type is Primitive.STRING and type(value) is str:
-            return Literal(value, column.type)
+        if node.get("literal", {}).get("kind") == "NUMERIC":
+            raise _NotPlainError  # one may be a double, as which DuckDB compares then
+        constant = literal(node, self.parameters)
+        most = _WIDTHS.get(column.type, 0)
+        if constant and type(constant.value) is int and -most <= constant.value < most:
+            return conditions.Literal(constant.value, column.type)
+        if constant and column.type is constant.type is Primitive.STRING:
+            return constant
         raise _NotPlainError
 
 
@@ -151,11 +129,7 @@ def plain_select(
 ) -> PlainSelect | None:
     """Return a statement as a SELECT of columns of one table; None if it is more."""
     node = statement.tree
-    if node["type"] != "SELECT_NODE" or len(statement.references) != 1:
-        return None
-    source = node["from_table"]
-    is_plain = source["type"] == "BASE_TABLE" and not source["column_name_alias"]
-    if not is_plain or source["sample"] or any(node.get(part) for part in _MORE):
+    if len(statement.references) != 1 or only_table(node) is None or any(map(node.get, _MORE)):
         return None
     ((name, schema),) = schemas.items()
     return PlainSelect(name, node, schema, parameters)
@@ -206,9 +180,9 @@ def _ends(tables: SqlTables, plain: PlainSelect) -> Iterator[Any]:
     visible, state = tables.references[plain.name]
     first = visible.schema.row_keys[0] if visible.schema.row_keys else None
     names = [each["function_name"] for each in calls]
-    if first is None or first.nullable or not set(names) <= {"min", "max"}:
+    if first is None or first.nullable or first.type is Primitive.UUID:
         raise _NotPlainError
-    if isinstance(first.type, Primitive) and first.type is Primitive.UUID:
+    if not set(names) <= {"min", "max"}:
         raise _NotPlainError
     for each in calls:
         columns = [plain.column(argument["expression"]).name for argument in each["arguments"]]
@@ -308,9 +282,7 @@ class VerifiedFiles:
     def query(self, tables: SqlTables, name: str, scan: TableScan, least_bytes: int) -> str | None:
         """Return what reads all shards that a scan needs, as SQL in the place of a table; None if
         its rows are to be streamed, as those of shards with less than `least_bytes` are.
-
-        Raises:
-            DormouseError: a shard is gone or damaged.
+        Raises DormouseError: a shard is gone or damaged.
         """
         visible, state = tables.references[name]
         # few rows need few row groups, and files hold all columns
@@ -325,7 +297,7 @@ class VerifiedFiles:
         visible, state = tables.references[name]
         table, resources = visible.table, tables.resources
         selection = tables.selection(name, scan)
-        selected = _slices(state, selected_ranges(table, selection))
+        selected = [slice for part in tables.parts(name, selection) for slice in part]
         shards = frozenset(slice.shard.id for slice in selected)
         if sum(slice.shard.size_bytes for slice in selected) < least_bytes:
             return None
@@ -367,14 +339,14 @@ def _reading(window: MergeWindow, table: Table, *, is_joined: bool) -> str:
     joins by them take twice the time; to look takes 0.3 ms a file each time that it plans. Columns
     with NaN have no such values (`NaNSearch`).
     """
-    files = ", ".join(text_literal(str(each.path)) for each in window.files)
+    files = ", ".join(conditions.text_literal(str(each.path)) for each in window.files)
     columns = ", ".join(map(_read_column, table.schema.fields))
     most = len(window.files) if is_joined else 1
     return f"SELECT {columns} FROM read_parquet([{files}], maximum_files_for_stats = {most})"
 
 
 def _read_column(field: Field) -> str:
-    name = quoted(field.name)
+    name = conditions.quoted(field.name)
     return f"{name}::JSON AS {name}" if field.type is Primitive.DYNAMIC else name
 
 
@@ -406,10 +378,10 @@ def whole_shards(slices: Iterable[Slice]) -> Iterator[Slice]:
 
 def _joined(of_shard: Sequence[Slice]) -> Slice | None:
     """Return disjoint slices of a shard as the one that is all of it; None if they are not."""
-    ordered = sorted((slice.range for slice in of_shard), key=lambda range: range.min)
-    if any(a.max != b.min for a, b in pairwise(ordered)):
+    ranges = sorted((slice.range for slice in of_shard), key=lambda range: range.min)
+    if any(a.max != b.min for a, b in pairwise(ranges)):
         return None
-    whole = Slice(of_shard[0].shard, KeyRange(ordered[0].min, ordered[-1].max))
+    whole = Slice(of_shard[0].shard, KeyRange(ranges[0].min, ranges[-1].max))
     return whole if whole.is_whole else None
 
 
@@ -496,21 +468,19 @@ def run_statement(
     watch: Watch | None = None,
 ) -> QueryResult:
     """Return the rows of a statement, which are computed while they are taken; `watch` may end it.
-
-    Raises:
-        DormouseError: it cannot be planned, or takes too much.
+    Raises DormouseError: it cannot be planned, or takes too much.
     """
     database = engine.database(scratch, limits.memory_bytes)
     with database.connection.cursor() as parser:
         statement = parse_statement(text, parser)
     values = checked_parameters(statement, parameters)
     schemas = {each.name: tables.find(each, statement.asked) for each in statement.references}
+    statement = with_bounds(statement, schemas, values)
     with database.connection.cursor() as parser:
-        statement = with_paths(statement, schemas, parameters, parser)
-    statement = with_text_bounds(statement, schemas, parameters)
+        statement = with_paths(statement, schemas.values(), parser)
     if any(schema.encrypted for schema in schemas.values()):
         database = engine.database(scratch, limits.memory_bytes, spills=False)
-    plain = None if statement.asked else plain_select(statement, schemas, parameters)
+    plain = None if statement.asked else plain_select(statement, schemas, values)
     if plain and not statement.explains and (batch := answer_from_state(tables, plain)):
         return tables.result(batch.schema, [batch])
     tables = replace(tables, first=first_rows(plain) if plain else None)
@@ -574,31 +544,26 @@ class _Running:
     def explained(self) -> pa.RecordBatch:
         """Return what would be read for each table, and DuckDB's plan; no row is read."""
         plan = self._waited(self._plan)
-        rows = []
-        for name, source in self._sources.items():
-            scan = source.offered(self._statement.names)
-            rows.append(reading(self._tables, name, scan))
+        names = self._statement.names
+        scans = {name: source.offered(names) for name, source in self._sources.items()}
+        rows = [reading(self._tables, name, scan) for name, scan in scans.items()]
         rows.append({"step": "physical plan", "plan": plan})
         return pa.RecordBatch.from_pylist(rows, EXPLANATION)
 
     def _plan(self) -> str:
-        for name, schema in self._schemas.items():
-            self._register(name, schema)
-        rows = self._cursor.sql(
-            f"EXPLAIN {self._statement.sql}", params=self._parameters or None
-        ).fetchall()
-        text = str(rows[0][1])
-        for each in self._statement.references:
-            text = text.replace(each.name, each.table)
+        self._register_tables()
+        sql = f"EXPLAIN {self._statement.sql}"
+        text = str(self._cursor.sql(sql, params=self._parameters or None).fetchall()[0][1])
+        for name, table in self._statement.tables.items():
+            text = text.replace(name, table)
         return text
 
     def _begin(self) -> tuple[pa.RecordBatchReader, pa.Schema]:
         if self._is_anew:
             self._decide_others()
-        for name, schema in self._schemas.items():
-            self._register(name, schema)
-        tables = {each.name: each.table for each in self._statement.references}
-        relation, types = engine.plan(self._cursor, self._statement.sql, self._parameters, tables)
+        self._register_tables()
+        sql, tables = self._statement.sql, self._statement.tables
+        relation, types = engine.plan(self._cursor, sql, self._parameters, tables)
         reader = relation.to_arrow_reader(BATCH_ROWS)
         with self._lock:
             if self._is_anew:
@@ -606,17 +571,17 @@ class _Running:
             self._has_begun = True
         return reader, engine.result_schema(reader.schema, types)
 
-    def _register(self, name: str, schema: Schema) -> None:
-        def rows(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-            return self._rows(name, scan)
-
-        if name in self._files:
-            self._cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS {self._files[name]}")
-            return
-        arrow = frame_schema(arrow_schema(schema.opened))
-        source = TableSource(schema, arrow, rows, self._statement.bound)
-        self._sources[name] = source
-        self._cursor.register(name, source)
+    def _register_tables(self) -> None:
+        for name, schema in self._schemas.items():
+            if name in self._files:
+                self._cursor.execute(
+                    f"CREATE TEMP VIEW {conditions.quoted(name)} AS {self._files[name]}"
+                )
+                continue
+            arrow, rows = frame_schema(arrow_schema(schema.opened)), partial(self._rows, name)
+            source = TableSource(schema, arrow, rows, self._statement.bounds.get(name))
+            self._sources[name] = source
+            self._cursor.register(name, source)
 
     def _rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan; called by threads of DuckDB.
@@ -659,7 +624,7 @@ class _Running:
 
     def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
-            while (batch := self._waited(lambda: _next(reader))) is not None:
+            while (batch := self._waited(lambda: next(reader, None))) is not None:
                 yield conform_columns(batch, schema)
         finally:
             self._interrupt()
@@ -669,9 +634,7 @@ class _Running:
 
     def _waited(self, step: Callable[[], _T]) -> _T:
         """Return what a step returns, which DuckDB takes in its own thread; end it if it should.
-
-        Raises:
-            DormouseError: it failed, or was ended.
+        Raises DormouseError: it failed, or was ended.
         """
         future = self._thread.submit(step)
         try:
@@ -703,9 +666,8 @@ class _Running:
         if isinstance(error, OSError | pa.ArrowException):  # of a stream: with the text of DuckDB's
             error = duckdb.Error(str(error))
         if isinstance(error, duckdb.Error):
-            names = {each.name: each.table for each in self._statement.references}
             columns = {f.name: f.opened.type for s in self._schemas.values() for f in s.fields}
-            raise engine.explained(error, names, columns) from error
+            raise engine.explained(error, self._statement.tables, columns) from error
         raise error
 
     def _interrupt(self) -> None:
@@ -722,9 +684,7 @@ class _Running:
 
     def _check_limits(self) -> None:
         """Refuse a statement that takes too long, or that who runs it ends.
-
-        Raises:
-            LimitExceededError: it does.
+        Raises LimitExceededError: it does.
         """
         if self._waited_ms > self._limits.timeout_seconds * 1000:
             raise LimitExceededError(
@@ -735,13 +695,6 @@ class _Running:
         if self._watch is not None and now_ms - self._watched_ms >= WATCH_MS:
             self._watched_ms = now_ms
             self._watch(self._tables.reads)
-
-
-def _next(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
 
 
 def conform_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

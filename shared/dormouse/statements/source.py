@@ -24,15 +24,8 @@ from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, Unary, Untranslatable
 from duckdb._sources.to_arrow import to_arrow
 
+from dormouse.schema import types
 from dormouse.schema.schema import TAGS, Schema
-from dormouse.schema.types import (
-    DecimalType,
-    FieldType,
-    Primitive,
-    clock_count,
-    to_days,
-    to_microseconds,
-)
 from dormouse.sql.conditions import (
     MAX_CONDITION_DEPTH,
     MAX_LIST,
@@ -86,9 +79,9 @@ class TableSource(ArrowScanSource):
         """Return the scan that a plan has offered the conditions of: of those columns that its
         statement names, or all if it names all.
         """
-        asked = {name.lower() for name in names}
+        lower_names = {name.lower() for name in names}
         every = self._arrow.names
-        columns = [n for n in every if "*" in asked or n.lower() in asked]
+        columns = [n for n in every if "*" in lower_names or n.lower() in lower_names]
         return TableScan(tuple(columns or every[:1]), self._condition())
 
     def stream(self, columns: Sequence[int] | None, filters: Sequence[Node]) -> tuple[object, bool]:
@@ -116,9 +109,9 @@ class TableSource(ArrowScanSource):
 
     def _condition(self) -> Condition | None:
         """Return the conjunction of what was offered, as far as conditions have forms for it."""
-        found = (as_condition(each, self._schema) for each in self._offered)
-        bound = [self._bound.expression] if self._bound else []
-        terms = list(dict.fromkeys([*bound, *(each for each in found if each is not None)]))
+        bound = self._bound.expression if self._bound else None
+        forms = [bound, *(as_condition(each, self._schema) for each in self._offered)]
+        terms = list(dict.fromkeys(form for form in forms if form is not None))
         if len(terms) < 2:
             return Condition(terms[0]) if terms else None
         return Condition(truth("AND", *terms))
@@ -141,10 +134,10 @@ def as_condition(predicate: Node, schema: Schema) -> Expression | None:
     true; None if it has no such form.
     """
     try:
-        found = _expression(predicate, schema)
+        term = _expression(predicate, schema)
     except (_HasNoFormError, RecursionError):
         return None
-    return found if depth(found) <= MAX_CONDITION_DEPTH else None
+    return term if depth(term) <= MAX_CONDITION_DEPTH else None
 
 
 class _HasNoFormError(Exception):
@@ -198,29 +191,29 @@ def _column(column: Col, schema: Schema) -> Column | Call:
     return Column(field.name, field.type)
 
 
-_KEPT: dict[FieldType, type] = {
-    Primitive.BOOLEAN: bool,
-    Primitive.INT: int,
-    Primitive.LONG: int,
-    Primitive.STRING: str,
-    Primitive.BYTES: bytes,
-    Primitive.TIMESTAMP: int,
+_SAME: dict[types.FieldType, type] = {
+    types.Primitive.BOOLEAN: bool,
+    types.Primitive.INT: int,
+    types.Primitive.LONG: int,
+    types.Primitive.STRING: str,
+    types.Primitive.BYTES: bytes,
+    types.Primitive.TIMESTAMP: int,
 }
 """The types of constants that are the same in a condition."""
 
 
-def _literal(literal: Lit, kind: FieldType) -> Literal:
+def _literal(literal: Lit, kind: types.FieldType) -> Literal:
     """Return a constant, which DuckDB gives in exactly the type of the column."""
     match kind, literal.value:
-        case DecimalType(), Decimal() as number:
+        case types.DecimalType(), Decimal() as number:
             return Literal(number, kind)
-        case Primitive.DATE, dt.date() as day:
-            return Literal(to_days(day), kind)
-        case Primitive.TIME, dt.time() as clock:
-            return Literal(clock_count(clock), kind)
-        case Primitive.TIMESTAMP_NTZ, dt.datetime() as time:
-            return Literal(to_microseconds(time.replace(tzinfo=dt.UTC)), kind)
-        case Primitive(), bool() | int() | str() | bytes() as value:
-            if type(value) is _KEPT.get(kind):
+        case types.Primitive.DATE, dt.date() as day:
+            return Literal(types.to_days(day), kind)
+        case types.Primitive.TIME, dt.time() as clock:
+            return Literal(types.clock_count(clock), kind)
+        case types.Primitive.TIMESTAMP_NTZ, dt.datetime() as time:
+            return Literal(types.to_microseconds(time.replace(tzinfo=dt.UTC)), kind)
+        case types.Primitive(), bool() | int() | str() | bytes() as value:
+            if type(value) is _SAME.get(kind):
                 return Literal(value, kind)
     raise _HasNoFormError  # floats: what bounds them would have to know NaN and the sign of zero

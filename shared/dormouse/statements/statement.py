@@ -8,18 +8,20 @@ that each scan says which reference it is of, and which version it reads. For ex
     SELECT f.flight FROM "#0" f JOIN "#1" AS "carriers" ON f.carrier = carriers.id
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib.resources import files
 from itertools import count, pairwise
+from numbers import Integral
+from operator import itemgetter
+from threading import Lock
 from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
+from cachetools import LRUCache, cached
 
 from dormouse.arrow.words import has_words
 from dormouse.errors import InvalidRequestError, did_you_mean
@@ -50,6 +52,10 @@ ROW_FUNCTIONS = frozenset(
     }
 )
 """The only functions that may be in the place of a table: they make rows of their arguments."""
+REMEMBERED_CHARACTERS, LEAST_CHARACTERS = 64 * 1024, 1024
+"""The characters of the statements that a process remembers, of which each counts for some more:
+that is some megabytes as trees. To parse one takes as long as to answer it from a small table.
+"""
 QUERY_NODES = frozenset({"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_OPERATION_NODE"})
 """The parts of a statement that only read; a CTE may hold COPY, INSERT, UPDATE or DELETE too."""
 FUNCTIONS = frozenset(files("dormouse.statements").joinpath("functions.txt").read_text().split())
@@ -72,7 +78,7 @@ HAS = "has"
 _OWN_FUNCTIONS = {_TAG, HAS, "json_kind"}
 _OWN = "#"
 """What the names that references get begin with."""
-_SYSTEM = (b"duckdb_", b"pg_", b"pragma_", b"sqlite_")
+_SYSTEM = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """What the names of DuckDB's own views begin with, which a name alone can mean."""
 _TOO_DEEP = "expression depth limit"
 _OF_QUERIES = re.compile(
@@ -82,6 +88,7 @@ _OF_QUERIES = re.compile(
     re.IGNORECASE,
 )
 """Reserved words that are more likely a query's than a column."""
+_JOINS = ("REGULAR", "NATURAL", "CROSS")
 _VALUES = ("identifier", "string_const", "numeric_const")
 
 
@@ -101,9 +108,9 @@ class TableReference:
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
     """A query. `sql` is what DuckDB gets; `parameters` are named in it; `explains` says that not
-    its rows are wanted, but what would be read for them. `tree` is what was parsed. `bound` is true
-    of all rows that count of its only reference. `asked` are the columns in `sql` that are no
-    columns of a table: row tags, as `tag_column` calls them, and those of `ASKED`.
+    its rows are wanted, but what would be read for them. `tree` is what was parsed. `bounds` are
+    true of all rows that count of references. `asked` are the columns in `sql` that are no columns
+    of a table: row tags, as `tag_column` calls them, and those of `ASKED`.
     """
 
     sql: str
@@ -111,25 +118,30 @@ class ParsedStatement:
     parameters: tuple[str, ...]
     explains: bool
     tree: Node = field(compare=False, repr=False)
-    bound: Condition | None = None
+    bounds: Mapping[str, Condition] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> Mapping[str, str]:
+        """The names of tables by those that their references have in the statement."""
+        return {each.name: each.table for each in self.references}
 
     @property
     def names(self) -> frozenset[str]:
         """The names of columns that are in it, whatever they are of; with ``*`` for all."""
-        names, rest = {*self.asked}, [self.tree]
-        while rest:
-            node = rest.pop()
+        names = {*self.asked}
+        for node in all_nodes(self.tree):
             names.update(node.get("column_names", ()))
             if node.get("class") == "STAR":
                 names.add("*")
-            rest += _children(node)
         return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token of a text; positions count bytes, as DuckDB does."""
+    """A token of a text, or several as one: ``FOR VERSION AS OF`` with its value as `text`, or a
+    call of ``tag`` with its key. Positions count bytes, as DuckDB does.
+    """
 
     start: int
     end: int
@@ -137,22 +149,23 @@ class _Token:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """``FOR VERSION AS OF`` and its value, which says what is read of the table before it."""
-
-    start: int
-    end: int
-    value: str
-
-
 def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedStatement:
     """Return a statement that is one query: SELECT, WITH, VALUES, or a set operation on these.
-
-    Raises:
-        InvalidRequestError: it is anything else; the message says where.
+    Raises InvalidRequestError: it is anything else; the message says where.
     """
     check_statement(text)
+    return _remembered(text, parser)[1]
+
+
+@cached(
+    LRUCache(REMEMBERED_CHARACTERS, getsizeof=itemgetter(0)), key=lambda text, _: text, lock=Lock()
+)
+def _remembered(text: str, parser: duckdb.DuckDBPyConnection) -> tuple[int, ParsedStatement]:
+    """Return a statement, and for how many characters it counts."""
+    return len(text) + LEAST_CHARACTERS, _checked_statement(text, parser)
+
+
+def _checked_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedStatement:
     explains = _EXPLAIN.match(text)
     if explains:
         text = " " * explains.end() + text[explains.end() :]  # positions stay what they are
@@ -174,17 +187,16 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedState
     edits = []
     own_names = _own_names(text)
     for node in _tables(whole["node"], frozenset()):
-        token = names.get(node["query_location"])
-        table = node["table_name"]
+        token, table = names.get(node["query_location"]), node["table_name"]
+        at = _place(plain, node["query_location"])
+        _check_table(node, at)
         if token is None or _name(token) != table:  # DuckDB says another place, or none
             raise InvalidRequestError(
                 f"table {table} is not named after FROM",
                 hint=f"write FROM {table}, with plain spaces, and an alias after it",
             )
         version = versions.pop(after.get(token.start, -1), None)
-        as_of = version.value if version else ""
-        at = _place(plain, token.start)
-        _check_table(node, at)
+        as_of = version.text if version else ""
         name = next(own_names)
         references.append(TableReference(name, table, as_of, *at))
         called[node["query_location"]] = node["alias"] or table
@@ -205,7 +217,7 @@ def parse_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedState
 
 
 def _check_references(
-    references: Sequence[TableReference], unused: Iterable[_Version], text: bytes
+    references: Sequence[TableReference], unused: Iterable[_Token], text: bytes
 ) -> None:
     """Refuse too many references, and versions that are of no table."""
     for version in unused:
@@ -227,15 +239,6 @@ def _check_references(
 # it, the star leaves it out.
 
 
-@dataclass(frozen=True, slots=True)
-class _Tag:
-    """A call of ``tag`` in a text."""
-
-    start: int
-    end: int
-    key: str
-
-
 def tag_column(key: str) -> str:
     """Return what the column of a row tag is called in a statement."""
     return f"tag('{key}')"
@@ -248,15 +251,15 @@ def _asked(
     are what references are called where they stand, by their places.
     """
     tags = list(_tags(node, tokens, text))
-    named = (name for each in _all_nodes(node) for name in each.get("column_names", ()))
+    named = (name for each in all_nodes(node) for name in each.get("column_names", ()))
     used = {name.lower() for name in named}
-    asked = tuple(dict.fromkeys(tag_column(tag.key) for tag in tags))
+    asked = tuple(dict.fromkeys(tag_column(tag.text) for tag in tags))
     asked += tuple(field.name for field in ASKED if field.name in used)
-    edits = [(tag.start, tag.end, quoted(tag_column(tag.key)).encode()) for tag in tags]
+    edits = [(tag.start, tag.end, quoted(tag_column(tag.text)).encode()) for tag in tags]
     return asked, [*edits, *(_without_asked(node, tokens, tables, asked) if asked else ())]
 
 
-def _tags(node: Node, tokens: Sequence[_Token], text: bytes) -> Iterator[_Tag]:
+def _tags(node: Node, tokens: Sequence[_Token], text: bytes) -> Iterator[_Token]:
     """Yield the calls of ``tag`` in a statement.
 
     Raises:
@@ -265,7 +268,7 @@ def _tags(node: Node, tokens: Sequence[_Token], text: bytes) -> Iterator[_Tag]:
     """
     places = {token.start: place for place, token in enumerate(tokens)}
     seen: dict[str, str] = {}
-    for each in _all_nodes(node):
+    for each in all_nodes(node):
         if str(each.get("function_name", "")).lower() != _TAG:
             continue
         at = each["query_location"]
@@ -281,19 +284,17 @@ def _tags(node: Node, tokens: Sequence[_Token], text: bytes) -> Iterator[_Tag]:
             )
         if seen.setdefault(key.lower(), key) != key:
             raise InvalidRequestError(f"the row tags {key} and {seen[key.lower()]} differ by case")
-        yield _Tag(called[0].start, called[3].end, key)
+        yield _Token(called[0].start, called[3].end, _TAG, key)
 
 
 def _without_asked(
     node: Node, tokens: Sequence[_Token], tables: Mapping[int, str], asked: Sequence[str]
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield the edits by which no star of a statement means the columns `asked`.
-
-    Raises:
-        InvalidRequestError: another part of it would mean them.
+    Raises InvalidRequestError: another part of it would mean them.
     """
     places = {token.start: place for place, token in enumerate(tokens)}
-    for select in _all_nodes(node):
+    for select in all_nodes(node):
         if select.get("type") != "SELECT_NODE":
             continue
         own = list(_own_tables(select["from_table"], tables))
@@ -333,8 +334,8 @@ def _own_tables(source: Node, tables: Mapping[int, str]) -> Iterator[str]:
     kind = source.get("type")
     if kind == "BASE_TABLE" and source["query_location"] in tables:
         yield tables[source["query_location"]]
-    found = [] if kind == "SUBQUERY" else [*_children(source)]
-    names = [name for child in found for name in _own_tables(child, tables)]
+    nodes = [] if kind == "SUBQUERY" else [*_children(source)]
+    names = [name for child in nodes for name in _own_tables(child, tables)]
     if names and (kind == "PIVOT" or source.get("ref_type") == "NATURAL"):
         raise InvalidRequestError(
             "a statement with tag() or origins of rows has no PIVOT or NATURAL JOIN of tables: "
@@ -353,7 +354,8 @@ def _within(parts: Mapping[str, Any]) -> Iterator[Node]:
         rest += (e for e in _children(current) if not str(e.get("type")).endswith("_NODE"))
 
 
-def _all_nodes(node: Node) -> Iterator[Node]:
+def all_nodes(node: Node) -> Iterator[Node]:
+    """Yield a node and all within it."""
     rest = [node]
     while rest:
         current = rest.pop()
@@ -383,18 +385,14 @@ def _name(token: _Token) -> str:
     return token.text[1:-1].replace(quote * 2, quote) if quote in ("'", '"') else token.text
 
 
-def _versions(tokens: Sequence[_Token]) -> Iterator[_Version]:
+def _versions(tokens: Sequence[_Token]) -> Iterator[_Token]:
     for words in zip(*(tokens[n:] for n in range(5)), strict=False):
         first, kind, *others, value = words
-        said = [first.text.upper(), *(each.text.upper() for each in others)]
-        if said == ["FOR", "AS", "OF"] and kind.text.upper() in ("VERSION", "TIMESTAMP"):
+        keywords = [first.text.upper(), *(each.text.upper() for each in others)]
+        if keywords == ["FOR", "AS", "OF"] and kind.text.upper() in ("VERSION", "TIMESTAMP"):
             if value.kind not in ("string_const", "numeric_const") or len(value.text) < 1:
                 continue
-            text = value.text
-            quotes = text.startswith("'")
-            yield _Version(
-                first.start, value.end, text[1:-1].replace("''", "'") if quotes else text
-            )
+            yield _Token(first.start, value.end, "version", _name(value))
 
 
 def _colons(tokens: Sequence[_Token]) -> Iterator[int]:
@@ -416,14 +414,9 @@ def _edited(text: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
 def _parsed(text: bytes, parser: duckdb.DuckDBPyConnection) -> Node:
     """Return the only statement of a text as DuckDB's tree."""
     try:
-        row = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [text.decode()]).fetchone()
+        whole = parsed_tree(text.decode(), parser)
     except duckdb.Error as error:
-        if _TOO_DEEP in str(error):
-            raise InvalidRequestError("the statement is nested too deeply") from error
         raise InvalidRequestError(f"the statement is not SQL: {first_line(error)}") from error
-    assert row is not None
-    try:
-        whole = decode_json(row[0], dict[str, Any])
     except ValueError as error:
         raise InvalidRequestError("the statement is nested too deeply") from error
     if whole["error"]:
@@ -438,7 +431,7 @@ def _parsed(text: bytes, parser: duckdb.DuckDBPyConnection) -> Node:
 
 
 def parsed_tree(text: str, parser: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Return DuckDB's tree of a text that it has parsed before."""
+    """Return DuckDB's tree of a text. Raises ValueError if it is nested too deeply."""
     row = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchone()
     assert row is not None
     return decode_json(row[0], dict[str, Any])
@@ -448,21 +441,18 @@ def _refused(text: bytes, error: Node) -> InvalidRequestError:
     """Return DuckDB's refusal of a text as ours."""
     if _TOO_DEEP in error["error_message"]:
         return InvalidRequestError("the statement is nested too deeply")
-    words = text.decode(errors="replace").split(None, 1)
     if error["error_type"] == "not implemented":
-        if not words:
-            return InvalidRequestError("the statement is empty", hint="write SELECT … FROM a table")
         if not str(error["error_message"]).startswith("Only SELECT"):
             return InvalidRequestError(f"the statement cannot be run: {error['error_message']}")
-        word = words[0].upper()[:40]
-        if "PIVOT" in text.decode(errors="replace").upper():
+        upper = text.decode(errors="replace").upper()
+        if "PIVOT" in upper:
             return InvalidRequestError(
                 "PIVOT without the values that become columns cannot be run",
                 hint="name them: PIVOT t ON kind IN ('a', 'b') USING sum(n)",
             )
         start = len(text) - len(text.lstrip())
         return InvalidRequestError(
-            f"{_at(text, start)}: {word} cannot be run, only queries can",
+            f"{_at(text, start)}: {upper.split()[0][:40]} cannot be run, only queries can",
             hint="begin with SELECT or WITH",
         )
     at = f" at {_at(text, int(error['position']))}" if "position" in error else ""
@@ -532,9 +522,7 @@ def _check(node: Node) -> None:
 
 def _aggregate(arguments: Sequence[Node]) -> str:
     """Return the name of the aggregate that an argument names; empty if there is no such one.
-
-    Raises:
-        InvalidRequestError: it is computed.
+    Raises InvalidRequestError: it is computed.
     """
     if len(arguments) < 2:
         return ""
@@ -546,8 +534,7 @@ def _aggregate(arguments: Sequence[Node]) -> str:
 
 def _check_words(arguments: Sequence[Node]) -> None:
     """Refuse a constant without a word: no text has it."""
-    literals = [each["expression"].get("literal") or {} for each in arguments[1:]]
-    for text in (str(each["text"]) for each in literals if each.get("kind") == "STRING"):
+    for text in _texts(arguments[1:]):
         if not has_words(text):
             raise InvalidRequestError(
                 "what has() looks for is a text with a letter or a digit",
@@ -557,12 +544,16 @@ def _check_words(arguments: Sequence[Node]) -> None:
 
 def _check_patterns(arguments: Sequence[Node]) -> None:
     """Refuse regular expressions that take long to compile, and are not interrupted meanwhile."""
+    if any(len(text) > MAX_PATTERN for text in _texts(arguments)):
+        raise InvalidRequestError(f"a regular expression has more than {MAX_PATTERN:,} characters")
+
+
+def _texts(arguments: Iterable[Node]) -> Iterator[str]:
+    """Yield the constant texts among the arguments of a function."""
     for each in arguments:
         literal = each["expression"].get("literal") or {}
-        if len(str(literal.get("text", ""))) > MAX_PATTERN:
-            raise InvalidRequestError(
-                f"a regular expression has more than {MAX_PATTERN:,} characters"
-            )
+        if literal.get("kind") == "STRING":
+            yield str(literal["text"])
 
 
 def _children(node: Node) -> Iterator[Node]:
@@ -578,48 +569,90 @@ def _nodes_in(parts: Iterable[Any]) -> Iterator[Node]:
             yield from _nodes_in(part)
 
 
-def _tables(node: Node, names: frozenset[bytes]) -> Iterator[Node]:
+def _tables(node: Node, names: frozenset[str]) -> Iterator[Node]:
     """Yield the references to tables; `names` are those of WITH, folded.
 
     What is taken for one of WITH stays as it is, so it must be one for DuckDB, too.
     """
     if node.get("type") == "BASE_TABLE":
         name = node["table_name"]
-        if len(node["qualified_name"]["path"]) > 1 or _folded(name) not in names:
+        if len(node["qualified_name"]["path"]) > 1 or folded(name) not in names:
             yield node
-        elif _folded(name).startswith(_SYSTEM):
+        elif folded(name).startswith(_SYSTEM):
             raise InvalidRequestError(
                 f"WITH cannot name {name}: DuckDB has a view of its own that may be called so"
             )
         return
     for part in node.get("cte_map", {}).get("map", ()):
         yield from _tables(part["value"], names)
-        names |= {_folded(part["key"])}
+        names |= {folded(part["key"])}
     for name, value in node.items():
         # only the second part of a recursive one names itself; the first means what was before
         is_again = name == "right" and node.get("type") == "RECURSIVE_CTE_NODE"
-        inner = names | {_folded(node["cte_name"])} if is_again else names
+        inner = names | {folded(node["cte_name"])} if is_again else names
         if name != "cte_map":
             for child in _children({name: value}):
                 yield from _tables(child, inner)
 
 
-def filtered_table(node: Node) -> Node | None:
-    """Return the table whose rows WHERE picks, by the names that its columns have; None of another
-    query. What a name of WITH stands for has the names, but not the values of a table's columns.
+def only_table(node: Node) -> Node | None:
+    """Return the table that is all of FROM, by the names that its columns have; None of another
+    query. What a name of WITH stands for has the names, but not the rows of a table.
     """
-    if node["type"] != "SELECT_NODE" or node["where_clause"] is None:
+    if node["type"] != "SELECT_NODE" or node["sample"]:
         return None
     source: Node = node["from_table"]
     if source["type"] != "BASE_TABLE" or source["column_name_alias"] or source["sample"]:
         return None
-    names = {_folded(part["key"]) for part in node["cte_map"]["map"]}
-    return None if _folded(source["table_name"]) in names else source
+    names = {folded(part["key"]) for part in node["cte_map"]["map"]}
+    return None if folded(source["table_name"]) in names else source
 
 
-def _folded(name: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """A WHERE, and the tables beside it of which only those rows count that it is true of: the
+    names of references by what the tables are called there, `folded`; `is_all` says that
+    its FROM has no others.
+    """
+
+    where: Node
+    tables: Mapping[str, str]
+    is_all: bool
+
+
+def filtered_tables(statement: ParsedStatement) -> Iterator[Filtered]:
+    """Yield each WHERE of a statement, with the tables that its FROM joins."""
+    # what is chosen at random is chosen before WHERE
+    selects = (each for each in all_nodes(statement.tree) if each.get("type") == "SELECT_NODE")
+    filtered = [each for each in selects if each["where_clause"] and not each["sample"]]
+    if not filtered:
+        return
+    nodes = _tables(statement.tree, frozenset())
+    names = {id(n): each.name for n, each in zip(nodes, statement.references, strict=True)}
+    for select in filtered:
+        joined = list(_joined(select["from_table"]))
+        tables = {
+            folded(node["alias"] or node["table_name"]): names[id(node)]
+            for node in joined
+            if id(node) in names and not node["column_name_alias"] and not node["sample"]
+        }
+        yield Filtered(select["where_clause"], tables, is_all=len(tables) == len(joined))
+
+
+def _joined(source: Node) -> Iterator[Node]:
+    """Yield what is joined so that without a row of it, only those with its values are missing, or
+    become some with nulls: not the rows before another one, or beside it.
+    """
+    if source["type"] == "JOIN" and source["ref_type"] in _JOINS:
+        yield from _joined(source["left"])
+        yield from _joined(source["right"])
+    else:
+        yield source
+
+
+def folded(name: str) -> str:
     """Return a name as DuckDB compares it: without the case of the letters from A to Z alone."""
-    return name.encode().lower()
+    return name.encode().lower().decode()
 
 
 def _check_table(node: Node, at: tuple[int, int]) -> None:
@@ -681,20 +714,21 @@ def checked_parameters(
 
 def _check_size(values: Mapping[str, object]) -> None:
     """Refuse values that are too many or too large, or have no type.
-
-    Raises:
-        InvalidRequestError: they are.
+    Raises InvalidRequestError: they are.
     """
     if len(values) > MAX_PARAMETERS:
         raise InvalidRequestError(
             f"the statement has {len(values):,} parameters; at most {MAX_PARAMETERS:,} are allowed",
             hint=_AS_TABLE,
         )
-    try:
-        lists: list[Any] = [[value] for value in values.values()]
-        size_bytes = sum(pa.array(each).nbytes for each in lists)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
-        raise InvalidRequestError("a parameter has a value that no type of SQL has") from error
+    size_bytes = 0
+    for name, value in values.items():
+        try:
+            each: list[Any] = [*value] if isinstance(value, list | tuple) else [value]
+            size_bytes += pa.array(each).nbytes
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:  # as of NaT
+            problem = f"the value of ${name}, a {type(value).__name__}, has no type of SQL"
+            raise InvalidRequestError(problem) from error
     if size_bytes > MAX_PARAMETER_BYTES:
         raise InvalidRequestError(
             f"the parameters take {size_bytes:,} bytes; at most {MAX_PARAMETER_BYTES:,} may be",
@@ -705,6 +739,10 @@ def _check_size(values: Mapping[str, object]) -> None:
 def _value(value: object) -> object:
     if isinstance(value, pa.Scalar):
         value = value.as_py()
+    if isinstance(value, list | tuple):
+        return [_value(each) for each in value]
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)  # DuckDB does not take NumPy's
     if isinstance(value, Decimal) and value.is_finite():
         digits = value.as_tuple()
         if max(len(digits.digits), -int(digits.exponent)) > MAX_DIGITS:

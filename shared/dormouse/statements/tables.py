@@ -1,7 +1,5 @@
 """The tables of a statement, and the rows that its scans read: of one version of each table."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,7 +15,7 @@ from dormouse.arrow.types import arrow_schema, frame_schema
 from dormouse.errors import DormouseError, InvalidRequestError
 from dormouse.keys import Key, KeyRange
 from dormouse.query.result import PeekableBatches, QueryResult
-from dormouse.query.rows import QueryResources, count_rows, query_rows
+from dormouse.query.rows import QueryResources, count_rows, query_slices
 from dormouse.query.selection import (
     Selection,
     bytes_to_read,
@@ -33,7 +31,7 @@ from dormouse.sql.conditions import Condition
 from dormouse.sql.key_bounds import exact_ranges
 from dormouse.state.state import TableState
 from dormouse.statements.limits import ReadLimitError
-from dormouse.statements.statement import TableReference
+from dormouse.statements.statement import TableReference, folded
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -59,7 +57,7 @@ class TableScan:
 
     columns: tuple[str, ...]
     condition: Condition | None = None
-    test: Callable[[], pc.Expression | None] | None = None
+    test: "Callable[[], pc.Expression | None] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +85,7 @@ class SqlTables:
     columns: dict[str, set[str]] = field(default_factory=dict)
     opened: dict[tuple[str, str], Opened] = field(default_factory=dict)
     references: dict[str, Opened] = field(default_factory=dict)
+    slices: dict[tuple[str, tuple[KeyRange, ...]], list[list[Slice]]] = field(default_factory=dict)
     reads: ReadCounters = field(default_factory=ReadCounters)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -169,20 +168,31 @@ class SqlTables:
             selection = replace(selection, columns=(*stored, TAGS.name))
         return _by_ranges(selection, schema)
 
+    def parts(self, name: str, selection: Selection) -> Iterable[list[Slice]]:
+        """Return the slices that a selection of a reference needs (`slices_to_read`): who decides
+        about a scan asks for them before it begins.
+        """
+        visible, state = self.references[name]
+        ranges = tuple(selected_ranges(visible.table, selection))
+        if self.first is not None:
+            return slices_to_read(state, ranges)
+        if (name, ranges) not in self.slices:
+            self.slices[name, ranges] = list(slices_to_read(state, ranges))
+        return self.slices[name, ranges]
+
     def check_reads(self, name: str, scan: TableScan, most: int | None, earlier: int) -> int:
         """Return about how many bytes of shards a scan reads, by the state and the share of the
-        columns. `earlier` scans read so many; the first rows by key do not count.
-
-        Raises:
-            ReadLimitError: together they are more than `most`.
+        columns, if they are limited. `earlier` scans read so many; the first rows by key do not
+        count.
+        Raises ReadLimitError: together they are more than `most`.
         """
-        if self.first is not None:
+        if self.first is not None or most is None:
             return 0
         visible, state = self.references[name]
         selection = self.selection(name, scan)
         whole = bytes_to_read(state, selected_ranges(visible.table, selection))
         estimate = whole * len(scan.columns) // len(visible.table.schema.fields)
-        if most is not None and earlier + estimate > most:
+        if earlier + estimate > most:
             more = "more bytes of shards than"
             if self.shows_all_rows(name):
                 more = f"about {earlier + estimate:,} bytes of shards, more than"
@@ -207,8 +217,9 @@ class SqlTables:
             condition = self.first.condition if is_ordered else selection.condition
             selection = replace(selection, limit=limit, condition=condition)
         is_sifted = is_ordered or has_rules(table, state)
-        result = query_rows(
-            self.resources, table, state, selection, is_sifted=is_sifted, reads=self.reads
+        parts = self.parts(name, selection)
+        result = query_slices(
+            self.resources, table, parts, selection, is_sifted=is_sifted, reads=self.reads
         ).for_programs()
         with closing(result):
             rows, test = 0, None
@@ -237,10 +248,10 @@ def _with_tags(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     if TAGS.name not in batch.schema.names:
         return batch
     texts = batch.column(TAGS.name).dictionary_encode()
-    known = [tags_of(text or "") for text in texts.dictionary.to_pylist()]
+    tags_by_text = [tags_of(text or "") for text in texts.dictionary.to_pylist()]
     for name in names:
         if key := tag_key(name):
-            values = pa.array([tags.get(key) for tags in known], pa.string())
+            values = pa.array([tags.get(key) for tags in tags_by_text], pa.string())
             batch = batch.append_column(name, values.take(texts.indices))
     return batch
 
@@ -256,9 +267,9 @@ def _check_names(schema: Schema, table: str) -> None:
     """
     structs = [kind for f in schema.fields for kind in _structs(f.type)]
     for names in ([f.name for f in schema.fields], *([m.name for m in s.members] for s in structs)):
-        first: dict[bytes, str] = {}
+        first: dict[str, str] = {}
         for name in names:
-            other = first.setdefault(name.encode().lower(), name)
+            other = first.setdefault(folded(name), name)
             if other != name:
                 raise InvalidRequestError(
                     f"SQL cannot read table {table!r}: {other} and {name} differ only by case",

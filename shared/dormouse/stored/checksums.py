@@ -4,22 +4,17 @@ It covers all bytes except its own digits. So a file proves by itself that it is
 wherever it is stored, and a file without a checksum was not written by Dormouse.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 
 _DIGITS = 32
 _MARK = b"blake2b:"
 BLANK = _MARK.decode() + "0" * _DIGITS
-"""The placeholder that is written where the checksum goes, after everything else that may look
-like one."""
+"""The placeholder that is written where the checksum goes, after all that may look like one."""
 
 
 def compute_checksum(body: bytes) -> tuple[int, bytes]:
     """Return the position of the checksum's digits, and the digits to put there.
-
-    Raises:
-        ValueError: `BLANK` is missing, or is not the last of its kind.
+    Raises ValueError: `BLANK` is missing, or is not the last of its kind.
     """
     start = _place(body)
     if body[start : start + _DIGITS] != b"0" * _DIGITS:
@@ -28,22 +23,14 @@ def compute_checksum(body: bytes) -> tuple[int, bytes]:
 
 
 def verify(body: bytes) -> None:
-    """Check that bytes match the checksum that they contain.
-
-    Raises:
-        ValueError: they do not, or contain none.
-    """
+    """Check that bytes match the checksum they contain. Raises ValueError: not, or none."""
     start = _place(body)
     if body[start : start + _DIGITS] != _digits(body, start):
         raise ValueError("its checksum is not that of its bytes")
 
 
 def renew(body: bytes) -> bytes:
-    """Return bytes that were changed on purpose, with the checksum that matches them.
-
-    Raises:
-        ValueError: they contain none.
-    """
+    """Return bytes changed on purpose with a fresh checksum. Raises ValueError: they have none."""
     start = _place(body)
     return body[:start] + _digits(body, start) + body[start + _DIGITS :]
 

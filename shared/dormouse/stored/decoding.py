@@ -7,8 +7,6 @@ cells of ingested files are no such form: a decoder of them (`sources.json_cells
 classes, which no other thread sees.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -30,9 +28,7 @@ _UNPACKERS: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of a form. Once it exists, msgspec has inspected all classes in the
-    form.
-    """
+    """Return the decoder of a form, for which msgspec has inspected all its classes."""
     with _LOCK:
         if kind not in _DECODERS:
             _DECODERS[kind] = msgspec.json.Decoder(kind)
@@ -48,11 +44,7 @@ def decode_json(text: str | bytes, kind: Any) -> Any: ...  # a union is no type
 
 
 def decode_json(text: str | bytes, kind: Any) -> Any:
-    """Parse JSON of one form.
-
-    Raises:
-        ValueError: it is not JSON, not of that form, or nested too deeply.
-    """
+    """Parse JSON of one form. Raises ValueError: of another, no JSON, or nested too deeply."""
     try:
         return _decoder(kind).decode(text)
     except RecursionError as error:  # no kind of its own in msgspec
@@ -61,32 +53,40 @@ def decode_json(text: str | bytes, kind: Any) -> Any:
         raise ValueError(_explained(error, kind)) from error
 
 
+def check_types(message: msgspec.Struct) -> None:
+    """Check the types of what a message has that a program made.
+    Raises InvalidRequestError: a value is of another type, or text that is not UTF-8.
+    """
+    try:
+        decode_json(msgspec.json.encode(message), type(message))
+    except UnicodeEncodeError as error:  # no record could say why it is refused
+        raise InvalidRequestError("the request has text that is not UTF-8") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"a parameter has another type: {error}") from error
+
+
 def _explained(error: msgspec.MsgspecError, kind: Any) -> str:
     """Return what is wrong, with the field or type that was meant if one is spelled alike."""
     text = str(error)
     forms = [form for form in get_args(kind) or (kind,) if hasattr(form, "__struct_config__")]
-    if found := _UNKNOWN_FIELD.search(text):
+    if match := _UNKNOWN_FIELD.search(text):
         names = {name for form in forms for name in form.__struct_encode_fields__}
-    elif found := _UNKNOWN_TYPE.search(text):
+    elif match := _UNKNOWN_TYPE.search(text):
         names = {str(form.__struct_config__.tag) for form in forms}
-    near = did_you_mean(found[1], names) if found else ""
+    near = did_you_mean(match[1], names) if match else ""
     return f"{text}; {near}" if near else text
 
 
 def decode_packed(body: bytes | msgspec.Raw, kind: type[_T]) -> _T:
-    """Parse MessagePack of one form.
-
-    Raises:
-        ValueError: it is not MessagePack, not of that form, or nested too deeply.
-    """
+    """Parse MessagePack of one form. Raises ValueError: of another, or nested too deeply."""
     with _LOCK:
         if kind not in _UNPACKERS:
             _UNPACKERS[kind] = msgspec.msgpack.Decoder(kind)
     try:
-        found: _T = _UNPACKERS[kind].decode(body)
+        value: _T = _UNPACKERS[kind].decode(body)
     except RecursionError as error:  # no kind of its own in msgspec
         raise ValueError("it is nested too deep") from error
-    return found
+    return value
 
 
 @overload
@@ -108,11 +108,7 @@ def convert_plain(value: object, kind: Any) -> Any:
 
 
 def convert_texts(values: Mapping[str, str], kind: type[_T]) -> _T:
-    """Convert texts by name, as of a query string, to a value of one form.
-
-    Raises:
-        ValueError: they are not of that form.
-    """
+    """Convert texts by name, as of a query string, to a value of one form. Raises ValueError."""
     _decoder(kind)
     try:
         return msgspec.convert(values, kind, strict=False)
@@ -187,14 +183,10 @@ def with_checksum(body: bytes) -> bytes:
     return body[:place] + digits + body[place + len(digits) :]
 
 
-def check_format(found: int, known: int) -> None:
-    """Refuse a format number that this release does not know.
-
-    Raises:
-        CorruptDataError: the numbers differ.
-    """
-    if found != known:
+def check_format(stored_format: int, own_format: int) -> None:
+    """Refuse a format number that is not known. Raises CorruptDataError: the numbers differ."""
+    if stored_format != own_format:
         raise CorruptDataError(
-            f"it is of format {found}; the one known here is {known}",
+            f"it is of format {stored_format}; the one known here is {own_format}",
             hint="it was written by another version of Dormouse: use that one",
         )

@@ -5,8 +5,6 @@ exports, Spark.
 `names` has the names of buckets and queues.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 TABLE_ID_DIGITS = 16
@@ -18,6 +16,56 @@ SPARK_CODE = "spark-job-packages"
 It is longer than a table id: in a grant on `????????????????/data/*`, a `?` also matches a slash,
 and so would cover `spark-code/abcde/data/…`.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """A folder of each table: an object for each name, and below that name its parts."""
+
+    folder: str
+    ending: str = ".json"
+
+    def prefix(self, table_id: str) -> str:
+        """Return the prefix of all that is in the folder."""
+        return f"{table_id}/{self.folder}/"
+
+    def path(self, table_id: str, name: str) -> str:
+        """Return the path of the object of a name."""
+        return f"{self.prefix(table_id)}{name}{self.ending}"
+
+    def parts(self, table_id: str, name: str) -> str:
+        """Return the prefix of the parts of what has this name."""
+        return f"{self.prefix(table_id)}{name}/"
+
+    def name_of(self, path: str) -> str:
+        """Return the name in the path of an object."""
+        return path.rpartition("/")[2].removesuffix(self.ending)
+
+
+REJECTED = TableFolder("rejected")
+"""Rows that were left out of a table's files."""
+COPYING = TableFolder("copying", ending="")
+"""Markers of the logs that were begun to copy a table to this id."""
+SOURCES = TableFolder("state/sources", ".parquet")
+"""Segments of the ids of ingested sources."""
+TREES = TableFolder("state/trees")
+"""The partition trees with which generations of a table start."""
+RESTORED = TableFolder("state/restored", ".parquet")
+"""The records of the versions with which generations of a table start."""
+RUN_MARKERS = TableFolder("run-markers")
+"""The markers that complete runs whose last shard is not marked."""
+SPARK_JOBS = TableFolder("spark")
+"""Requests for Spark jobs; their parts are markers of runs."""
+JOB_NOTES = TableFolder("jobs")
+"""What is stored about jobs that are too large for one function."""
+DELETIONS = TableFolder("deletions")
+"""Notes of deletions."""
+PURGES = TableFolder("purges")
+"""Unfinished purges; their parts say which shards hold matching rows."""
+EXPORTS = TableFolder("exports")
+"""Running exports; their parts are tasks and the results of these."""
+REQUESTS = TableFolder("requests")
+"""Requests with unfinished jobs, by their keys; their parts are what replies need."""
 
 
 def table_prefix(table_id: str) -> str:
@@ -100,39 +148,18 @@ PART_NUMBERS = 1_000_000
 
 
 def part_shard_number(part: int, number: int) -> int:
-    """Return the number in its run of the `number`-th shard of a part. Numbers follow key order, as
-    parts do.
-    """
+    """Return the number in its run of a part's `number`-th shard: in key order, as parts are."""
     return part * PART_NUMBERS + number
 
 
 def run_of_shard(shard_id: str) -> tuple[str, int]:
-    """Return the run that wrote a shard, and the shard's number in it; -1 if the id has no
-    number.
-    """
+    """Return the run that wrote a shard, and the shard's number in it; -1 if it has none."""
     run, dash, number = shard_id.rpartition("-")
     return (run, int(number)) if dash and number.isdecimal() else (shard_id, -1)
 
 
-def rejected_prefix(table_id: str) -> str:
-    """Return the prefix of the rows that were left out of a table's files."""
-    return f"{table_id}/rejected/"
-
-
-def copying_prefix(table_id: str) -> str:
-    """Return the prefix of the markers of the logs that were begun to copy a table to this id."""
-    return f"{table_id}/copying/"
-
-
-def copying_path(table_id: str, log: str) -> str:
-    """Return the path of the marker of one such log."""
-    return f"{copying_prefix(table_id)}{log}"
-
-
 def id_prefix(time_ms: int) -> str:
-    """Return the first characters of the ids made at `time_ms`: of runs, and so of their shards.
-    Ids sort by time.
-    """
+    """Return the first characters of ids made at `time_ms`, of runs and so of their shards."""
     return f"{max(0, time_ms):012x}"
 
 
@@ -161,58 +188,6 @@ def snapshot_prefix(table_id: str) -> str:
     return f"{state_prefix(table_id)}snapshots/"
 
 
-def sources_prefix(table_id: str) -> str:
-    """Return the prefix of the segments in which a table keeps the ids of ingested sources."""
-    return f"{state_prefix(table_id)}sources/"
-
-
-def sources_path(table_id: str, segment: str) -> str:
-    """Return the path of a segment of source ids."""
-    return f"{sources_prefix(table_id)}{segment}.parquet"
-
-
-def sources_segment_of(path: str) -> str:
-    """Return the id of the source segment at a path."""
-    return path.rpartition("/")[2].removesuffix(".parquet")
-
-
-def tree_prefix(table_id: str) -> str:
-    """Return the prefix of the partition trees with which a table is reset."""
-    return f"{state_prefix(table_id)}trees/"
-
-
-def tree_path(table_id: str, tree: str) -> str:
-    """Return the path of the partition tree with which a generation of a table starts."""
-    return f"{tree_prefix(table_id)}{tree}.json"
-
-
-def restored_prefix(table_id: str) -> str:
-    """Return the prefix of the records of versions to which a table was restored."""
-    return f"{state_prefix(table_id)}restored/"
-
-
-def restored_path(table_id: str, restored: str) -> str:
-    """Return the path of the record of the version with which a generation of a table starts."""
-    return f"{restored_prefix(table_id)}{restored}.parquet"
-
-
-def run_marker_prefix(table_id: str) -> str:
-    """Return the prefix of a table's run markers, which complete runs whose last shard is not
-    marked as last.
-    """
-    return f"{table_id}/run-markers/"
-
-
-def run_marker_path(table_id: str, run: str) -> str:
-    """Return the path of the marker that completes a run."""
-    return f"{run_marker_prefix(table_id)}{run}.json"
-
-
-def run_of_marker(path: str) -> str:
-    """Return the run that the marker at a path completes."""
-    return path.rpartition("/")[2].removesuffix(".json")
-
-
 def spark_package_prefix(version: str) -> str:
     """Return the prefix of a Spark package."""
     return f"{SPARK_CODE}/{version}/"
@@ -223,24 +198,9 @@ def spark_package_path(version: str, name: str) -> str:
     return f"{spark_package_prefix(version)}{name}"
 
 
-def spark_prefix(table_id: str) -> str:
-    """Return the prefix of the requests for Spark jobs on a table."""
-    return f"{table_id}/spark/"
-
-
-def spark_request_path(table_id: str, job_id: str) -> str:
-    """Return the path of the request for one Spark job."""
-    return f"{spark_prefix(table_id)}{job_id}.json"
-
-
-def spark_runs_prefix(table_id: str, job_id: str) -> str:
-    """Return the prefix of the markers of a Spark job's runs."""
-    return f"{spark_prefix(table_id)}{job_id}/"
-
-
 def spark_run_path(table_id: str, job_id: str, attempt: int, run_id: str) -> str:
     """Return the path of the marker that names the run of one attempt at a job."""
-    return f"{spark_runs_prefix(table_id, job_id)}{attempt:06d}-{run_id}"
+    return f"{SPARK_JOBS.parts(table_id, job_id)}{attempt:06d}-{run_id}"
 
 
 def parse_spark_run_path(path: str) -> tuple[int, str] | None:
@@ -250,20 +210,13 @@ def parse_spark_run_path(path: str) -> tuple[int, str] | None:
     return (int(attempt), run_id) if is_run else None
 
 
-def job_notes_prefix(table_id: str) -> str:
-    """Return the prefix of what is stored about jobs that are too large for one function."""
-    return f"{table_id}/jobs/"
-
-
 def steps_prefix(table_id: str, job_id: str) -> str:
     """Return the prefix of the results of the steps that a job was cut into."""
-    return f"{job_notes_prefix(table_id)}{job_id}/steps/"
+    return f"{JOB_NOTES.prefix(table_id)}{job_id}/steps/"
 
 
 def step_path(table_id: str, job_id: str, first: int, end: int) -> str:
-    """Return the path of the result of one step, which covers the cells from `first` up to
-    `end`.
-    """
+    """Return the path of the result of one step, over the cells from `first` up to `end`."""
     return f"{steps_prefix(table_id, job_id)}{first:04d}-{end:04d}.json"
 
 
@@ -275,50 +228,23 @@ def parse_step_path(path: str) -> tuple[int, int]:
 
 def step_attempts_prefix(table_id: str, job_id: str, first: int, end: int) -> str:
     """Return the prefix of the attempts at one step."""
-    return f"{job_notes_prefix(table_id)}{job_id}/tries/{first:04d}-{end:04d}/"
+    return f"{JOB_NOTES.prefix(table_id)}{job_id}/tries/{first:04d}-{end:04d}/"
 
 
 def set_aside_path(table_id: str, job_id: str, place: str) -> str:
     """Return the path of the marker that a job must not be retried automatically in `place`."""
-    return f"{job_notes_prefix(table_id)}{job_id}/set-aside-{place}"
+    return f"{JOB_NOTES.prefix(table_id)}{job_id}/set-aside-{place}"
 
 
 def parse_job_note_path(path: str) -> tuple[str, str]:
-    """Return the job that a path below `job_notes_prefix` belongs to, and the rest of the path."""
+    """Return the job that a path below `JOB_NOTES.prefix` belongs to, and the rest of the path."""
     job_id, _, rest = path.partition("/jobs/")[2].partition("/")
     return job_id, rest
 
 
-def deletions_prefix(table_id: str) -> str:
-    """Return the prefix of the notes of a table's deletions."""
-    return f"{table_id}/deletions/"
-
-
-def deletion_path(table_id: str, deletion_id: str) -> str:
-    """Return the path of the note of a deletion."""
-    return f"{deletions_prefix(table_id)}{deletion_id}.json"
-
-
-def purge_prefix(table_id: str) -> str:
-    """Return the prefix of a table's unfinished purges."""
-    return f"{table_id}/purges/"
-
-
-def purge_path(table_id: str, purge_id: str) -> str:
-    """Return the path of a purge's request."""
-    return f"{purge_prefix(table_id)}{purge_id}.json"
-
-
-def purge_matches_prefix(table_id: str, purge_id: str) -> str:
-    """Return the prefix of the results that the steps of a purge store: which shards hold matching
-    rows.
-    """
-    return f"{purge_prefix(table_id)}{purge_id}/"
-
-
 def purge_matches_path(table_id: str, purge_id: str, unique: str) -> str:
     """Return the path of the result of one step of a purge."""
-    return f"{purge_matches_prefix(table_id, purge_id)}{unique}.json"
+    return f"{PURGES.parts(table_id, purge_id)}{unique}.json"
 
 
 def split_job_id(partition: str) -> str:
@@ -350,38 +276,22 @@ def iceberg_deletes_path(table_id: str, name: str) -> str:
 
 
 MANIFEST = "_manifest.json"
-"""The name of an export's manifest. Readers of Parquet folders skip names that begin with
-"_"."""
-
-
-def export_prefix(table_id: str) -> str:
-    """Return the prefix of what a table's running exports store in the data bucket."""
-    return f"{table_id}/exports/"
-
-
-def export_path(table_id: str, export_id: str) -> str:
-    """Return the path of a running export. Once the export has ended, no object is there."""
-    return f"{export_prefix(table_id)}{export_id}.json"
-
-
-def export_parts_prefix(table_id: str, export_id: str) -> str:
-    """Return the prefix of the tasks of an export and of their results."""
-    return f"{export_prefix(table_id)}{export_id}/"
+"""The name of an export's manifest. Readers of folders skip names that begin with "_"."""
 
 
 def export_task_path(table_id: str, export_id: str, cut: str, task: int) -> str:
     """Return the path of one task; `cut` identifies the plan that cut the export into tasks."""
-    return f"{export_parts_prefix(table_id, export_id)}{cut}/{task:05d}.json"
+    return f"{EXPORTS.parts(table_id, export_id)}{cut}/{task:05d}.json"
 
 
 def export_attempts_prefix(table_id: str, export_id: str, task: int) -> str:
     """Return the prefix of the attempts of functions at one task."""
-    return f"{export_parts_prefix(table_id, export_id)}tries/{task:05d}/"
+    return f"{EXPORTS.parts(table_id, export_id)}tries/{task:05d}/"
 
 
 def export_done_path(table_id: str, export_id: str, task: int) -> str:
     """Return the path of the result of one finished task."""
-    return f"{export_parts_prefix(table_id, export_id)}done/{task:05d}.json"
+    return f"{EXPORTS.parts(table_id, export_id)}done/{task:05d}.json"
 
 
 def exported_prefix(task: int) -> str:
@@ -390,16 +300,12 @@ def exported_prefix(task: int) -> str:
 
 
 def exported_file(task: int, number: int) -> str:
-    """Return the name of the `number`-th file, from 0, that a task writes. Names sort as the rows
-    do.
-    """
+    """Return the name of a task's `number`-th file, from 0. Names sort as the rows do."""
     return f"{exported_prefix(task)}{number:03d}.parquet"
 
 
 def publication_sequence(path: str) -> int | None:
-    """Return the sequence number that the name of a published object begins with; None if it has
-    none.
-    """
+    """Return the number that the name of a published object begins with; None without one."""
     number, dash, _ = path.rpartition("/")[2].partition("-")
     return int(number) if dash and number.isdecimal() else None
 
@@ -438,9 +344,11 @@ def query_attempts_prefix(query_id: str, task: int) -> str:
     return f"{query_prefix(query_id)}_tries/{task:05d}/"
 
 
-def query_file(task: int, attempt: str, number: int, suffix: str) -> str:
-    """Return the name of the `number`-th file, from 0, that an attempt at a sub-query writes."""
-    return f"part-{task:05d}-{attempt}-{number:03d}.{suffix}"
+def query_file(task: int, attempt: str, number: int) -> str:
+    """Return the name, without its suffix, of the `number`-th file, from 0, that an attempt at a
+    sub-query writes.
+    """
+    return f"part-{task:05d}-{attempt}-{number:03d}"
 
 
 # Names of resources, made here alone: buckets, queues, DynamoDB tables, the Spark application.
@@ -498,6 +406,11 @@ class InstanceNames:
     def snapshots_table(self) -> str:
         """The DynamoDB table of snapshots, of tables whose state is kept in DynamoDB."""
         return f"dormouse-{self.instance}-snapshots"
+
+    @property
+    def subjects_table(self) -> str:
+        """The DynamoDB table of the keys of subjects, of which there are no backups."""
+        return f"dormouse-{self.instance}-subjects"
 
     @property
     def jobs_table(self) -> str:

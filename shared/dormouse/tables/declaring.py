@@ -5,8 +5,6 @@ they are, and so does everything it does not mention about a table. Applying it 
 changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
@@ -15,9 +13,6 @@ from dormouse.keys import Key, show_key
 from dormouse.schema.evolution import declared_changes, widens
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import FieldType
-from dormouse.tables.properties import bloom_columns, check_change_data, csv_dialect
-from dormouse.tables.row_rules import row_rules
-from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import (
     Alteration,
     Table,
@@ -25,19 +20,16 @@ from dormouse.tables.table import (
     check_change,
     check_columns,
     check_name,
-    check_published,
+    check_properties,
     merge_settings,
 )
-from dormouse.tables.term_index import term_columns
 
 Value = int | str
 
 
 @dataclass(frozen=True, slots=True)
 class TableDeclaration:
-    """A table as the file declares it. None means not declared; a property that is None is to be
-    unset.
-    """
+    """A table as a file declares it. None: not declared; a property that is None is to be unset."""
 
     name: str
     schema: Schema | None = None
@@ -89,72 +81,64 @@ def plan_table_changes(
     """
     existing = {table.name: table for table in tables}
     changes = []
-    seen: set[str] = set()
-    for wanted in declared:
-        if wanted.name in seen:
-            raise InvalidRequestError(f"table {wanted.name!r} is declared twice")
-        seen.add(wanted.name)
-        table = existing.get(wanted.name)
+    names: set[str] = set()
+    for spec in declared:
+        if spec.name in names:
+            raise InvalidRequestError(f"table {spec.name!r} is declared twice")
+        names.add(spec.name)
+        table = existing.get(spec.name)
         try:
             if table is None:
-                change = _creation(wanted, defaults)
+                change = _creation(spec, defaults)
             else:
-                change = _change(wanted, table, split_keys.get(wanted.name, set()), defaults)
+                change = _change(spec, table, split_keys.get(spec.name, set()), defaults)
         except InvalidRequestError as error:
-            raise InvalidRequestError(f"table {wanted.name!r}: {error}", hint=error.hint) from error
+            raise InvalidRequestError(f"table {spec.name!r}: {error}", hint=error.hint) from error
         if not change.is_empty:
             changes.append(change)
     return changes
 
 
-def _creation(wanted: TableDeclaration, defaults: Mapping[str, Value]) -> DeclaredChange:
-    check_name(wanted.name)
-    if wanted.schema is None:
+def _creation(spec: TableDeclaration, defaults: Mapping[str, Value]) -> DeclaredChange:
+    check_name(spec.name)
+    if spec.schema is None:
         raise InvalidRequestError("it does not exist; a schema is needed to create it")
-    settings = {name: value for name, value in wanted.properties.items() if value is not None}
-    made = Table("", wanted.name, wanted.schema).with_settings(settings, defaults)
-    check_columns(wanted.schema, made.properties)
-    row_rules(wanted.schema, made.properties)
-    bloom_columns(wanted.schema, made.properties)
-    term_columns(wanted.schema, made.properties)
-    shredded_paths(wanted.schema, made.properties)
-    check_change_data(wanted.schema, made.properties)
-    csv_dialect(made.properties)
-    check_published(wanted.schema, made.properties)
+    settings = {name: value for name, value in spec.properties.items() if value is not None}
+    draft = Table("", spec.name, spec.schema).with_settings(settings, defaults)
+    check_columns(spec.schema, draft.properties)
+    check_properties(spec.schema, draft.properties)
     return DeclaredChange(
-        wanted.name,
-        schema=wanted.schema,
-        splits=wanted.splits or (),
+        spec.name,
+        schema=spec.schema,
+        splits=spec.splits or (),
         properties=settings,
         before=dict.fromkeys(settings),
-        online=False if wanted.online is False else None,
+        online=False if spec.online is False else None,
     )
 
 
 def _change(
-    wanted: TableDeclaration, table: Table, split_keys: Set[Key], defaults: Mapping[str, Value]
+    spec: TableDeclaration, table: Table, split_keys: Set[Key], defaults: Mapping[str, Value]
 ) -> DeclaredChange:
     if table.deleting:
         raise InvalidRequestError("it is being deleted", hint="try again when it is gone")
-    _check_splits(wanted.splits or (), split_keys)
-    add, types = _new_columns(wanted.schema, table.schema.opened) if wanted.schema else ((), {})
-    units = _new_units(wanted.schema, table.schema) if wanted.schema else {}
-    changed = table
+    _check_splits(spec.splits or (), split_keys)
+    add, types = _new_columns(spec.schema, table.schema.opened) if spec.schema else ((), {})
+    units = _new_units(spec.schema, table.schema) if spec.schema else {}
+    target = table
     alteration = Alteration(add=add, units=units, types=types)
     if alteration != Alteration():
         schema = apply_alteration(table.schema, alteration, table.properties)
-        changed = replace(changed, schema=schema)
+        target = replace(target, schema=schema)
     settings = {
-        name: value
-        for name, value in wanted.properties.items()
-        if table.settings.get(name) != value
+        name: value for name, value in spec.properties.items() if table.settings.get(name) != value
     }
     if settings:
         put = {name: value for name, value in settings.items() if value is not None}
         unset = settings.keys() - put.keys()
         own = merge_settings(table.settings, put, unset)
-        changed = changed.with_settings(own, defaults)
-        check_change(table, changed)
+        target = target.with_settings(own, defaults)
+        check_change(table, target)
     return DeclaredChange(
         table.name,
         add=add,
@@ -162,12 +146,12 @@ def _change(
         types=types,
         properties=settings,
         before={name: getattr(table.properties, name) for name in settings},
-        online=wanted.online if wanted.online not in (None, table.online) else None,
+        online=spec.online if spec.online not in (None, table.online) else None,
     )
 
 
-def _check_splits(wanted: Sequence[Key], there: Set[Key]) -> None:
-    missing = [key for key in wanted if key not in there]
+def _check_splits(splits: Sequence[Key], there: Set[Key]) -> None:
+    missing = [key for key in splits if key not in there]
     if missing:
         raise InvalidRequestError(
             f"it exists, and is not split at ({show_key(missing[0])})",
@@ -176,35 +160,36 @@ def _check_splits(wanted: Sequence[Key], there: Set[Key]) -> None:
         )
 
 
-def _new_columns(wanted: Schema, there: Schema) -> tuple[tuple[Field, ...], dict[str, FieldType]]:
+def _new_columns(declared: Schema, there: Schema) -> tuple[tuple[Field, ...], dict[str, FieldType]]:
     """Return the columns and members to add, and the types that differ, by paths."""
-    for part, kept, asked in (
-        ("row keys", there.row_keys, wanted.row_keys),
-        ("sort keys", there.sort_keys, wanted.sort_keys),
+    for part, fields, declared_fields in (
+        ("row keys", there.row_keys, declared.row_keys),
+        ("sort keys", there.sort_keys, declared.sort_keys),
     ):
-        if len(kept) != len(asked) or not all(
-            f.name == g.name and widens(f.type, g.type) for f, g in zip(kept, asked, strict=True)
+        if len(fields) != len(declared_fields) or not all(
+            f.name == g.name and widens(f.type, g.type)
+            for f, g in zip(fields, declared_fields, strict=True)
         ):
-            names = ", ".join(f.name for f in kept) or "none"
+            names = ", ".join(f.name for f in fields) or "none"
             raise InvalidRequestError(
                 f"its {part} ({names}) cannot be changed: keys decide where rows are stored",
                 hint="declare a table of another name, or empty this one with `dormouse table "
                 "reinitialise --schema`, and ingest the rows into it",
             )
     by_name = {item.name: item for item in there.fields}
-    for item in wanted.values:
+    for item in declared.values:
         if item.name not in by_name:
             _check_unknown(item.name, there)
-    add, types = declared_changes(there.fields, wanted.fields)
+    add, types = declared_changes(there.fields, declared.fields)
     return tuple(add), types
 
 
-def _new_units(wanted: Schema, there: Schema) -> dict[str, str]:
+def _new_units(schema: Schema, there: Schema) -> dict[str, str]:
     """Return the declared units that differ from the present ones, by column name."""
     units = {item.name: item.unit for item in there.fields}
     return {
         item.name: item.unit
-        for item in wanted.fields
+        for item in schema.fields
         if item.unit and units.get(item.name, item.unit) != item.unit
     }
 

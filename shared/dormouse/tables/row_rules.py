@@ -5,8 +5,6 @@ been merged so far. Therefore every aggregation is associative and commutative, 
 table that aggregates may read only fields that all rows of a group share.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +14,18 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import INT64_MAX, INT64_MIN
-from dormouse.schema.schema import ASKED, ORIGIN, SEQUENCE, TAGS, TOMBSTONE, Field, Schema
-from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, MapType, Primitive, show_type
+from dormouse.schema.schema import (
+    ASKED,
+    ORIGIN,
+    ROW_LINEAGE,
+    SEQUENCE,
+    SHARD,
+    TAGS,
+    TOMBSTONE,
+    Field,
+    Schema,
+)
+from dormouse.schema.types import KEY_TYPES, DecimalType, FieldType, MapType, Primitive, show_type
 from dormouse.sql.conditions import Column, Condition, greater_than, parse_condition, truth
 from dormouse.tables.properties import Properties
 
@@ -26,21 +34,7 @@ Kept: TypeAlias = Literal["first", "last", "latest"]
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _KEPT: tuple[Kept, ...] = ("first", "last")
-_ORDERED = frozenset(
-    {
-        Primitive.INT,
-        Primitive.LONG,
-        Primitive.FLOAT,
-        Primitive.DOUBLE,
-        Primitive.BOOLEAN,
-        Primitive.STRING,
-        Primitive.BYTES,
-        Primitive.DATE,
-        Primitive.TIME,
-        Primitive.UUID,
-        *TIMESTAMPS,
-    }
-)
+_ORDERED = KEY_TYPES | {Primitive.FLOAT, Primitive.DOUBLE, Primitive.BOOLEAN}
 _PER_MILLISECOND: dict[FieldType, int] = {
     Primitive.LONG: 1,
     Primitive.TIMESTAMP: 1_000,
@@ -52,9 +46,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class AgeOff:
-    """Keep rows whose `column`, a time, is less than `age_ms` ago. A row with a null there is
-    dropped.
-    """
+    """Keep rows whose `column`, a time, is less than `age_ms` ago; none where it is null."""
 
     column: Column
     age_ms: int
@@ -102,9 +94,7 @@ class RowRules:
 
     @property
     def aggregates(self) -> bool:
-        """Return whether rows may be combined, so that all rows of a group have to be read
-        together.
-        """
+        """Return whether rows may be combined, so that all of a group have to be read together."""
         return self.aggregation is not None
 
     @property
@@ -124,7 +114,7 @@ class RowRules:
         tested = (each.columns for each in (self.where, self.kept) if each is not None)
         return frozenset(aged).union(*tested)
 
-    def after_publishing(self) -> RowRules:
+    def after_publishing(self) -> "RowRules":
         """Return the rules that readers of Iceberg apply themselves: what is published lists the
         rows that the latest ones hide.
         """
@@ -134,7 +124,7 @@ class RowRules:
         """Return the columns that shards have of a table with this schema."""
         return schema.with_values(TOMBSTONE, SEQUENCE) if self.keeps_latest else schema
 
-    def for_readers(self) -> RowRules:
+    def for_readers(self) -> "RowRules":
         """Return the rules for readers, to whom a tombstone is no row."""
         if not self.keeps_latest:
             return self
@@ -142,9 +132,7 @@ class RowRules:
         return replace(self, kept=shows if self.kept is None else self.kept.and_also(shows))
 
     def needed(self, columns: Sequence[str], schema: Schema) -> list[str]:
-        """Return the columns to read so that `columns` are right once the rules are applied, in
-        schema order.
-        """
+        """Return the columns to read for `columns` to be right under the rules, in schema order."""
         names = {*columns, *self.filter_columns}
         if self.aggregation:
             names |= {field.name for field in schema.keys}
@@ -155,9 +143,7 @@ class RowRules:
         return [field.name for field in schema.fields if field.name in names]
 
     def filter_at(self, now_ms: int) -> Condition | None:
-        """Return the condition that rows to be kept at `now_ms` match; None if all rows are
-        kept.
-        """
+        """Return the condition on rows to be kept at `now_ms`; None if all rows are kept."""
         aged = self.age_off.condition(now_ms) if self.age_off else None
         tests = [each for each in (aged, self.where, self.kept) if each is not None]
         return reduce(Condition.and_also, tests) if tests else None
@@ -197,17 +183,15 @@ def row_rules(schema: Schema, properties: Properties) -> RowRules:
 
 def origin_fields(rules: RowRules, properties: Properties) -> tuple[Field, ...]:
     """Return what shards of a table keep of where rows come from."""
-    return ORIGIN if properties.row_origin == "on" and rules.keeps_tags else ()
+    if properties.row_origin == "off" or not rules.keeps_tags:
+        return ()
+    return ORIGIN if properties.row_origin == "on" else (*ORIGIN, *ROW_LINEAGE)
 
 
 def asked_fields(
     rules: RowRules, properties: Properties, names: Collection[str]
 ) -> tuple[Field, ...]:
-    """Return what is no column of a table and is asked for by these names.
-
-    Raises:
-        InvalidRequestError: the table does not keep it.
-    """
+    """Return the fields of these names that are no columns. Raises InvalidRequestError."""
     fields = tuple(field for field in (TAGS, *ASKED) if field.name in names)
     if fields and not rules.keeps_tags:
         raise InvalidRequestError(
@@ -215,12 +199,14 @@ def asked_fields(
             "several files",
             hint="leave them out, or make the table without aggregations",
         )
-    unknown = [f.name for f in fields if f in ORIGIN and not origin_fields(rules, properties)]
-    if unknown:
+    known = {TAGS, SHARD, *origin_fields(rules, properties)}
+    if unknown := [field for field in fields if field not in known]:
+        names = ", ".join(field.name for field in unknown)
+        value = "ids" if {*ROW_LINEAGE}.intersection(unknown) else "on"
         raise InvalidRequestError(
-            f"the table does not keep {', '.join(unknown)}: where its rows come from",
-            hint="set its property row_origin=on: rows that are ingested from then on have it; "
-            "`dormouse why NAME --key KEY` says what is known of others",
+            f"the table does not keep {names}: where its rows come from",
+            hint=f"set its property row_origin={value}: rows that are ingested from then on have "
+            "it; `dormouse why NAME --key KEY` says what is known of others",
         )
     return fields
 
@@ -279,7 +265,8 @@ def _latest(schema: Schema, properties: Properties) -> Aggregation:
             hint="it keeps one row of each key whole: leave aggregations away",
         )
     if by := properties.latest_by:
-        field = schema.field_named(by)
+        with _of_property("latest_by"):
+            field = schema.field_named(by)
         if field.nullable or not (isinstance(field.type, DecimalType) or field.type in _ORDERED):
             raise InvalidRequestError(
                 f"latest_by cannot use {by}: its values can be null, or have no order",
@@ -319,17 +306,13 @@ def _filters(text: str, schema: Schema) -> tuple[AgeOff | None, Condition | None
                 f"there is no filter {name!r}",
                 hint="filters are ageOff(field, milliseconds) and where(condition)",
             )
-    documents = [n for n in where.columns if _is_document(schema, n)] if where else []
-    if documents:
+    dynamic = {field.name for field in schema.fields if field.type is Primitive.DYNAMIC}
+    if where and (documents := sorted(dynamic & where.columns)):
         raise InvalidRequestError(
-            f"where cannot use {', '.join(sorted(documents))}: it is dynamic",
+            f"where cannot use {', '.join(documents)}: it is dynamic",
             hint="put what rows are filtered by into a column of its own",
         )
     return age_off, where
-
-
-def _is_document(schema: Schema, name: str) -> bool:
-    return schema.field_named(name).type is Primitive.DYNAMIC
 
 
 def _age_off(inner: str, schema: Schema) -> AgeOff:
@@ -457,9 +440,7 @@ def _calls(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _closing(text: str) -> int:
-    """Return the position at which the bracket that was opened before `text` is closed; -1 if it is
-    not.
-    """
+    """Return where the bracket is closed that was opened before `text`; -1 if it is not."""
     depth, quote = 1, ""
     for at, character in enumerate(text):
         if quote:

@@ -4,8 +4,6 @@ Such a column holds the values of one kind at one path, beside the documents, an
 the table: it is found by its name, which says the id of the documents' column, path and kind.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass
@@ -53,8 +51,7 @@ def is_shredded(field_id: int) -> bool:
 
 
 def other_id(field_id: int) -> int:
-    """Return the id that the column has in a shard where it does not hold all values of its
-    kind."""
+    """Return the id that the column has in a shard where it lacks values of its kind."""
     return field_id + 1
 
 
@@ -66,9 +63,7 @@ def _step(step: str | int) -> str:
 
 def shredded_paths(schema: Schema, properties: Properties) -> tuple[ShreddedPath, ...] | None:
     """Parse and check the property `shredded_paths`; return None if the data decides.
-
-    Raises:
-        InvalidRequestError: a path is none in a dynamic column, or it names no kind.
+    Raises InvalidRequestError: a path is none in a dynamic column, or it names no kind.
     """
     text = properties.shredded_paths.strip()
     if text in ("auto", "off", ""):

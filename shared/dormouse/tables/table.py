@@ -8,23 +8,20 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Literal
 
-from dormouse.errors import InvalidRequestError, NotFoundError, did_you_mean
+from dormouse.errors import DamagedEntryError, InvalidRequestError, NotFoundError, did_you_mean
 from dormouse.schema.evolution import SchemaChanges, changes_of, keeps_names
 from dormouse.schema.iceberg import check_publishable
 from dormouse.schema.schema import OF_ROWS, Field, FormerName, Schema
 from dormouse.schema.types import NANOSECONDS, FieldType, Primitive
-from dormouse.tables.encryption import check_encryption, check_not_encrypted
+from dormouse.tables.encryption import check_encryption, check_not_encrypted, column_uses
 from dormouse.tables.properties import (
     KNOWN,
     Properties,
-    bloom_columns,
     check_change_data,
     csv_dialect,
     properties_of,
 )
 from dormouse.tables.row_rules import row_rules
-from dormouse.tables.shredding import shredded_paths
-from dormouse.tables.term_index import term_columns
 
 # Where a table was copied from, and what it was called.
 
@@ -58,9 +55,7 @@ def is_mirrored(properties: Properties) -> bool:
 
 def glue_name(name: str) -> str:
     """Return the name that a published table has in Glue, whose names are in lower case.
-
-    Raises:
-        InvalidRequestError: it has a dot, which ends the name of a database there.
+    Raises InvalidRequestError: it has a dot, which ends the name of a database there.
     """
     if "." in name:
         raise InvalidRequestError(
@@ -157,23 +152,17 @@ class Table:
 
     @property
     def state_id(self) -> str:
-        """The id of the table's state. What the state stores in the data bucket has the table's
-        prefix.
-        """
+        """The id of the table's state. What that stores in the data bucket has its prefix."""
         return f"{self.id}/{self.log}" if self.log else self.id
 
     def states(self) -> Iterator[Table]:
-        """Yield the table once for each state that was ever begun for it, to open each one's
-        store.
-        """
+        """Yield the table once for each state ever begun for it, to open each one's store."""
         for log in dict.fromkeys(("", *self.logs, self.log)):
             yield replace(self, log=log)
 
     @property
     def files_since_ms(self) -> int:
-        """The time from which files dropped under the table's name are for this table and
-        generation.
-        """
+        """The time from which files under the table's name are for this table and generation."""
         return max(self.created_ms, self.reset_ms, self.renamed_ms)
 
     @property
@@ -184,18 +173,14 @@ class Table:
     def with_settings(
         self, settings: Mapping[str, int | str], defaults: Mapping[str, int | str]
     ) -> Table:
-        """Return the table with exactly these properties of its own, over the instance's
-        defaults.
-        """
+        """Return the table with exactly these properties, over the instance's defaults."""
         return replace(self, properties=properties_of(defaults, settings), own=frozenset(settings))
 
 
 def property_sources(
     own: Container[str], defaults: Container[str]
 ) -> dict[str, Literal["table", "instance", "default"]]:
-    """Return where the value of each property comes from: the table, the instance, or the
-    default.
-    """
+    """Return where each property's value comes from: the table, the instance, or the default."""
     return {
         name: "table" if name in own else "instance" if name in defaults else "default"
         for name in KNOWN
@@ -203,9 +188,7 @@ def property_sources(
 
 
 def with_applied_request(table: Table, request_id: str) -> Table:
-    """Return the table with a request recorded as applied; the same table if there is no request
-    id.
-    """
+    """Return the table with a request recorded as applied; the same one without an id."""
     if not request_id:
         return table
     return replace(
@@ -216,11 +199,7 @@ def with_applied_request(table: Table, request_id: str) -> Table:
 def merge_settings(
     before: Mapping[str, int | str], put: Mapping[str, int | str], unset: Iterable[str]
 ) -> dict[str, int | str]:
-    """Return `before` with the properties in `put` changed and those in `unset` removed.
-
-    Raises:
-        InvalidRequestError: a property is in both.
-    """
+    """Return `before` with `put` changed and `unset` removed. Raises InvalidRequestError."""
     away = set(unset)
     if both := sorted(away & set(put)):
         raise InvalidRequestError(f"{both[0]} cannot be set and unset at once")
@@ -228,15 +207,14 @@ def merge_settings(
 
 
 def check_change(table: Table, changed: Table) -> None:
-    """Check that a table may change in this way: fixed properties stay, and its row rules fit its
-    schema.
+    """Check that a table may change in this way: fixed properties stay, rules fit the schema.
 
     Raises:
         InvalidRequestError: it may not.
     """
-    for name, known in KNOWN.items():
+    for name, declared in KNOWN.items():
         before, after = getattr(table.properties, name), getattr(changed.properties, name)
-        if known.is_fixed and before != after:
+        if declared.is_fixed and before != after:
             raise InvalidRequestError(
                 f"{name} of table {table.name!r} is {before or 'not set'} and cannot change",
                 hint="create another table, and export this one's rows to it",
@@ -247,18 +225,28 @@ def check_change(table: Table, changed: Table) -> None:
             hint="a greater number makes new data keys",
         )
     check_encryption(changed.schema, changed.properties)
-    row_rules(changed.schema, changed.properties)
-    bloom_columns(changed.schema, changed.properties)
-    term_columns(changed.schema, changed.properties)
-    shredded_paths(changed.schema, changed.properties)
-    check_change_data(changed.schema, changed.properties)
-    csv_dialect(changed.properties)
-    check_published(changed.schema, changed.properties)
+    check_properties(changed.schema, changed.properties)
 
 
-def table_not_found(name: str, tables: Iterable[Table]) -> NotFoundError:
-    """Return the error that no table has this name; the hint suggests the most similar name."""
-    names = [table.name for table in tables if not table.deleting]
+def check_properties(schema: Schema, properties: Properties) -> None:
+    """Check that a table of a schema can have these properties, but for `check_columns`.
+    Raises InvalidRequestError: it cannot; the message says which and why.
+    """
+    column_uses(schema, properties)
+    check_change_data(schema, properties)
+    csv_dialect(properties)
+    check_published(schema, properties)
+
+
+def table_not_found(
+    name: str, tables: Iterable[Table], damaged: Iterable[DamagedEntryError] = ()
+) -> NotFoundError | DamagedEntryError:
+    """Return the error that no table has this name, with the most similar one, or what is damaged
+    of the table that has it.
+    """
+    if lost := [error for error in damaged if error.name == name]:
+        return lost[0]
+    names = [table.name for table in tables if not table.deleting and table.name != name]
     hint = did_you_mean(name, names, "`dormouse table list` shows all")
     return NotFoundError(f"there is no table {name!r}", hint=hint)
 
@@ -310,12 +298,16 @@ class Tombstone:
     was_registered: bool
     state_store: str
     logs: tuple[str, ...] = ()
+    has_subjects: bool = False
 
     @staticmethod
     def of(table: Table, deleted_ms: int, *, was_registered: bool = True) -> Tombstone:
         """Return the tombstone of a table as the registry last knew it."""
         store, logs = table.properties.state_store, tuple(t.log for t in table.states() if t.log)
-        return Tombstone(table.id, table.name, deleted_ms, was_registered, store, logs)
+        has_subjects = table.schema.subject > 0
+        return Tombstone(
+            table.id, table.name, deleted_ms, was_registered, store, logs, has_subjects
+        )
 
     def states(self) -> Iterator[Table]:
         """Yield the table once for each state that was ever begun for it, to open each one's
@@ -401,40 +393,31 @@ def apply_alteration(schema: Schema, alteration: Alteration, properties: Propert
     return result
 
 
-def replace_schema(schema: Schema, wanted: Schema, properties: Properties) -> Schema:
-    """Return `wanted` as the schema of a table that is reset, with field ids that the table never
-    used.
+def replace_schema(schema: Schema, target: Schema, properties: Properties) -> Schema:
+    """Return `target` as the schema of a table that is reset, with field ids that are new to it.
 
     Without new ids, a column of an older shard could be taken for one of the new schema. Ids in
-    `wanted` come from another table, or from this schema, and are dropped.
+    `target` come from another table, or from this schema, and are dropped.
 
     Raises:
         InvalidRequestError: the table's properties do not allow this schema.
     """
-
-    check_not_encrypted(*wanted.fields)
-
-    def without_ids(items: tuple[Field, ...]) -> tuple[Field, ...]:
-        return tuple(item.without_ids() for item in items)
-
+    check_not_encrypted(*target.fields)
+    row_keys, sort_keys, values = (
+        tuple(item.without_ids() for item in part) for part in target.parts
+    )
     result = Schema(
-        row_keys=without_ids(wanted.row_keys),
-        sort_keys=without_ids(wanted.sort_keys),
-        values=without_ids(wanted.values),
-        next_field_id=schema.next_field_id,
-        data_keys=schema.data_keys,
+        row_keys, sort_keys, values, next_field_id=schema.next_field_id, data_keys=schema.data_keys
     )
     check_columns(result, properties)
     try:
-        row_rules(result, properties)
-        bloom_columns(result, properties)
-        term_columns(result, properties)
-        shredded_paths(result, properties)
+        column_uses(result, properties)
+        check_change_data(result, properties)
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not fit the new schema: {error}",
             hint="change or unset its filters, aggregations, bloom_columns, term_index, "
-            "shredded_paths first",
+            "shredded_paths, change_data first",
         ) from error
     check_published(result, properties)
     return result
@@ -487,15 +470,11 @@ def _check_names(schema: Schema, alteration: Alteration, changes: SchemaChanges)
 
 
 def _with_units(schema: Schema, units: Mapping[str, str]) -> Schema:
-    def changed(items: tuple[Field, ...]) -> tuple[Field, ...]:
-        return tuple(replace(item, unit=units.get(item.name, item.unit)) for item in items)
-
-    return replace(
-        schema,
-        row_keys=changed(schema.row_keys),
-        sort_keys=changed(schema.sort_keys),
-        values=changed(schema.values),
+    row_keys, sort_keys, values = (
+        tuple(replace(item, unit=units.get(item.name, item.unit)) for item in part)
+        for part in schema.parts
     )
+    return replace(schema, row_keys=row_keys, sort_keys=sort_keys, values=values)
 
 
 def _check_addition(item: Field) -> None:
@@ -529,19 +508,15 @@ def _check_rules(before: Schema, after: Schema, properties: Properties) -> None:
     the same after the change.
     """
     try:
-        rules = row_rules(after, properties)
-        named = {*bloom_columns(after, properties)}
-        named |= {name for name, _ in term_columns(after, properties)}
-        named |= {path.column.name for path in shredded_paths(after, properties) or ()}
+        uses = column_uses(after, properties)
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the table's properties do not allow it: {error}",
             hint="change its filters, aggregations, bloom_columns, term_index or shredded_paths "
-            "first, for example unset them, alter the columns, and set them again",
+            "first, for example unset them, alter the columns, and set them again; latest_by "
+            "stays, and so does its column",
         ) from error
-    operations = rules.aggregation.operations if rules.aggregation else ()
-    by = {rules.aggregation.by} - {""} if rules.aggregation else set()
-    for name in sorted(rules.filter_columns | {name for name, _ in operations} | named | by):
+    for name in sorted(set().union(*uses.values())):
         if not keeps_names(before.field_named(name), after.field_named(name)):
             raise InvalidRequestError(
                 f"the table's filters, aggregations, bloom_columns, term_index or shredded_paths "

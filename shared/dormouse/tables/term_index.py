@@ -1,13 +1,11 @@
 """The columns of a table whose shards have a term index, as the property `term_index` says."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias, cast, get_args
 
-from dormouse.errors import InvalidRequestError, did_you_mean
+from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import Primitive, show_type
-from dormouse.tables.properties import Properties
+from dormouse.tables.properties import Properties, column_named
 
 Tokenizer: TypeAlias = Literal["word", "log"]
 """What texts are cut to: words, or words and whole IPv4 addresses."""
@@ -23,12 +21,12 @@ def term_columns(schema: Schema, properties: Properties) -> TermColumns:
         InvalidRequestError: a column is unknown, is no text, or is named twice; or a tokenizer is
             unknown.
     """
-    named = [name.strip() for name in properties.term_index.split(",")]
-    found: dict[str, Tokenizer] = {}
-    for name, tokenizer in (_parted(each, schema) for each in named if each):
-        if found.setdefault(name, tokenizer) != tokenizer:
+    names = [name.strip() for name in properties.term_index.split(",")]
+    tokenizers: dict[str, Tokenizer] = {}
+    for name, tokenizer in (_parted(each, schema) for each in names if each):
+        if tokenizers.setdefault(name, tokenizer) != tokenizer:
             raise InvalidRequestError(f"term_index: {name} is named with two tokenizers")
-    return tuple(found.items())
+    return tuple(tokenizers.items())
 
 
 def _parted(text: str, schema: Schema) -> tuple[str, Tokenizer]:
@@ -37,12 +35,7 @@ def _parted(text: str, schema: Schema) -> tuple[str, Tokenizer]:
     if text in names or not colon:
         name, tokenizer = text, "word"
     name, tokenizer = name.strip(), tokenizer.strip()
-    field = next((field for field in schema.fields if field.name == name), None)
-    if field is None:
-        raise InvalidRequestError(
-            f"term_index: the table has no column {name!r}",
-            hint=did_you_mean(name, names, "its columns are " + ", ".join(names)),
-        )
+    field = column_named(name, schema.fields, "term_index")
     if tokenizer not in _TOKENIZERS:
         raise InvalidRequestError(
             f"term_index: there is no tokenizer {tokenizer!r}",

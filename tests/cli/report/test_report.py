@@ -87,7 +87,7 @@ def test_a_page_shows_the_table_its_jobs_refused_files_queues_and_properties(
     memory.world.dead_letters.add("admin", "x")
     text = " ".join(" ".join(Tags(page_of(flights, "flights")).text).split())
     facts = ("flights", "rows 5", "leaf partitions 1", "compaction_files 12")
-    for found in (*facts, "flights/bad.csv", "carrier StringType row key", "partition-splits"):
+    for found in (*facts, "flights/bad.csv", "carrier string row key", "partition-splits"):
         assert found in text, found
 
 

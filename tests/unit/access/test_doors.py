@@ -11,12 +11,7 @@ import pytest
 
 from dormouse.access import NOBODY, AccessRule, Verb
 from dormouse.client.instance import Instance
-from dormouse.errors import (
-    ForbiddenError,
-    InvalidRequestError,
-    LimitExceededError,
-    NotFoundError,
-)
+from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features import access
 from dormouse.features.versions import read_as_of
 from dormouse.messages.stages import SelectionMessage

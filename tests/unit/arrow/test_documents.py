@@ -56,6 +56,8 @@ def test_only_white_space_between_tokens_is_left_out() -> None:
         (b'{"a":[-Infinity]}', "no number"),
         (b'{"a":1,"a":2}', "twice"),
         (b'[{"x":{"a":1,"b":2,"\\u0061":3}}]', "twice"),
+        (b'{"a":1,"a":"\\u0022:"}', "twice"),
+        (b'{"a":1,"a":"\\"\\u003A"}', "twice"),
         (b'"\\ud800"', "surrogate"),
         (b'{"\\udc00x":1}', "surrogate"),
         (b'["\\ud800","\\udc00"]', "surrogate"),
@@ -131,8 +133,8 @@ def test_a_value_is_compared_exactly_and_with_its_own_kind_alone(
 
 def test_whole_numbers_of_a_column_are_those_of_64_bits_however_they_are_written() -> None:
     texts = ["5", "5.0", "5e0", "5.5", "9223372036854775807", "9223372036854775808", '"5"', "true"]
-    values = values_at([*texts, "null", "1e400", "-0.0"], [()])[0]
-    expected = [5, 5, 5, None, 2**63 - 1, None, None, None, None, None, 0]
+    values = values_at([*texts, "null", "1e400", "-0.0", "0e30"], [()])[0]
+    expected = [5, 5, 5, None, 2**63 - 1, None, None, None, None, None, 0, 0]
     assert typed(values, Primitive.LONG).to_pylist() == expected
 
 

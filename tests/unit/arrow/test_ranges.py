@@ -7,7 +7,7 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from datafusion import SessionContext
+from datafusion import SessionContext, lit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,7 +84,7 @@ def test_a_predicate_is_true_of_just_the_keys_in_the_range(wanted: KeyRange) -> 
 def test_predicates_bound_single_columns_so_that_readers_can_skip(
     wanted: KeyRange, expected: str | None
 ) -> None:
-    term = range_predicate(fit_range(wanted, SCHEMA), SCHEMA.keys, engine.column, engine.literal)
+    term = range_predicate(fit_range(wanted, SCHEMA), SCHEMA.keys, engine.column, lit)
     if expected is None:
         assert term is None
     else:
@@ -106,7 +106,7 @@ def test_names_and_values_cannot_break_out_of_a_predicate() -> None:
     rows = pa.table({name: ["a", "' or 1=1 --"]}, arrow_schema(schema))
     frame = SessionContext().create_dataframe([rows.to_batches()])
     wanted = KeyRange.exactly(("' or 1=1 --",))
-    term = range_predicate(wanted, schema.keys, engine.column, engine.literal)
+    term = range_predicate(wanted, schema.keys, engine.column, lit)
     assert term is not None
     assert frame.filter(term).to_pylist() == [{name: "' or 1=1 --"}]
 
@@ -141,8 +141,7 @@ def test_bounds_beyond_a_day_are_at_its_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [Primitive.INT, Primitive.LONG, Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP_NTZ],
+    "kind", [Primitive.INT, Primitive.LONG, Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP_NTZ]
 )
 def test_rows_of_a_range_are_found_among_numbers_and_times_in_any_part_of_a_column(
     kind: Primitive,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pyarrow as pa
 import pytest
 
-from dormouse.arrow.words import has_words, matching, parts_of, terms_of
+from dormouse.arrow.words import cut, has_words, matching
 
 TEXTS = [
     "Connection refused by 10.0.0.1:80",
@@ -62,33 +60,12 @@ def test_text_without_letters_and_digits_has_no_words() -> None:
     assert all(map(has_words, ("a", "-7-", "é", "世")))
 
 
-def test_terms_are_words_and_addresses_each_once() -> None:
-    texts = pa.array(["a b,A", None, "1.2.3.4.5 on 10.0.0.1.", "x10.0.0.2y 1234.1.1.1"])
-    words = {term.decode() for term in terms_of(texts, "word").to_pylist()}
-    assert words == {
-        f" {word}"
-        for word in ["a", "b", "1", "2", "3", "4", "5", "on", "10", "0", "x10", "2y", "1234"]
-    }
-    terms = terms_of(texts, "log").to_pylist()
-    assert len(terms) == len(set(terms))
-    addresses = {"1.2.3.4", "2.3.4.5", "10.0.0.1", "10.0.0.2"}
-    assert {term.decode() for term in terms} - words == {f" {each}" for each in addresses}
-    assert terms_of(pa.array([None, ""], pa.string()), "log").to_pylist() == []
-
-
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("tokenizer", ["word", "log"])
-def test_the_terms_of_what_is_found_are_terms_of_the_text(seed: int, tokenizer: str) -> None:
-    chosen = random.Random(seed)
-    pieces = ["ab", "B", "1", "22", ".", " ", "-", "é", "ß", "\u00a0", "“", "1.2.3.4", "\n", "İ"]
-    for _ in range(100):
-        text = "".join(chosen.choices(pieces, k=8))
-        start = chosen.randrange(len(text))
-        wanted = text[start : start + chosen.randrange(1, 12)].upper()
-        terms = set(terms_of(pa.array([text]), tokenizer).to_pylist())
-        if has_words(wanted) and matching(pa.array([text]), wanted)[0].as_py():
-            assert set(terms_of(pa.array([wanted]), tokenizer).to_pylist()) <= terms
-        piece = text[start : start + chosen.randrange(1, 12)]
-        whole, rest = parts_of(piece, is_begun=start == 0, is_ended=text.endswith(piece))
-        assert set(terms_of(pa.array([whole]), tokenizer).to_pylist()) <= terms
-        assert all(any(part.encode() in term for term in terms) for part in rest)
+def test_texts_are_cut_to_words() -> None:
+    texts = pa.array(["a b,A", None, "1.2 on x10_é.", "É\u00a0\U0001f600ok"])
+    (pieces,) = cut(texts)
+    words = ["a", "b", "1", "2", "on", "x10", "é", "\U0001f600ok"]
+    assert {each.decode() for each in pieces.letters.split()} == set(words)
+    spaces = [n for n, byte in enumerate(pieces.letters) if byte == 32]
+    assert pieces.spaces.to_pylist() == spaces
+    assert (spaces[0], spaces[-1]) == (0, len(pieces.letters) - 1)
+    assert not [*cut(pa.array([None, ""], pa.string()))]

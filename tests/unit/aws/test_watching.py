@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dormouse.aws.logs import DEAD_LETTERS, LATE_QUEUES
-from dormouse.aws.watching import watch_queues
+from dormouse.aws.logs import DEAD_LETTERS, LATE_QUEUES, watch_queues
 from dormouse.errors import UnavailableError
 from dormouse.messages.stages import QUEUES, STAGE_OF
 from dormouse.ports import QueueCounts
@@ -38,7 +37,7 @@ class Queues:
         return {queue: self.seconds[queue] for queue in queues if queue in self.seconds}
 
     def watch(self) -> None:
-        watch_queues(self, NAMES, 0, lambda _: self)  # type: ignore[arg-type,return-value]  # a fake
+        watch_queues(self, NAMES, 0, lambda _, *asked: self.ages(*asked))  # type: ignore[arg-type]  # a fake
 
 
 def published(capsys: pytest.CaptureFixture[str]) -> dict[str, float]:

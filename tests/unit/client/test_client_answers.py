@@ -16,7 +16,7 @@ from dormouse.jobs import record
 from dormouse.messages.stages import TableChanged
 from dormouse.ports import NO_TABLE, QueueCounts
 from dormouse.state.jobs import Failed, Refused, TrackedJob
-from dormouse.stored.paths import purge_path
+from dormouse.stored.paths import PURGES
 from tests.support.adapters import FakeClock
 from tests.support.instances import InMemory, WorldQueues
 from tests.support.world import World, letters, letters_file
@@ -83,7 +83,7 @@ def test_waiting_for_a_failed_purge_raises_with_its_reason(
     record(
         services, TrackedJob(handle.table.id, purge.id, "purge"), Failed("column at was dropped")
     )
-    memory.world.storage.delete([purge_path(handle.table.id, purge.id)])
+    memory.world.storage.delete([PURGES.path(handle.table.id, purge.id)])
     with pytest.raises(InvalidRequestError, match="failed: column at was dropped"):
         purge.wait()
 

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from dormouse.client.exporting import ExportProgress
 from dormouse.client.table import TableHandle
+from dormouse.client.waiting import TaskProgress
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
 from dormouse.features.export import MANIFESTS, load_manifest
 from dormouse.stored.paths import MANIFEST, shard_path
@@ -35,9 +35,9 @@ def test_an_export_is_watched_until_its_manifest_is_there(handle: TableHandle) -
     assert export.uri == f"{handle.services.results.uri}/out"
     with pytest.raises(NotFoundError, match="not complete"):
         export.manifest()
-    seen: list[ExportProgress] = []
+    seen: list[TaskProgress] = []
     manifest = export.wait(watch=seen.append)
-    assert seen[0] == ExportProgress(0, 1)
+    assert seen[0] == TaskProgress(0, 1)
     assert export.progress() is None
     assert (manifest.rows, manifest.version) == (4, handle.state().version)
     assert export.manifest() == manifest

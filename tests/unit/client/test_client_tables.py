@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from dormouse.client.table import TableHandle
 from dormouse.errors import (
     AlreadyExistsError,
     InvalidRequestError,
@@ -13,6 +15,7 @@ from dormouse.errors import (
     RefusedSourceError,
     TimedOutError,
 )
+from dormouse.features import purge_rows
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage, PurgeStep, SparkRunChanged
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
@@ -53,6 +56,28 @@ def test_ranges_are_half_open_and_overlaps_give_no_row_twice(memory: InMemory) -
     assert table.query([(None, "c")], limit=1).read_all().num_rows == 1
 
 
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda table: table.query(where=5), "condition"),
+        (lambda table: table.delete(None), "where"),
+        (lambda table: table.purge(5), "where"),
+        (lambda table: table.export(where=5), "where"),
+        (lambda table: table.export(to=0), "to"),
+        (lambda table: table.tag(1, object()), "object"),
+        (lambda table: table.ingest("x" * 5000), "xxx"),
+    ],
+)
+def test_a_parameter_of_another_type_is_refused_by_name(
+    call: Callable[[TableHandle], object], name: str, memory: InMemory
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    table.ingest(letters_table("ab")).wait()
+    with pytest.raises(InvalidRequestError, match=name):
+        call(table)
+    assert table.count() == 2
+
+
 def test_a_text_is_no_list_and_a_pair_no_range(memory: InMemory) -> None:
     table = memory.instance.create_table("letters", LETTERS)
     table.ingest(letters_table("ab")).wait()
@@ -61,13 +86,37 @@ def test_a_text_is_no_list_and_a_pair_no_range(memory: InMemory) -> None:
             table.query(ranges)  # type: ignore[arg-type]
         with pytest.raises(InvalidRequestError, match="list of pairs of keys"):
             table.export(ranges)  # type: ignore[arg-type]
-    for columns in ("letter", "carrier"):
-        with pytest.raises(InvalidRequestError, match="columns is a list of names"):
+    for columns in ("letter", "carrier", letters_table("ab")):
+        with pytest.raises(InvalidRequestError, match="columns is a list"):
             table.query(columns=columns)
-        with pytest.raises(InvalidRequestError, match="columns is a list of names"):
+        with pytest.raises(InvalidRequestError, match="columns is a list"):
             table.export(columns=columns)
-    with pytest.raises(InvalidRequestError, match="row_keys is a list of names"):
+    with pytest.raises(InvalidRequestError, match="row_keys is a list"):
         memory.instance.create_table("more", "letter: string", row_keys="letter")
+    for keys in ("ab", b"ab", {"letter": "a"}):
+        with pytest.raises(InvalidRequestError, match="keys is a list"):
+            table.purge(keys=keys)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="keys is a list"):
+        table.delete(keys="ab")
+    with pytest.raises(InvalidRequestError, match="drop is a list"):
+        table.alter(drop="note")
+    for fields in ({"n": "string"}, [("n", "string")], "n:string"):
+        with pytest.raises(InvalidRequestError, match="add is a list of columns"):
+            table.alter(add=fields)  # type: ignore[arg-type]
+    assert table.count() == 2 and table.latest().schema == table.schema
+
+
+def test_a_purge_is_proved_in_the_log_that_the_table_has_now(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS, properties={"gc_delay_seconds": 60})
+    table.ingest(letters_table("ab")).wait()
+    purge = table.purge("note = 'a0'")
+    purge.wait()
+    table.rebuild()
+    memory.sleeper.sleep(3600)
+    assert purge.proof().rows == 0
+    table.alter(drop=["note"], add=[Field("note", Primitive.STRING, nullable=True)])
+    table.ingest(letters_table("a")).wait()
+    assert purge.proof().rows == 0 and table.prove_purge("note = 'a0'").rows == 1
 
 
 def test_a_schema_of_arrow_is_a_schema(memory: InMemory) -> None:
@@ -255,10 +304,32 @@ def test_waiting_ends_with_an_error_when_nothing_moves(memory: InMemory) -> None
     table = memory.instance.create_table("letters", LETTERS)
     memory.sleeper.asleep = True
     dropped = table.ingest(letters_table("abc"))
-    with pytest.raises(TimedOutError, match="not done after 3 seconds: 1 pending"):
+    (key,) = (source.key for source in dropped.sources)
+    with pytest.raises(TimedOutError, match=rf"not done after 3 seconds: 1 pending \({key}\)"):
         dropped.wait(3)
-    with pytest.raises(TimedOutError):
+    with pytest.raises(TimedOutError, match=rf"pending \({key}\)"):
         memory.instance.wait(3)
+
+
+def test_a_wait_without_patience_ends_well_where_nothing_is_pending(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    table.wait()
+    table.wait(0)
+
+
+def test_a_wait_that_takes_too_long_names_some_of_what_is_pending(memory: InMemory) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    memory.sleeper.asleep = True
+    memory.world.queue.append(OutboundMessage("purges", PurgeStep("t", "p")))
+    with pytest.raises(TimedOutError, match=r"1 pending \(messages in purges\)"):
+        table.wait(3)
+    for name in "abcd":
+        table.ingest(letters_table(name), f"{name}.parquet")
+    with pytest.raises(TimedOutError, match=r"5 pending \((letters/\w\.parquet, ){3}…\)"):
+        table.wait(3)
+    export = table.export()
+    with pytest.raises(TimedOutError, match=rf"1 pending \({export.id}\)"):
+        export.wait(3)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +347,20 @@ def test_a_message_of_work_that_changes_tables_is_waited_for_and_garbage_is_not(
     memory.sleeper.asleep = True
     memory.world.queue.append(message)
     assert table.status().pending == pending
+
+
+def test_rows_that_come_once_a_purge_was_waited_for_stay(
+    memory: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge_rows, "LEAST_WAIT_SECONDS", 60)
+    table = memory.instance.create_table("letters", LETTERS)
+    table.ingest(letters_table("abc")).wait()
+    purge = table.purge("letter = 'a'")
+    memory.instance.wait()
+    assert purge.progress() is None
+    table.ingest(letters_table("a")).wait()
+    memory.sleeper.sleep(600)
+    assert table.count(where="letter = 'a'") == 1
 
 
 def test_a_file_refused_for_want_of_its_table_is_not_waited_for(memory: InMemory) -> None:
@@ -312,9 +397,7 @@ def test_tables_are_created_once_listed_and_deleted(memory: InMemory) -> None:
         table.query()
 
 
-def test_an_offline_table_ingests_and_answers_but_is_not_compacted(
-    memory: InMemory,
-) -> None:
+def test_an_offline_table_ingests_and_answers_but_is_not_compacted(memory: InMemory) -> None:
     table = memory.instance.create_table("letters", LETTERS)
     memory.instance.set_online("letters", False)
     for _ in range(4):

@@ -316,10 +316,15 @@ def test_variants_of_duckdb_are_read_as_the_json_that_they_are(
         ("json_kind(payload) NOT IN ('object', 'number')", [3, 4]),
         ("payload = 'text'", [4]),
         ("payload[2] = 9007199254740993", [3]),
+        ("payload[2] = 9007199254740993e0", []),
+        ("payload.user.id < 0.75e1", [1, 7]),
         ("payload.items[1].x = 2", [2]),
         ("""payload."a.b".c = true""", [7]),
         ("payload.kind LIKE 'a%'", [1, 8]),
         ("payload.kind NOT LIKE 'a%'", [7]),
+        ("payload.kind NOT LIKE '!a' ESCAPE '!'", [7]),
+        ("payload.user.id LIKE '7%'", [2]),
+        ("""payload."a.b".c ILIKE 'T%'""", []),
         ("payload->>'$.user.name' = 'Ann'", [1]),
         ("id IN (SELECT id FROM docs d WHERE d.payload.kind = 'a')", [1, 8]),
     ],
@@ -336,6 +341,28 @@ def test_statements_compare_paths_as_conditions_do(
     assert sorted(found.column("id").to_pylist()) == expected
 
 
+@pytest.mark.parametrize(
+    "name", ["0", " 1", "-1", "1e0", ".5", 'q"t', "b\\", "", "a.b", "$", "/", "*"]
+)
+def test_statements_find_names_that_their_engine_takes_for_places_or_not_at_all(
+    mice: Instance, name: str
+) -> None:
+    odd = mice.create_table("odd", schema="id:long, payload:dynamic", row_keys=["id"])
+    with odd.writer() as writer:
+        writer.write({"id": 1, "payload": {name: "x", "x": {name: "y"}}})
+        writer.write({"id": 2, "payload": ["x", "y"]})
+    part, inner = f"payload['{name}']", f"payload.x['{name}']"
+    found = mice.sql(f"SELECT {part}, {inner} LIKE 'y', {inner} FROM odd ORDER BY id").to_arrow()
+    assert [column.to_pylist() for column in found.columns] == [
+        ['"x"', None],
+        [True, None],
+        ['"y"', None],
+    ]
+    assert found.column_names == [part, f"({inner} ~~ 'y')", inner]
+    found = mice.sql(f"SELECT id FROM odd WHERE {part} IS NOT NULL AND {part} LIKE 'x%'").to_arrow()
+    assert found.column("id").to_pylist() == [1]
+
+
 def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> None:
     found = mice.sql(
         "SELECT payload.kind AS kind, payload.kind = 'a' AS is_a, payload.user->>'$.name' AS name "
@@ -348,6 +375,11 @@ def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> 
     assert named.to_arrow().column_names == ["(payload.kind = 'a')"]
     joined = "SELECT a.id FROM docs a JOIN docs b ON a.id = b.id WHERE b.payload.kind = 'b'"
     assert mice.sql(joined).to_arrow().column("id").to_pylist() == [7]
+    one = "b.payload.kind = 'b' OR b.payload.n = 1.5 AND a.payload.user.id = 7"
+    either = mice.sql(joined.replace("b.payload.kind = 'b'", one)).to_arrow()
+    assert sorted(either.column("id").to_pylist()) == [1, 7]
+    called = "SELECT a.id FROM docs a JOIN docs AS payload ON a.id = payload.id WHERE payload.id"
+    assert mice.sql(f"{called} = 3").to_arrow().column("id").to_pylist() == [3]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,24 @@ def test_many_rows_are_divided_between_files_in_their_order(
     assert found == list(range(20_000))
 
 
+def test_a_prefix_to_which_another_export_writes_gets_no_manifest(mice: Instance) -> None:
+    prefix, form = free_prefix(mice.services, "", "csv")
+    result = mice.sql("SELECT x FROM n")
+    mice.services.results.put(f"{prefix}/rows-00000.csv", b"x\n")
+    with pytest.raises(AlreadyExistsError, match="there are files below"):
+        export_result(mice.services, "", result, prefix, form)
+    assert objects(mice, prefix) == ["/rows-00000.csv"]
+
+
+def test_an_export_ends_with_the_first_file_that_another_has_written(mice: Instance) -> None:
+    prefix, form = free_prefix(mice.services, "", "csv")
+    result = mice.sql("SELECT range AS x FROM range(2000000)")
+    mice.services.results.put(f"{prefix}/rows-00000.csv", b"x\n")
+    with pytest.raises(AlreadyExistsError, match="there are files below"):
+        export_result(mice.services, "", result, prefix, form, file_bytes=1)
+    assert objects(mice, prefix) == ["/rows-00000.csv"]
+
+
 @pytest.mark.parametrize("form", list(ResultFormat))
 def test_a_statement_without_rows_has_a_file_with_its_columns(
     mice: Instance, form: ResultFormat

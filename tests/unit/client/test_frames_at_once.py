@@ -15,6 +15,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import (
     ContendedError,
+    DiskFullError,
     DormouseError,
     InvariantError,
     OutcomeUnknownError,
@@ -93,6 +94,15 @@ def test_after_a_failure_that_may_pass_it_is_dropped_and_is_there_once(
     assert len(files(handle)) == 1
     handle.ingest(ROWS, idempotency_key=key)
     assert keys(handle) == ([1, 2, 3] if key else [1, 1, 2, 2, 3, 3])
+
+
+def test_rows_whose_commit_alone_finds_room_on_the_disk_have_landed(
+    handle: TableHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "_record_end", failing(stage._record_end, DiskFullError("full")))
+    handle.ingest(ROWS)
+    assert keys(handle) == [1, 2, 3]
+    assert not files(handle)
 
 
 def test_rows_whose_news_cannot_be_sent_after_the_commit_are_there_once(

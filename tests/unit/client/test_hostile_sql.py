@@ -107,7 +107,8 @@ def test_what_does_not_end_is_ended(mice: Instance, text: str) -> None:
         ),
         pytest.param("SELECT regexp_replace(repeat('a', 30), '(a|aa)+$', 'x')", id="backtracking"),
         pytest.param(
-            "SELECT 1 FROM t WHERE " + " OR ".join(f"k={n}" for n in range(2_000)), id="chain"
+            "SELECT count(*) FROM t WHERE " + " OR ".join(f"k={n}" for n in range(2_000)),
+            id="chain",
         ),
         pytest.param("SELECT '" + "x" * 250_000 + "'", id="literal"),
         pytest.param("SELECT " + "9" * 200_000, id="number"),

@@ -25,7 +25,8 @@ from dormouse.errors import (
     NotFoundError,
     TimedOutError,
 )
-from dormouse.features.queries import END, QueryEnd, ResultFile
+from dormouse.features.kinds import ResultFile
+from dormouse.features.queries import END, QueryEnd
 from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import DecimalType, ListType, Primitive
@@ -167,6 +168,36 @@ def test_an_interrupted_query_is_cancelled(
     assert isinstance(memory.world.queue[-1].message, CancelQuery)
 
 
+def test_values_of_numpy_are_sent_as_those_of_python(memory: InMemory) -> None:
+    import numpy as np
+
+    given = [np.int64(1), np.float64(0.5), np.str_("a"), True, None]
+    found = memory.instance.sql("SELECT $1 + 1, $2 + 1, $3, $4, $5", given, run="remote")
+    assert list(found.to_arrow().to_pylist()[0].values()) == [2, 1.5, "a", True, None]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda t, i: t.query(where=5, run="remote"),
+        lambda t, i: t.query(limit="5", run="remote"),
+        lambda t, i: t.query(columns=[5], run="remote"),
+        lambda t, i: i.sql(5, run="remote"),
+        lambda t, i: i.sql("SELECT $1", [float("nan")], run="remote"),
+        lambda t, i: i.sql("SELECT $1", [-float("inf")], run="remote"),
+        lambda t, i: i.asked("x="),
+        lambda t, i: i.ingest_files("letters", "letters/2.parquet"),
+        lambda t, i: t.prove_purge(5),
+    ],
+)
+def test_what_no_message_can_have_is_refused_and_not_sent(
+    memory: InMemory, handle: TableHandle, given: Callable[[TableHandle, Instance], object]
+) -> None:
+    with pytest.raises(InvalidRequestError):
+        given(handle, memory.instance)
+    assert not memory.world.queue
+
+
 def test_a_cancelled_query_has_no_result_and_says_so(memory: InMemory, handle: TableHandle) -> None:
     memory.world.queue.append(
         OutboundMessage("queries", AnswerQuery(query_id="q", table="letters"))
@@ -275,15 +306,20 @@ def test_a_manifest_that_names_files_elsewhere_is_damaged(memory: InMemory) -> N
         result_of(memory.world.services, end).to_arrow()
 
 
-def test_an_error_that_is_no_class_of_ours_is_none_of_python(
-    memory: InMemory,
-) -> None:
+def test_an_error_that_is_no_class_of_ours_is_none_of_python(memory: InMemory) -> None:
     for name in ("", "KeyboardInterrupt", "os", "__builtins__"):
         query_id = f"q{len(name)}"
         end = QueryEnd(query=query_id, state="failed", question="", ended_ms=1, error=name)
         END.save(memory.world.results, query_manifest_path(end.query), end)
         with pytest.raises(InvariantError):
             memory.instance.asked(query_id).end()
+
+
+@pytest.mark.parametrize("query_id", ["no/../x", "", "my query", 5])
+def test_what_is_no_id_of_a_query_is_refused_in_words(memory: InMemory, query_id: str) -> None:
+    with pytest.raises(InvalidRequestError, match="is no id of a query") as refused:
+        memory.instance.asked(query_id)
+    assert "dormouse queries list" in refused.value.hint
 
 
 def test_a_query_of_which_nothing_is_known_is_not_found(memory: InMemory) -> None:

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.access import LOCAL
-from dormouse.client.administration import copy_table
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import NotFoundError, RefusedSourceError
@@ -136,7 +135,7 @@ class History:
     def copy(self) -> None:
         name = self.handle.latest().name
         other = f"copy{self.number}"
-        copy_table(self.handle.latest(), self.instance, other)
+        self.instance.copy_table(self.handle.latest(), other)
         self.instance.delete_table(name)
         self.instance.wait()
         self.instance.rename_table(other, name)

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.access import EVERYTHING
-from dormouse.client.administration import copy_table
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
@@ -177,7 +176,7 @@ def test_compactions_purges_splits_copies_and_rebuilds_keep_them(
         assert ids(table, where) == [ROWS + 1]
         table.check(all_bytes=True)
         with Instance.open(tmp_path / "other", background=False) as other:
-            copy_table(table, other)
+            other.copy_table(table)
             assert ids(other.table("docs"), where) == [ROWS + 1]
 
 
@@ -197,8 +196,7 @@ def test_a_renamed_column_keeps_its_paths_and_an_added_one_has_none_of_them(
 
 
 @pytest.mark.parametrize(
-    "paths",
-    ["payload.seq", "payload:long", "id:long", "payload.seq:double", "nothing.x:long"],
+    "paths", ["payload.seq", "payload:long", "id:long", "payload.seq:double", "nothing.x:long"]
 )
 def test_a_property_that_names_no_path_is_refused(tmp_path: Path, paths: str) -> None:
     with (
@@ -237,7 +235,7 @@ def test_statements_read_few_row_groups_where_paths_are_shredded(mice: Instance)
         found = mice.sql(text.format(name), [3456])
         assert sorted(found.to_arrow().column("id").to_pylist()) == [3456, 3457, 3458, 3459, 3460]
         read[name] = found.reads.row_groups
-    assert read["asked"] < read["plain"]
+    assert read["asked"] == 2 < read["plain"]
 
 
 def test_a_column_of_paths_is_not_renamed_away_from_them(tmp_path: Path) -> None:

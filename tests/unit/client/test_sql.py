@@ -6,19 +6,18 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
+from uuid import UUID
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 from dormouse.client.instance import Instance
 from dormouse.client.versions import open_table
-from dormouse.errors import (
-    InvalidRequestError,
-    LimitExceededError,
-    NotFoundError,
-)
+from dormouse.errors import InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.statements import running
 from dormouse.statements.limits import Limits
 from dormouse.statements.running import run_statement
@@ -154,9 +153,27 @@ def test_values_come_as_parameters_and_never_as_text(mice: Instance) -> None:
         mice.sql(named)
     with pytest.raises(InvalidRequestError, match=r"has no \$1"):
         mice.sql("SELECT 1", [3])
-    for value in (object(), 2**70, "\ud800"):
-        with pytest.raises(InvalidRequestError, match="a parameter has a value"):
+    for value in (object(), 2**70, "\ud800", pd.NaT):
+        with pytest.raises(InvalidRequestError, match=r"the value of \$1, .*, has no type of SQL"):
             mice.sql("SELECT $1", [value])
+
+
+def test_a_uuid_is_a_value_of_a_parameter_alone_and_in_a_list(mice: Instance) -> None:
+    some = UUID(int=5)
+    found = mice.sql("SELECT $1 AS a, $2 AS b", [some, [some, UUID(int=6)]]).to_arrow()
+    assert found.to_pylist() == [{"a": some, "b": [some, UUID(int=6)]}]
+
+
+def test_values_of_numpy_and_values_in_lists_are_those_of_python(mice: Instance) -> None:
+    import numpy as np
+
+    found = mice.sql("SELECT $1 + 1 AS a, $2 AS b", [np.int64(2), [np.int8(3), 4]]).to_arrow()
+    assert found.to_pylist() == [{"a": 3, "b": [3, 4]}]
+    text = "SELECT flight FROM flights WHERE flight = $1 LIMIT 1"
+    flight = flights().column("flight")[0].as_py()
+    assert mice.sql(text, [np.int64(flight)]).to_arrow().to_pylist() == [{"flight": flight}]
+    with pytest.raises(InvalidRequestError, match="more than 38 digits"):
+        mice.sql("SELECT $1", [[Decimal("1" * 39)]])
 
 
 def test_a_version_is_read_and_named(mice: Instance) -> None:

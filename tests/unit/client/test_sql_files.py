@@ -82,11 +82,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     ],
 )
 def test_rows_are_the_same_from_files_and_streamed(
-    plain: Instance,
-    monkeypatch: pytest.MonkeyPatch,
-    least_share: int,
-    text: str,
-    reads_files: bool,
+    plain: Instance, monkeypatch: pytest.MonkeyPatch, least_share: int, text: str, reads_files: bool
 ) -> None:
     linked = recorded_files(monkeypatch)
     monkeypatch.setattr(files, "LEAST_SHARE", least_share)

@@ -331,6 +331,25 @@ def test_all_rows_but_the_first_and_several_ends(mice: Instance, way: None) -> N
     assert rows(mice, "SELECT min(k, 2), max(k) FROM readings") == [([1, 2], 6)]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("WITH w AS (SELECT * FROM readings WHERE k < 4) SELECT count(*) FROM w", [(3,)]),
+        ("WITH w AS (SELECT k - 3 AS k FROM readings) SELECT count(*) FROM w WHERE k = 6", [(0,)]),
+        ("WITH w AS (SELECT k * 2 AS k FROM readings) SELECT min(k), max(k) FROM w", [(2, 12)]),
+        (
+            "WITH w AS (SELECT * FROM readings WHERE n % 2 > 0 AND k > 1) "
+            "SELECT k FROM w ORDER BY k LIMIT 2",
+            [(3,), (4,)],
+        ),
+    ],
+)
+def test_what_with_names_is_no_table_whose_state_answers(
+    mice: Instance, way: None, text: str, expected: Rows
+) -> None:
+    assert rows(mice, text) == expected
+
+
 def test_names_of_columns_and_texts_are_the_same_however_rows_are_read(
     mice: Instance, way: None
 ) -> None:
@@ -348,3 +367,19 @@ def test_values_of_parameters_keep_their_digits(mice: Instance) -> None:
     ]
     with pytest.raises(InvalidRequestError, match="more than 38 digits"):
         rows(mice, "SELECT :d", {"d": Decimal("1" * 39)})
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity"])
+def test_a_decimal_that_is_no_number_is_refused(mice: Instance, text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="has no type of SQL"):
+        rows(mice, "SELECT :d", {"d": Decimal(text)})
+
+
+def test_a_number_with_an_exponent_is_a_double_however_rows_are_found(mice: Instance) -> None:
+    odd = 2**53 + 1  # the double of 9007199254740993e0 is that of 2**53
+    numbers = pa.table({"n": pa.array([5, odd - 1, odd, odd + 2])})
+    mice.create_table("large", "n:long", row_keys=["n"]).ingest(numbers)
+    assert rows(mice, f"SELECT count(*) FROM large WHERE n = {odd}e0") == [(2,)]
+    assert rows(mice, f"SELECT n FROM large WHERE n >= {odd}e0 ORDER BY n LIMIT 1") == [(odd - 1,)]
+    assert rows(mice, f"SELECT count(*) FROM large WHERE n = {odd}") == [(1,)]
+    assert rows(mice, "SELECT count(*) FROM large WHERE n < 1e99999999999999999999") == [(4,)]

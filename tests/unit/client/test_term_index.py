@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client.administration import copy_table
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
+from dormouse.shards import parquet
 
 SCHEMA = "id:long, message:string?, level:string"
 ROWS = 24_000
@@ -61,6 +61,7 @@ def messages() -> list[str | None]:
         lines.append(f"{text} {chosen.getrandbits(64):016x} {address}:{n % 9000} {RARE.get(n, '')}")
     lines[77], lines[9_000] = None, "only this"
     lines[11_000], lines[13_000] = "lost 10.77.1.2: naïve", "at 110.77.1.2"
+    lines[14_000] = r"c:\temp"
     return lines
 
 
@@ -79,6 +80,8 @@ def mice(tmp_path_factory: pytest.TempPathFactory, rows: pa.Table) -> Iterator[I
                 name, SCHEMA, row_keys=["id"], properties={"term_index": columns}
             )
             table.ingest(rows)
+        small = instance.create_table("small", "id:long, level:string", row_keys=["id"])
+        small.ingest(pa.table({"id": range(8), "level": ["INFO"] * 8}))
         instance.wait()
         yield instance
 
@@ -120,6 +123,7 @@ def test_words_are_found_at_once_and_absent_ones_without_reading_rows(mice: Inst
         "has(message, 'zebrafish')",
         "has(w.message, $word)",
         "message LIKE '%ebrafi%' AND level = 'INFO'",
+        r"message LIKE 'c:\temp%'",
         "(prefix(message, 'absent') OR has(message, 'absent')) AND id > 5",
     ],
 )
@@ -148,6 +152,89 @@ def test_what_a_name_of_with_or_an_alias_stands_for_is_no_text_of_the_table(
     mice: Instance, text: str
 ) -> None:
     assert mice.sql(text).to_arrow().to_pylist() == [{"n": ROWS}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT w.id, o.level FROM words w JOIN small o ON w.id = 4000 + o.id "
+        "WHERE has(w.message, 'zebrafish')",
+        "SELECT w.id FROM words w, small WHERE has(message, 'zebrafish') AND small.id < 3",
+        "SELECT w.id, small.id FROM small LEFT JOIN words w ON w.id = 4000 + small.id "
+        "WHERE has(w.message, 'zebrafish') OR contains(w.message, 'absent')",
+        "SELECT w.id, small.id FROM words w FULL JOIN small USING (id) "
+        "WHERE w.message LIKE '%ebrafi%'",
+        "WITH rare AS (SELECT id FROM words WHERE has(message, 'zebrafish')) "
+        "SELECT rare.id, small.id FROM rare, small WHERE small.id = 1",
+        "SELECT id FROM small WHERE NOT EXISTS "
+        "(FROM words w WHERE has(w.message, 'zebrafish') AND w.id = 4000 + small.id)",
+        "SELECT id FROM words WHERE has(message, 'zebrafish') "
+        "UNION ALL SELECT id FROM words x WHERE x.message = 'only this'",
+    ],
+)
+def test_statements_of_several_tables_read_little_and_find_the_same(
+    mice: Instance, text: str
+) -> None:
+    found, plain = (mice.sql(text.replace("words", name)) for name in ("words", "plain"))
+    expected = sorted(map(str, plain.to_arrow().to_pylist()))
+    assert expected
+    assert sorted(map(str, found.to_arrow().to_pylist())) == expected
+    assert 2 * found.reads.size_bytes < plain.reads.size_bytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) AS n FROM words w POSITIONAL JOIN small s "
+        "WHERE has(w.message, 'zebrafish') AND s.id IS NULL",
+        "SELECT s.id AS n FROM small s ASOF JOIN words w ON 5000 * s.id + 4000 >= w.id "
+        "WHERE contains(w.message, 'x') OR has(w.message, 'zebrafish') ORDER BY ALL",
+        "SELECT count(*) AS n FROM small s LEFT JOIN words w ON w.id = s.id "
+        "WHERE has(w.message, 'absent') OR s.id < 5",
+        "SELECT count(*) AS n FROM small s LEFT JOIN words w ON w.id = s.id "
+        "WHERE NOT coalesce(has(w.message, 'zebrafish'), false)",
+        "SELECT count(*) AS n FROM words w(id, level, message) WHERE has(level, 'zebrafish')",
+        "SELECT count(*) AS n FROM small s ANTI JOIN words w USING (id) WHERE s.id < 5",
+        "SELECT count(*) AS n FROM words WHERE has(message, 'zebrafish') USING SAMPLE 24000 ROWS",
+    ],
+)
+def test_what_rows_are_beside_or_lack_bounds_nothing(mice: Instance, text: str) -> None:
+    found, plain = (mice.sql(text.replace("words", name)) for name in ("logs", "plain"))
+    expected = plain.to_arrow()
+    assert found.to_arrow() == expected and expected.num_rows
+    assert found.reads.row_groups == plain.reads.row_groups
+
+
+def test_names_that_are_two_for_the_engine_are_two(tmp_path: Path) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        texts = [f"w{number}" for number in range(ROWS)]
+        table = instance.create_table(
+            "t",
+            "id:long, Ä:string, ä:string, D:dynamic?, É:dynamic?, é:dynamic?",
+            row_keys=["id"],
+            properties={"term_index": "Ä, ä"},
+        )
+        table.ingest(
+            pa.table(
+                {
+                    "id": range(ROWS),
+                    "Ä": texts,
+                    "ä": texts[::-1],
+                    "D": ["{}"] * ROWS,
+                    "É": [f'{{"n": {number}}}' for number in range(ROWS)],
+                    "é": [f'{{"n": {-number}}}' for number in range(ROWS)],
+                }
+            )
+        ).wait()
+        for text, expected in (
+            ("""SELECT id FROM t WHERE has("Ä", 'w5') OR has("ä", 'w5')""", [5, ROWS - 6]),
+            ("""SELECT id FROM t WHERE has("ä", 'w5')""", [ROWS - 6]),
+            ("""SELECT "Ä".id FROM t "Ä" JOIN t "ä" USING (id) WHERE has("Ä"."ä", 'w5')
+            AND has("ä"."Ä", 'w23994')""", [ROWS - 6]),
+            ("""SELECT id FROM t WHERE "é".n = -5""", [5]),
+            ("""SELECT id FROM t WHERE "É".n = 5""", [5]),
+        ):  # fmt: skip
+            assert sorted(instance.sql(text).to_arrow().column("id").to_pylist()) == expected, text
 
 
 def test_statements_of_any_shape_have_the_function(mice: Instance) -> None:
@@ -197,7 +284,7 @@ def test_compactions_purges_splits_copies_and_rebuilds_keep_it(
         assert not len(found.to_arrow())
         assert found.reads.row_groups == 0  # what was purged is not in the index either
         with Instance.open(tmp_path / "other", background=False) as other:
-            copy_table(table, other)
+            other.copy_table(table)
             copied = other.table("logs").query(where="has(message, 'zebra')")
             assert len(copied.to_arrow()) == 1
             assert copied.reads.row_groups == 1
@@ -249,6 +336,66 @@ def test_the_latest_rows_are_found_and_older_ones_stay_hidden(tmp_path: Path) ->
         assert len(ids(table, "has(message, 'new')")) == 9_000
         found = instance.sql("SELECT count(*) AS n FROM latest WHERE has(message, 'old')")
         assert found.to_arrow().column("n").to_pylist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("properties", "sort_keys"),
+    [
+        ({"keep": "latest"}, []),
+        ({"keep": "latest", "latest_by": "n"}, ["at"]),
+        ({"aggregations": "last(message), last(n)"}, ["at"]),
+        ({"aggregations": "first(message), first(n)", "filters": "where(k < '5')"}, ["at"]),
+        ({"aggregations": "max(message), sum(n)"}, ["at"]),
+    ],
+)
+def test_rows_that_are_chosen_of_several_are_those_of_a_scan_and_fewer_are_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    properties: dict[str, str],
+    sort_keys: list[str],
+) -> None:
+    monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 16)
+    monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", 16)
+    chosen = random.Random(3)
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        kinds = ({}, {"term_index": "message"}, {"term_index": "message", "bloom_columns": "n"})
+        names = [f"t{number}" for number in range(len(kinds))]
+        for name, more in zip(names, kinds, strict=True):
+            instance.create_table(
+                name,
+                "k:string, at:long, message:string, n:long",
+                row_keys=["k"],
+                sort_keys=sort_keys,
+                properties={**properties, **more},  # type: ignore[arg-type]
+            )
+        words = [f"w{number}" for number in range(400)]
+        for number in range(4):
+            keys = chosen.sample(range(600), k=400)
+            rows = pa.table(
+                {
+                    "k": [f"{k:03}" * (1 + k % 2) for k in keys],
+                    "at": chosen.choices(range(3), k=400),
+                    "message": [" ".join(chosen.choices(words, k=2)) for _ in keys],
+                    "n": chosen.choices(range(9), k=400),
+                }
+            )
+            for name in names:
+                instance.table(name).ingest(rows)
+                if number == 1 and "keep" in properties:
+                    instance.table(name).delete(where="n = 4")
+        plain, *indexed = map(instance.table, names)
+        assert plain.status().shards == 4
+        fewer = 0
+        for word in words[:12]:
+            has = f"has(message, '{word}')"
+            for where in (has, f"{has} AND n = 2", f"message LIKE '{word} %' OR {has}"):
+                expected = plain.query(where=where)
+                rows = expected.to_arrow()
+                for table in indexed:
+                    found = table.query(where=where)
+                    assert found.to_arrow() == rows, where
+                    fewer += found.reads.row_groups < expected.reads.row_groups // 2
+        assert bool(fewer) == ("max" not in properties.get("aggregations", ""))
 
 
 def test_filters_of_tables_use_words(tmp_path: Path, rows: pa.Table) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.ports import Cache
-from dormouse.rows import datafusion, merging
+from dormouse.rows import datafusion, merging, wide_rows
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 from dormouse.shards.reading import Slice
@@ -83,7 +83,7 @@ def test_the_rows_are_those_of_each_range(
     table: ShardTable, wide: int, ranges: list[KeyRange], least: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "WIDE_ROW_BYTES", wide)
+        patch.setattr(wide_rows, "WIDE_ROW_BYTES", wide)
         rows = merged(table, ranges)
         assert sorted(rows) == sorted(expected(table, ranges))
         assert [key for key, _ in rows] == sorted(key for key, _ in rows)
@@ -96,11 +96,7 @@ def test_the_rows_are_those_of_each_range(
 
 @pytest.mark.parametrize(
     ("span", "is_compared"),
-    [
-        (KeyRange(("b",), ("g",)), False),
-        (KeyRange(("b", 4), ("b", 5)), True),
-        (KeyRange(), False),
-    ],
+    [(KeyRange(("b",), ("g",)), False), (KeyRange(("b", 4), ("b", 5)), True), (KeyRange(), False)],
     ids=["most of what is read", "few of those that are read", "all"],
 )
 def test_rows_are_compared_with_a_range_only_where_most_are_not_in_it(

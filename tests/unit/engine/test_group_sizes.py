@@ -118,10 +118,21 @@ def test_a_window_counts_as_the_widest_row_groups_that_it_reads(
         Widest.of(sizes, [replace(groups, numbers=numbers)] * 3)
         for numbers in ([0], [1, 0], [0, 2])
     )
-    assert narrow == Widest(36, 20_000, 36_000, 36_000, 12_000, 0)
+    assert narrow == Widest(36, 20_000, 36_000, 36_000, 12_000, 3, 0)
     assert mixed.row_bytes < 32_000
     assert mixed.uneven_bytes == 3 * (3_036_000 - UNEVEN * 36_000)
     assert (both.row_bytes, both.stored_bytes, both.decoded_bytes) == (10**6, 3_000_000, 4_000_000)
+
+
+def test_a_group_of_few_rows_does_not_say_how_wide_those_of_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_small_blocks(monkeypatch, 64, row_group=64)
+    groups, *_ = shard_of(tmp_path, *VALUES["random texts"])
+    one = GroupSize([(1, 200)], 3000, 200, 12_000, 3)
+    sizes = {groups.slice.shard.id: {0: NARROW, 1: one}}
+    both, alone = (Widest.of(sizes, [replace(groups, numbers=each)]) for each in ([0, 1], [1]))
+    assert (both.row_bytes, alone.row_bytes) == (36, 200)
 
 
 def test_shards_in_which_all_rows_are_alike_are_even(
@@ -143,9 +154,7 @@ def test_many_columns_make_windows_smaller() -> None:
     assert replace(NARROW, columns=540).window_bytes > 2_000 * 500
 
 
-def test_a_member_that_is_called_as_another_column_counts_by_its_own_values(
-    tmp_path: Path,
-) -> None:
+def test_a_member_that_is_called_as_another_column_counts_by_its_own_values(tmp_path: Path) -> None:
     texts = {"StructType": {"fields": [{"name": "b", "type": "StringType", "nullable": True}]}}
     values = [{"name": "s", "type": texts}, {"name": "s.b", "type": "StringType"}]
     schema = Schema.from_json(

@@ -24,10 +24,11 @@ from msgspec import structs
 from dormouse.errors import CorruptDataError
 from dormouse.keys import KeyRange
 from dormouse.ports import Cache
-from dormouse.rows import merging
+from dormouse.rows import merging, wide_rows
 from dormouse.rows import merging as merge_levels
 from dormouse.rows.merging import INPUTS_BYTES, LEAST_INPUTS, fan_in, inputs_at_once
 from dormouse.rows.predicates import parse_predicate
+from dormouse.rows.wide_rows import WideRows, merge_rows
 from dormouse.schema.schema import SEQUENCE, Schema
 from dormouse.shards import footer, parquet
 from dormouse.shards.reading import Slice, find_blocks
@@ -95,17 +96,44 @@ MERGES = list(product([ALL_ROWS_ARE_WIDE, NO_ROW_IS_WIDE], [2, 3, INPUTS]))
 def test_the_same_rows_come_in_key_order_however_they_are_merged(
     table: ShardTable, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
+    monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", NO_ROW_IS_WIDE)
     expected = merged(table, **asked)
     assert len(expected) > ROWS // 3
     for how in in_turn(MERGES, parts=3):
         wide, most = how
-        monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+        monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", wide)
         monkeypatch.setattr(merging, "inputs_at_once", lambda *_, most=most: most)
         found = merged(table, **asked)
         assert [_keys(row) for row in found] == [_keys(row) for row in expected], how
         assert sorted(map(repr, found)) == sorted(map(repr, expected)), how
         assert not list(table.folder.iterdir()), how
+
+
+def test_rows_of_many_columns_are_merged_without_datafusion(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = merged(table)
+    monkeypatch.setattr(wide_rows, "MOST_COLUMNS", EVERY_TYPE.leaf_columns - 1)
+    monkeypatch.delattr(merging.engine, "execute_plan")
+    found = merged(table)
+    assert [_keys(row) for row in found] == [_keys(row) for row in expected]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
+def test_inputs_that_end_with_the_same_keys_are_not_taken_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wide_rows, "TAKEN_BYTES", wide_rows.BATCH_BYTES * INPUTS // 8)
+    rows, schema = 800, PATHS_THAT_MEET
+    for first in range(INPUTS):
+        keys = pa.array(range(first, rows * INPUTS, INPUTS), pa.int64())
+        pq.write_table(pa.table({"k": keys}), tmp_path / f"{first}.parquet")
+    columns = pa.schema([("k", pa.int64())])
+    files = [WideRows.of_file(tmp_path / f"{n}.parquet", columns) for n in range(INPUTS)]
+    batches = list(merge_rows(files, schema))
+    found = [key for batch in batches for key in batch.column("k").to_pylist()]
+    assert found == list(range(rows * INPUTS))
+    assert max(batch.num_rows for batch in batches) <= INPUTS * rows // 8
 
 
 def test_each_row_has_the_number_of_its_shard_however_rows_are_merged(
@@ -115,7 +143,7 @@ def test_each_row_has_the_number_of_its_shard_however_rows_are_merged(
     schema = replace(EVERY_TYPE, values=(*EVERY_TYPE.values, SEQUENCE))
     expected = sorted(number for number in range(INPUTS) for _ in range(ROWS))
     for wide, most in in_turn(MERGES, parts=3):
-        monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+        monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", wide)
         monkeypatch.setattr(merging, "inputs_at_once", lambda *_, most=most: most)
         batches = merging.merge_slices(
             table.storage,
@@ -153,7 +181,7 @@ def test_a_condition_takes_the_rows_of_shards_of_any_schema_however_they_were_re
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As purges and filters do: after a merge. The footers of the shards `known` are cached."""
-    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+    monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(merging.engine, "MAX_BATCH_BYTES", 1)  # or small batches are joined to one
     schema = replace(EVERY_TYPE, values=EVERY_TYPE.values[:columns])
     names = {field.name for field in schema.fields}
@@ -187,7 +215,7 @@ def test_a_condition_takes_the_rows_of_shards_of_any_schema_however_they_were_re
 def test_no_rows_of_many_inputs_are_no_rows(
     table: ShardTable, wide: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+    monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", wide)
     monkeypatch.setattr(merging, "inputs_at_once", lambda memory_bytes, input_bytes: 2)
     assert merged(table, where=parse_predicate("l > 100", EVERY_TYPE)) == []
 
@@ -198,7 +226,7 @@ def test_what_the_system_refuses_is_no_damage_of_a_shard(
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
-    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
+    monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
     monkeypatch.setattr("dormouse.rows.wide_rows.of_shard", refused)
     with pytest.raises(OSError, match="too many open files"):
         merged(table)
@@ -207,7 +235,7 @@ def test_what_the_system_refuses_is_no_damage_of_a_shard(
 def test_a_file_that_cannot_be_decoded_is_named(
     table: ShardTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
+    monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", ALL_ROWS_ARE_WIDE)
     monkeypatch.setattr("dormouse.rows.wide_rows.of_shard", _raise_arrow_error)
     with pytest.raises(CorruptDataError, match=r"job\d-0\.parquet is damaged: odd page"):
         merged(table)
@@ -281,10 +309,7 @@ MERGE = "import sys; from tests.unit.engine.test_merge_levels import main; main(
 @pytest.mark.parametrize(
     ("kind", "expected"),
     in_turn(
-        [
-            ("wide", WIDE_INPUTS * WIDE_ROWS),
-            ("uneven", UNEVEN_INPUTS * (WIDE_ROWS + NARROW_ROWS)),
-        ],
+        [("wide", WIDE_INPUTS * WIDE_ROWS), ("uneven", UNEVEN_INPUTS * (WIDE_ROWS + NARROW_ROWS))],
         parts=2,
     ),
 )
@@ -352,7 +377,7 @@ PATHS_THAT_MEET = Schema.from_json(
 def test_a_column_may_be_called_as_a_member_of_another(
     tmp_path: Path, wide: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "WIDE_ROW_BYTES", wide)
+    monkeypatch.setattr(wide_rows, "WIDE_ROW_BYTES", wide)
     made = ShardTable(MemoryStorage(), PATHS_THAT_MEET, tmp_path)
     made.properties = Properties(bloom_columns="s.b")
     rows: list[dict[str, object]] = [{"k": k, "s": {"b": k > 4}, "s.b": -k} for k in range(9)]

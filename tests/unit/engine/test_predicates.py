@@ -7,6 +7,7 @@ import math
 import traceback
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from operator import eq, ge, lt, ne
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -202,6 +203,31 @@ def test_a_condition_matches_where_it_is_true_and_its_negation_everywhere_else(
     again = parse_predicate(predicate.sql, SCHEMA)
     assert again == predicate
     assert parse_predicate(predicate.negated().sql, SCHEMA) == predicate.negated()
+
+
+@pytest.mark.parametrize("zero", ["0", "-0.0", "0e-50", "'0'"])
+def test_a_decimal_without_digits_before_its_point_is_compared_with_zero(zero: str) -> None:
+    field = {"name": "n", "type": {"DecimalType": {"precision": 38, "scale": 38}}}
+    schema = Schema.from_json({"rowKeyFields": [field]})
+    rows = [{"n": Decimal(n).scaleb(-38)} for n in (-1, 0, 1)]
+    batch = pa.RecordBatch.from_pylist(rows, arrow_schema(schema))
+    predicate = parse_predicate(f"n >= {zero}", schema)
+    assert sum(len(each) for each in predicate.apply([batch])) == 2
+    assert parse_predicate(predicate.sql, schema) == predicate
+
+
+@pytest.mark.parametrize("kind", ["TimestampNsType", "TimestampNtzNsType", "TimestampType"])
+@pytest.mark.parametrize("year", [-1, 1677, 1678, 2026, 2262, 2263, 9999, 300000])
+def test_years_are_compared_that_no_time_of_the_column_is_in(kind: str, year: int) -> None:
+    key = {"name": "at", "type": kind}
+    schema = Schema.from_json({"rowKeyFields": [key]})
+    times = pa.array([dt.datetime(y, 5, 1, tzinfo=dt.UTC) for y in (1700, 2026, 2261)])
+    batch = pa.record_batch([times.cast(arrow_schema(schema).field("at").type)], ["at"])
+    for op, compare in (("=", eq), ("<", lt), (">=", ge), ("<>", ne)):
+        condition = parse_predicate(f"EXTRACT(YEAR FROM at) {op} {year}", schema)
+        expected = sum(compare(y, year) for y in (1700, 2026, 2261))
+        for predicate, count in ((condition, expected), (condition.negated(), 3 - expected)):
+            assert sum(len(each) for each in predicate.apply([batch])) == count
 
 
 @pytest.mark.parametrize(

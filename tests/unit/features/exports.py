@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from dormouse.features.export import ExportManifest, load_manifest
 from dormouse.state.jobs import JobRecord
-from dormouse.stored.paths import MANIFEST, export_prefix
+from dormouse.stored.paths import EXPORTS, MANIFEST
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import World, letters
@@ -64,5 +64,5 @@ def record_of(world: World, table: Table, export: str) -> JobRecord:
 
 
 def assert_forgotten(world: World, table: Table) -> None:
-    assert list(world.storage.list(export_prefix(table.id))) == []
+    assert list(world.storage.list(EXPORTS.prefix(table.id))) == []
     assert list((world.folder / "scratch").iterdir()) == []

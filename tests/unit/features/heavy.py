@@ -22,7 +22,6 @@ from dormouse.messages.stages import (
     SparkRunChanged,
     TableChanged,
 )
-from dormouse.ports import NoMetrics
 from dormouse.state.jobs import JobRecord
 from dormouse.state.state import AssignJob
 from dormouse.tables.table import Table
@@ -51,7 +50,7 @@ class Heavy:
 
     def work(self) -> None:
         """Do what the run is to do, as its driver does, who sends and counts nothing."""
-        services = replace(self.world.services, metrics=NoMetrics())
+        services = replace(self.world.services, metrics=None)
         match self.job:
             case IngestJob():
                 ingest(services, self.job)

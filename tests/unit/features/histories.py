@@ -33,7 +33,7 @@ from dormouse.shards.footer import read_footer
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.state.partitions import Shard
 from dormouse.state.state import TableState
-from dormouse.stored.paths import data_prefix, job_notes_prefix, run_marker_prefix, shard_id_of
+from dormouse.stored.paths import JOB_NOTES, RUN_MARKERS, data_prefix, shard_id_of
 from dormouse.tables.table import Table
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import Crash, World, letters_file
@@ -371,7 +371,7 @@ class History:
 def _is_met(path: str) -> bool:
     """Return whether processes die and meet at a change of an object: shards, notes of runs."""
     table_id, _, _ = path.partition("/")
-    prefixes = data_prefix(table_id), run_marker_prefix(table_id), job_notes_prefix(table_id)
+    prefixes = data_prefix(table_id), RUN_MARKERS.prefix(table_id), JOB_NOTES.prefix(table_id)
     return path.startswith(prefixes)
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from dormouse.features.administration import follow_request
-from dormouse.features.requests import NamesTable, request_key
+from dormouse.features.requests import request_key
 from dormouse.messages.requests import (
     AdminRequest,
     CompactTable,
@@ -16,6 +16,7 @@ from dormouse.messages.requests import (
     PurgeRows,
     Reply,
     SplitPartitions,
+    TableRequest,
 )
 from dormouse.messages.stages import OutboundMessage, RequestStep, SelectionMessage
 from dormouse.tables.table import Table
@@ -42,7 +43,7 @@ def asked(world: World, request: AdminRequest) -> Reply:
     return first[0]
 
 
-def look(world: World, table: Table, request: NamesTable) -> list[OutboundMessage]:
+def look(world: World, table: Table, request: TableRequest) -> list[OutboundMessage]:
     """Do one step of a request, as if its time had come."""
     return follow_request(world.services, RequestStep(table.id, request_key(request)))
 

@@ -250,9 +250,7 @@ def test_a_file_whose_notification_was_lost_is_found_by_the_audit(world: World) 
     assert len(world.rows(table)) == 1
 
 
-def test_files_of_a_deleted_table_do_not_come_back_with_a_new_one_of_its_name(
-    world: World,
-) -> None:
+def test_files_of_a_deleted_table_do_not_come_back_with_a_new_one_of_its_name(world: World) -> None:
     old = world.create()
     world.drop("letters/1.parquet", letters("a"))
     world.settle()

@@ -115,10 +115,7 @@ def test_partitions_meet_at_keys_of_the_types(instance: Instance) -> None:
 CONDITIONS = [
     ("u = '01000000-0000-0000-0000-000000000001'", [1]),
     ("u > UUID '01000000-0000-0000-0000-000000000001'", [2, 3]),
-    (
-        "u IN (X'03000000000000000000000000000003', UUID '00000000000000000000000000000000')",
-        [0, 3],
-    ),
+    ("u IN (X'03000000000000000000000000000003', UUID '00000000000000000000000000000000')", [0, 3]),
     ("coalesce(u, u) = u AND nullif(clock, TIME '01:30') IS NULL", [1]),
     ("ntz >= TIMESTAMP '2024-02-29 14:00:00'", [2, 3]),
     ("ntz BETWEEN TIMESTAMP '2024-02-29' AND TIMESTAMP '2024-02-29T13:00'", [0, 1]),
@@ -269,11 +266,7 @@ def test_changes_have_uuids_of_their_own_type(instance: Instance) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "part", "size_bytes"),
-    [
-        ("long", -1, 8),
-        ("uuid", bytes(16), 16),
-        ("decimal(38,0)", Decimal(10**38 - 1), 8),
-    ],
+    [("long", -1, 8), ("uuid", bytes(16), 16), ("decimal(38,0)", Decimal(10**38 - 1), 8)],
 )
 def test_what_ingest_takes_for_the_longest_key_the_table_takes_too(
     instance: Instance, kind: str, part: object, size_bytes: int

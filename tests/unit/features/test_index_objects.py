@@ -14,19 +14,12 @@ from dormouse.features.copying import copy_table
 from dormouse.features.purge import Proof
 from dormouse.features.purge_rows import prove_purge
 from dormouse.features.rebuild import rebuild
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import DeleteTable, SetProperties
 from dormouse.rows.predicates import Predicate
 from dormouse.sql.conditions import parse_condition
 from dormouse.storage import FolderStorage, WrappedFile
-from dormouse.stored.paths import (
-    data_prefix,
-    index_path,
-    is_index_object,
-    make_run_id,
-    shard_id_of,
-)
+from dormouse.stored.paths import data_prefix, index_path, is_index_object, make_run_id, shard_id_of
 from dormouse.tables.table import Table
 from tests.support.purges import purge_request
 from tests.support.queries import query_rows
@@ -177,8 +170,7 @@ def test_bloom_filters_are_read_of_index_objects(
 def test_words_are_looked_for_in_index_objects(
     world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dormouse.shards.term_lookups.MIN_ROW_GROUPS", 1)
-    monkeypatch.setattr("dormouse.shards.term_lookups.TAIL_BYTES", 1)
+    monkeypatch.setattr("dormouse.shards.reading.MIN_ROW_GROUPS", 1)
     table = filled(world, "abd", term_index="note")
     for damaged in (False, True):
         seen.reads.clear()
@@ -279,7 +271,7 @@ def test_a_proof_of_a_purge_names_an_index_object_that_is_left_alone(world: Worl
 
 def proof(world: World, table: Table) -> Proof:
     request = purge_request(table.schema, "letter = 'q'")
-    return prove_purge(world.services, table, RowMatcher.of(request, table.schema))
+    return prove_purge(world.services, table, request)
 
 
 def test_a_rebuild_leaves_index_objects_where_they_are(world: World) -> None:

@@ -13,7 +13,6 @@ from dormouse.errors import InvalidRequestError
 from dormouse.features.administration import administer
 from dormouse.features.purge import build_purge_request
 from dormouse.features.purge_rows import prove_purge
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.messages.requests import PurgeRows
 from dormouse.messages.stages import SelectionMessage
@@ -89,7 +88,7 @@ def test_each_way_to_ask_for_keys_finds_just_the_rows_that_plain_python_does(
         assert keys_of(rows_of(world)) == asked
         purge = PurgeRows("purge-1", table.name, SelectionMessage(keys=tuple(purged)))
         request = build_purge_request(table, purge)
-        proof = prove_purge(world.services, table, RowMatcher.of(request, table.schema))
+        proof = prove_purge(world.services, table, request)
         assert proof.rows == len(everything) - len(left)
         world.queue += administer(world.services, purge)
         world.settle()
@@ -115,7 +114,7 @@ def test_a_purge_of_what_is_one_of_several_rows_of_a_group_is_refused(tmp_path: 
         some = SelectionMessage(keys=(("a", 2),))
         administer(world.services, PurgeRows("purge-1", table.name, some))
     summing = purge_request(table.schema, keys=(("a",),))
-    proof = prove_purge(world.services, table, RowMatcher.of(summing, table.schema))
+    proof = prove_purge(world.services, table, summing)
     assert proof.rows == 2
 
 

@@ -20,6 +20,8 @@ from dormouse.errors import (
 from dormouse.folder import sqlite as module
 from dormouse.folder.sqlite import (
     FORMAT,
+    PAGE_BYTES,
+    Connection,
     Database,
     SqliteItems,
     committing,
@@ -30,6 +32,20 @@ from dormouse.items.store import Key
 from tests.contract.folders import database_in
 
 KEY = Key("jobs", "test", "key")
+
+
+def test_a_look_up_by_key_does_not_look_at_all_items(tmp_path: Path) -> None:
+    with database_in(tmp_path) as database:
+        for start in range(0, 5000, 1000):
+            some = (Key("jobs", "test", f"{n:05d}") for n in range(start, start + 1000))
+            assert SqliteItems(database).write(*(items.put(key, "x") for key in some))
+        steps: list[None] = []
+        with database.reading() as connection:
+            connection.set_progress_handler(lambda: steps.append(None), 100)
+            keys = [Key("jobs", "test", name) for name in ("04999", "none", "00007", "04999")]
+            found = SqliteItems(connection).get(*keys)
+        assert [item and item.key for item in found] == [keys[0], None, keys[2], keys[0]]
+        assert len(steps) < 20, "of SQLite's machine, hundreds"
 
 
 def store(connection: sqlite3.Connection, value: str, name: str = "key") -> None:
@@ -169,11 +185,20 @@ def test_a_file_whose_maker_died_is_empty_and_is_completed(tmp_path: Path) -> No
     database.close()
 
 
-def test_each_commit_is_flushed_to_the_disk(database: Database) -> None:
-    with database.reading() as connection:
+def test_each_commit_is_flushed_to_the_disk_but_a_lazy_one(database: Database) -> None:
+    def level(connection: Connection) -> tuple[object, object]:
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-    assert (synchronous, mode) == (2, "wal")  # FULL
+        return synchronous, mode
+
+    full, normal = (2, "wal"), (1, "wal")
+    with database.reading() as connection:
+        assert level(connection) == full
+    for _ in range(2):  # by the same connection
+        with database.writing(lazy=True) as connection:
+            assert level(connection) == normal
+        with database.writing() as connection:
+            assert level(connection) == full
 
 
 def test_a_folder_that_can_only_be_read_is_read_and_nothing_is_made_in_it(tmp_path: Path) -> None:
@@ -372,7 +397,7 @@ def test_a_file_of_which_most_is_free_is_made_smaller(tmp_path: Path) -> None:
         assert database.shrink() > full // 2
         assert pages(database) < full // 2
         database.close()
-        assert database.path.stat().st_size < full * 4096 // 2
+        assert database.path.stat().st_size < full * PAGE_BYTES // 2
 
 
 def test_what_is_free_in_a_file_that_is_in_use_is_left_for_what_comes(tmp_path: Path) -> None:

@@ -112,9 +112,7 @@ def test_rows_are_deleted_and_purged_by_decimals(tmp_path: Path) -> None:
         assert left() == [row for row in everything if row not in gone]
 
 
-def test_frames_of_any_decimals_that_fit_are_taken_and_no_number_is_rounded(
-    tmp_path: Path,
-) -> None:
+def test_frames_of_any_decimals_that_fit_are_taken_and_no_number_is_rounded(tmp_path: Path) -> None:
     with Instance.open(tmp_path / "mice", background=False) as instance:
         table = instance.create_table("t", SCHEMA, **KEYS)
         part, n = [Decimal(1)], [7]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.errors import RefusedSourceError
+from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.folder import inbox as module
 from dormouse.folder.inbox import SETTLED_MS, File, Inbox
 from dormouse.folder.queues import SqliteQueues
@@ -34,7 +34,7 @@ def put(tmp_path: Path, key: str, text: str, clock: FakeClock, *, age_ms: int = 
 
 def announced(database: Database, clock: FakeClock) -> list[tuple[str, str]]:
     """Receive all notifications; return keys and ETags."""
-    received = SqliteQueues(database, clock).receive("files", 100, 60)
+    received = SqliteQueues(database, clock, "this", {"this"}.__contains__).receive("files", 100)
     messages = [decode(message.body, FilesDropped) for message in received]
     return [(source.key, source.etag) for each in messages for source in each.sources]
 
@@ -48,6 +48,16 @@ def test_a_new_file_is_announced_once_by_whichever_process_finds_it(
     assert list(Inbox(tmp_path / "inbox", database, clock).find_new()) == []
     etag = md5(b"rows", usedforsecurity=False).hexdigest()
     assert announced(database, clock)[0] == ("t/a.csv", etag)
+
+
+@pytest.mark.parametrize("prefix", ["../", "../other.csv", "t/../../", "/", "/tmp", "t//", "t/\0"])
+def test_nothing_outside_of_the_inbox_is_listed(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock, prefix: str
+) -> None:
+    put(tmp_path, "../other.csv", "secret", clock)
+    put(tmp_path, "t/a.csv", "rows", clock)
+    with pytest.raises(InvalidRequestError):
+        list(inbox.list(prefix, since_ms=0))
 
 
 def test_a_file_that_was_just_changed_is_left_until_it_rests(
@@ -319,6 +329,15 @@ def test_a_link_that_takes_the_place_of_a_folder_while_it_is_looked_at_is_not_fo
     ]
 
 
+def test_a_name_that_no_key_has_stops_no_other_file(
+    tmp_path: Path, inbox: Inbox, clock: FakeClock
+) -> None:
+    for name in ("a\\b.csv", "line\nfeed.csv", "ok.csv"):
+        put(tmp_path, f"t/{name}", "rows", clock)
+    assert [source.key for source in inbox.find_new()] == ["t/ok.csv"]
+    assert [source.key for source in inbox.list("t/", since_ms=0)] == ["t/ok.csv"]
+
+
 def test_why_something_is_not_ingested_is_said_once_with_its_name_escaped(
     tmp_path: Path,
     inbox: Inbox,
@@ -327,6 +346,7 @@ def test_why_something_is_not_ingested_is_said_once_with_its_name_escaped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     put(tmp_path, "t/a\n\x1b[31m.csv", "rows", clock)
+    put(tmp_path, "t/b.csv", "rows", clock)
     (tmp_path / "inbox" / "t" / os.fsdecode(b"\xff.csv")).write_text("rows")
 
     def refuse(*_: object) -> None:
@@ -336,7 +356,9 @@ def test_why_something_is_not_ingested_is_said_once_with_its_name_escaped(
     for _ in range(3):
         assert list(inbox.find_new()) == []
     assert said(caplog) == [
-        r"'t/a\n\x1b[31m.csv' in the inbox is not ingested: it cannot be read: Permission denied",
+        r"'t/a\n\x1b[31m.csv' in the inbox is not ingested: its name has backslashes or control "
+        "characters: rename it",
+        "'t/b.csv' in the inbox is not ingested: it cannot be read: Permission denied",
         r"'t/\udcff.csv' in the inbox is not ingested: its name is not UTF-8: rename it",
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -97,8 +97,8 @@ def test_rows_and_their_commit_are_one_transaction(
     written = Database.writing
 
     @contextmanager
-    def watched(self: Database) -> Iterator[Connection]:
-        with written(self) as connection:
+    def watched(self: Database, *, lazy: bool = False) -> Iterator[Connection]:
+        with written(self, lazy=lazy) as connection:
             yield connection
         seen.append((len(list(handle.services.storage.list(""))), handle.count()))
 
@@ -108,6 +108,27 @@ def test_rows_and_their_commit_are_one_transaction(
     assert seen
     assert {objects - shards for objects, rows in seen if rows == 20} == {1}
     assert {objects - shards for objects, rows in seen if rows == 10} <= {0}
+
+
+def test_a_small_commit_is_flushed_once_and_what_follows_with_the_next(
+    handle: TableHandle, instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[bool] = []
+    written = Database.writing
+
+    def watched(self: Database, *, lazy: bool = False) -> AbstractContextManager[Connection]:
+        flushed.append(not lazy)
+        return written(self, lazy=lazy)
+
+    instance.wait()  # for what the schedule has
+    monkeypatch.setattr(Database, "writing", watched)
+    handle.ingest(ROWS)
+    assert sum(flushed) == 1
+    for _ in range(2):
+        handle.ingest(ROWS)
+    flushed.clear()
+    instance.wait()
+    assert sum(flushed) == 2, "a job is assigned, and its rows replace others"
 
 
 @pytest.mark.parametrize(
@@ -252,10 +273,9 @@ def test_a_lost_state_is_rebuilt_from_rows_too(handle: TableHandle) -> None:
 
 
 def test_a_copy_and_an_export_have_the_rows(tmp_path: Path, handle: TableHandle) -> None:
-    from dormouse.client.administration import copy_table
 
     with Instance.open(tmp_path / "other", background=False) as other:
-        copied = copy_table(handle, other).table
+        copied = other.table(other.copy_table(handle).table.name)
         assert keys(copied) == list(range(10))
         assert copied.check(all_bytes=True).findings == ()
     handle.export(to="here").wait()
@@ -289,3 +309,15 @@ def test_rows_of_no_kind_that_may_be_one_are_none() -> None:
     assert wiring.may_be_row(SHARD)
     assert wiring.may_be_row("t/state/0/snapshots/0.parquet")
     assert not wiring.may_be_row("t/exports/0")
+
+
+def test_a_deletion_of_rows_writes_no_more_than_some_small_pages(
+    tmp_path: Path, handle: TableHandle
+) -> None:
+    def size_bytes() -> int:
+        return sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+
+    before = size_bytes()
+    for number in range(20):
+        handle.delete(f"k = {number}")
+    assert size_bytes() - before < 20 * 11_000

@@ -9,24 +9,22 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dormouse.client.instance import Instance
-from dormouse.errors import (
-    CorruptDataError,
-    DiskFullError,
-    InvalidRequestError,
-    UnavailableError,
-)
+from dormouse.errors import CorruptDataError, DiskFullError, InvalidRequestError, UnavailableError
 from dormouse.features import ingest
 from dormouse.folder import worker
 from dormouse.folder.sqlite import SqliteItems, using
 from dormouse.folder.wiring import OpenFolder, open_folder
 from dormouse.items.store import Key, put
+from dormouse.state.partitions import NewShard
 from dormouse.tables.properties import SparkOptions
 from tests.support.waiting import LIMIT_SECONDS
-from tests.support.world import LETTERS
+from tests.support.world import LETTERS, letters
 
 LARGE = Key("jobs", "test", "large")
 
@@ -251,6 +249,28 @@ def test_a_full_disk_of_temporary_files_refuses_no_file(
         table.wait(LIMIT_SECONDS)
         assert table.count() == 1
         assert table.ingest(local).known
+
+
+def test_rows_are_in_a_folder_of_their_own_where_other_users_may_write(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setenv("TMPDIR", str(shared))
+    write_shards, modes = ingest.write_shards, list[int]()
+
+    def spy(*arguments: Any, scratch: Path, **options: Any) -> list[NewShard]:
+        modes.append(scratch.stat().st_mode & 0o777)
+        return write_shards(*arguments, scratch=scratch, **options)
+
+    monkeypatch.setattr(ingest, "write_shards", spy)
+    with Instance.open(root, background=False) as instance:
+        table = instance.create_table("letters", LETTERS)
+        table.ingest(pa.Table.from_pylist(letters("a")))
+        assert table.count() == 1
+    assert modes == [0o700]
+    assert list(shared.iterdir()) == []
 
 
 def test_a_folder_on_a_full_disk_is_not_opened_with_that_reason_and_nothing_is_left(

@@ -51,7 +51,9 @@ def a_run(token: str = "token", attempt: int = 1) -> SparkRun:
 
 
 def announced(database: Database, clock: FakeClock) -> list[str]:
-    received = SqliteQueues(database, clock).receive("spark-runs", 100, 60)
+    received = SqliteQueues(database, clock, "this", {"this"}.__contains__).receive(
+        "spark-runs", 100
+    )
     return [decode(message.body, SparkRunChanged).run_id for message in received]
 
 

@@ -15,12 +15,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from dormouse.client.instance import Instance
-from dormouse.errors import (
-    DiskFullError,
-    InvalidRequestError,
-    RefusedSourceError,
-    UnavailableError,
-)
+from dormouse.errors import DiskFullError, InvalidRequestError, RefusedSourceError, UnavailableError
 from dormouse.folder import worker as deliveries
 from dormouse.folder.processes import Leaving, LeavingError, LeavingStorage
 from dormouse.folder.wiring import OpenFolder, open_folder
@@ -217,7 +212,7 @@ def test_a_worker_that_leaves_hands_its_message_back_as_if_it_had_not_had_it(
     monkeypatch.setattr(stages.Stage, "load", lambda self: lambda *_: leave())
     send(opened, TableChanged("t"))
     opened.worker.step()
-    (message,) = opened.queues.receive(CHANGES, 1, 60)
+    (message,) = opened.queues.receive(CHANGES, 1)
     assert message.receives == 1
     assert seen == []
 
@@ -227,7 +222,7 @@ def test_ctrl_c_hands_the_message_back(opened: OpenFolder, monkeypatch: pytest.M
     send(opened, TableChanged("t"))
     with pytest.raises(KeyboardInterrupt):
         opened.worker.step()
-    assert opened.queues.receive(CHANGES, 1, 60)[0].receives == 1
+    assert opened.queues.receive(CHANGES, 1)[0].receives == 1
 
 
 def test_every_access_of_a_worker_ends_when_it_has_to_leave(tmp_path: Path) -> None:
@@ -399,7 +394,7 @@ def test_an_interruption_anywhere_is_no_fault_of_the_message(
             with pytest.raises(type(error)):
                 opened.worker.step()
         opened.queues.leave()
-        (message,) = opened.queues.receive(CHANGES, 10, 1)
+        (message,) = opened.queues.receive(CHANGES, 10)
         assert message.receives == 1
         opened.queues.delete([message])
 
@@ -415,12 +410,12 @@ def test_a_job_is_worked_on_once_at_a_time_however_often_it_was_asked_for(
     opened.queues.send(OutboundMessage("ingest-jobs", job) for job in jobs)
     other = open_folder(tmp_path / "mice", background=False)
     try:
-        (first,) = opened.queues.receive("ingest-jobs", 1, 1)
-        (beside,) = other.queues.receive("ingest-jobs", 1, 1)
+        (first,) = opened.queues.receive("ingest-jobs", 1)
+        (beside,) = other.queues.receive("ingest-jobs", 1)
         assert '"job_id":"a"' in first.body and '"job_id":"b"' in beside.body
-        assert other.queues.receive("ingest-jobs", 10, 1) == []
+        assert other.queues.receive("ingest-jobs", 10) == []
         opened.queues.retry_in(first, 60)
-        (second,) = other.queues.receive("ingest-jobs", 1, 1)
+        (second,) = other.queues.receive("ingest-jobs", 1)
         assert '"job_id":"a"' in second.body
     finally:
         other.close()

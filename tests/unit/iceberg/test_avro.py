@@ -74,13 +74,30 @@ def _field_ids(schema: Any) -> set[int]:
     return found | _field_ids(schema.get("items")) | _field_ids(schema.get("type"))
 
 
+ONE_ROW = [{"number": 1, "text": "x" * 50, "raw": b"", "flag": True, "many": [1, 2]}]
+
+
 def test_a_file_that_was_cut_off_is_refused() -> None:
-    rows = [{"number": 1, "text": "x" * 50, "raw": b"", "flag": True, "many": [1, 2]}]
-    good, empty = (avro.write_container(RECORDS, some, {}) for some in (rows, []))
+    good = avro.write_container(RECORDS, ONE_ROW, {})
     for length in range(len(good)):
-        if length != len(empty):  # which is a file without records
-            with pytest.raises(CorruptDataError):
-                avro.read_container(good[:length])
+        with pytest.raises(CorruptDataError):
+            avro.read_container(good[:length])
+
+
+@pytest.mark.parametrize("rows", [ONE_ROW, []])
+def test_a_file_with_any_flipped_bit_is_refused(rows: list[dict[str, Any]]) -> None:
+    good = avro.write_container(RECORDS, rows, {"schema": "of the table"})
+    for bit in range(8 * len(good)):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptDataError):
+            avro.read_container(bytes(damaged))
+
+
+def test_a_file_whose_marker_is_a_digest_of_the_header_alone_is_read() -> None:
+    empty, data = (avro.write_container(RECORDS, rows, {}) for rows in ([], ONE_ROW))
+    earlier = data.replace(data[-16:], empty[-16:])
+    assert avro.read_container(earlier) == avro.read_container(data)
 
 
 def test_what_is_no_container_is_refused() -> None:

@@ -19,13 +19,7 @@ from dormouse.state.partitions import OverlayMap
 from dormouse.state.state import TableState
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
-from tests.support.published import (
-    MINUTE_MS,
-    SCHEMA,
-    PublishedTable,
-    half_dead,
-    rows,
-)
+from tests.support.published import MINUTE_MS, SCHEMA, PublishedTable, half_dead, rows
 
 
 def test_an_altered_schema_is_published_without_a_snapshot(table: PublishedTable) -> None:
@@ -90,6 +84,7 @@ def test_a_name_of_an_object_is_never_used_again(table: PublishedTable) -> None:
         put = {item.path for item in table.put}
         assert put
         assert not put & names
+        assert max(names, default="") < min(put), "names begin with a number that ascends"
         names |= put
 
 
@@ -152,9 +147,8 @@ def test_versions_after_a_rebuild_have_other_ids(table: PublishedTable) -> None:
         previous,
         now_ms=table.now_ms,
     )
-    record = plan.publication({}).record
-    assert (record.log, record.version) == ("b", 2)
-    assert record.snapshot_id == 2 + 2 * 2**40
+    *_, metadata = plan.publication({}).objects
+    assert json.loads(metadata.content)["current-snapshot-id"] == 2 + 2 * 2**40
 
 
 def publish_rebuilt(table: PublishedTable) -> dict[str, Any]:
@@ -211,7 +205,7 @@ def test_another_place_or_format_begins_a_list_of_its_own(table: PublishedTable)
     plan = plan_publication(moved, table.state, Changes(), previous, now_ms=table.now_ms)
     assert list(plan.unranked) == ["job0-0"]
     made = plan.publication({"job0-0": [(0, 500)]})
-    assert made.record.sequence > before.sequence
+    assert made.sequence > before.sequence
     assert not [item for item in made.objects if table.root.encode() in item.content]
 
 

@@ -10,13 +10,7 @@ import pytest
 
 from dormouse.iceberg import avro, liveness
 from dormouse.iceberg.dead_rows import find_dead_rows
-from dormouse.iceberg.metadata import (
-    files_of,
-    manifest_lists_of,
-    manifests_of,
-    read_previous,
-    show_metadata,
-)
+from dormouse.iceberg.metadata import MetadataFile, Totals, read_previous
 from dormouse.iceberg.publication import Changes, PublicationSource, plan_publication
 from dormouse.state.state import TableState
 from tests.support.published import (
@@ -231,7 +225,7 @@ def test_rows_that_vanish_make_the_snapshot_an_overwrite(table: PublishedTable) 
     table.state = gone
     table.publish()
     assert current(table)["summary"]["operation"] == "overwrite"
-    assert show_metadata(*_metadata(table)).rows == 0
+    assert Totals.of(current(table)).live_rows == 0
 
 
 def test_a_reset_empties_the_table_before_rows_are_appended(table: PublishedTable) -> None:
@@ -285,22 +279,19 @@ def test_after_a_purge_no_earlier_snapshot_is_listed(table: PublishedTable) -> N
     assert set(reached(table)) - set(_shards(table)) <= names | {record.metadata}
 
 
-def _metadata(table: PublishedTable) -> tuple[bytes, str]:
-    assert table.record is not None
-    return table.storage.get(table.record.metadata), table.record.metadata
-
-
 def _shards(table: PublishedTable) -> Iterator[str]:
     return (f"table/data/{shard}.parquet" for shard in table.state.shards)
 
 
 def reached(table: PublishedTable) -> Iterator[str]:
     """Yield every object that the published metadata names."""
-    for listed in manifest_lists_of(*_metadata(table)):
+    assert table.record is not None
+    published = MetadataFile.read(table.record.metadata, table.storage.get)
+    for listed in map(published.list_path, published.snapshots):
         yield listed
-        for manifest in manifests_of(table.storage.get(listed), table.root):
-            yield manifest.path
-            yield from files_of(table.storage.get(manifest.path), table.root)
+        for manifest in published.manifests_in(listed):
+            yield published.relative(manifest["manifest_path"])
+            yield from published.files(manifest)
 
 
 def test_every_object_that_is_put_is_named_by_the_metadata(table: PublishedTable) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from decimal import Decimal
 
 import pytest
@@ -111,9 +112,25 @@ def test_what_is_no_prefix_of_the_keys_is_no_key(given: object, reason: str) -> 
 
 
 def test_a_range_that_ends_before_it_starts_is_an_error_and_an_empty_one_is_not() -> None:
-    with pytest.raises(InvalidRequestError, match="before it starts"):
+    with pytest.raises(InvalidRequestError, match=r"ends \(carrier=A\) before it starts"):
         KeyCodec(FLIGHTS).range_from_python("B", "A")
     assert KeyCodec(FLIGHTS).range_from_python("A", "A").is_empty()
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (AMOUNT, "0.05", "0.01"),
+        (Primitive.DATE, "2026-01-31", "2026-01-30"),
+        (Primitive.BYTES, "/w==", "AA=="),
+    ],
+)
+def test_a_range_is_refused_by_its_ends_as_they_were_written(
+    kind: KeyType, low: str, high: str
+) -> None:
+    shown = f"range 1 ends (key={high}) before it starts (key={low})"
+    with pytest.raises(InvalidRequestError, match=re.escape(shown)):
+        KeyCodec(keyed_by(kind)).range_from_json(((low,), (high,)), "range 1")
 
 
 def test_an_empty_list_of_keys_selects_no_row_instead_of_every_row() -> None:
@@ -171,3 +188,31 @@ def test_split_points_travel_as_plain_json(number: int, raw: bytes, day: dt.date
     assert sent[0] == number
     assert isinstance(sent[1], str)
     assert sent[2] == day.isoformat()
+
+
+def test_keys_are_values_of_numpy_and_any_list_of_values() -> None:
+    import numpy as np
+    import pandas as pd
+
+    codec = KeyCodec(keyed_by(Primitive.LONG))
+    two = codec.ranges_from_python(None, [1, 2])
+    for keys in (np.array([1, 2]), pd.Series([1, 2]), (n for n in (1, 2)), range(1, 3)):
+        assert codec.ranges_from_python(None, keys) == two
+    assert codec.keys_to_json(n for n in (np.int64(1), 2)) == ((1,), (2,))
+    assert type(codec.from_python(np.int32(7))[0]) is int
+    assert KeyCodec(keyed_by(AMOUNT)).from_python(np.int8(7)) == (700,)
+    for refused in (np.bool_(True), np.float64(7)):
+        with pytest.raises(InvalidRequestError, match="the column is long"):
+            codec.from_python(refused)
+
+
+def test_the_names_of_a_frames_columns_are_no_keys() -> None:
+    """A purge of them would remove nothing, and be proven."""
+    import pandas as pd
+
+    codec = KeyCodec(keyed_by(Primitive.STRING))
+    frame = pd.DataFrame({"key": ["a"]})
+    with pytest.raises(InvalidRequestError, match="keys is a list, not a DataFrame"):
+        codec.keys_to_json(frame)
+    with pytest.raises(InvalidRequestError, match="exact is a list, not a DataFrame"):
+        codec.ranges_from_python(None, frame)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.keys import Key, decode_key, encode_key, stored_bytes
+from dormouse.keys import Key, decode_key, encode_key
 from tests.support.strategies import keys_of_one_table
 
 
@@ -27,13 +27,6 @@ def test_stored_keys_compare_as_the_keys_do(pair: list[Key]) -> None:
 @given(keys_of_one_table())
 def test_a_stored_key_is_read_back_unchanged(pair: list[Key]) -> None:
     assert [decode_key(encode_key(key)) for key in pair] == pair
-
-
-@pytest.mark.parametrize(
-    "key", [(), ("aé\0",), (b"\0\0a", -1), ("", b"", 7), (2**63, -(2**63) - 1, "")]
-)
-def test_the_length_of_a_stored_key_is_known_without_it(key: Key) -> None:
-    assert stored_bytes(key) == len(encode_key(key))
 
 
 @given(st.binary(max_size=12))

@@ -298,11 +298,7 @@ def test_columns_that_do_not_fit_a_line_are_counted() -> None:
 
 def test_uuids_and_times_are_shown_as_people_write_them() -> None:
     batch = pa.RecordBatch.from_arrays(
-        [
-            pa.array([b"\1" * 16], pa.uuid()),
-            pa.array([1], pa.timestamp("ns")),
-            pa.array([b"a"]),
-        ],
+        [pa.array([b"\1" * 16], pa.uuid()), pa.array([1], pa.timestamp("ns")), pa.array([b"a"])],
         names=["u", "at", "b"],
     )
     shown = repr(QueryResult(batch.schema, PeekableBatches([batch]), ReadCounters(), 7))

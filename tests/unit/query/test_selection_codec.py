@@ -30,10 +30,7 @@ from tests.support.every_type import EVERY_TYPE
 
 SCHEMA = Schema.from_json(
     {
-        "rowKeyFields": [
-            {"name": "k", "type": "IntType"},
-            {"name": "day", "type": "DateType"},
-        ],
+        "rowKeyFields": [{"name": "k", "type": "IntType"}, {"name": "day", "type": "DateType"}],
         "sortKeyFields": [{"name": "at", "type": "TimestampType"}],
         "valueFields": [{"name": "v", "type": "LongType"}],
     }

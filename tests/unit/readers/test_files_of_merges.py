@@ -10,9 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dormouse.arrow.order import rows_within
-from dormouse.errors import (
-    DiskFullError,
-)
+from dormouse.errors import DiskFullError
 from dormouse.keys import KeyRange
 from dormouse.rows import merging
 from dormouse.rows import merging as merge_windows
@@ -156,11 +154,7 @@ def test_only_the_columns_and_row_groups_that_are_needed_are_fetched(
     monkeypatch.setattr(footer, "estimated_footer_bytes", lambda *_: end_bytes)
     whole, keys, few = (
         shard.table.query(look_up_bytes=0, **asked)
-        for asked in (
-            {},
-            {"columns": ["k"]},
-            {"where": "v BETWEEN 700 AND 710"},
-        )
+        for asked in ({}, {"columns": ["k"]}, {"where": "v BETWEEN 700 AND 710"})
     )
     counts = [query.reader.read_all().num_rows for query in (whole, keys, few)]
     assert counts == [3000, 3000, 22]

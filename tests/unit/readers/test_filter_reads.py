@@ -16,7 +16,7 @@ from dormouse.query.result import QueryResult
 from dormouse.rows.merging import merge_slices
 from dormouse.schema.schema import Schema
 from dormouse.shards import parquet
-from dormouse.shards.crcs import filter_section, index_of
+from dormouse.shards.crcs import index_of, sections_behind
 from dormouse.shards.footer import read_metadata
 from dormouse.shards.reading import Slice, audit_shard
 from dormouse.storage import FolderStorage
@@ -168,7 +168,7 @@ def test_damaged_filters_are_not_believed(table: ShardTable) -> None:
     file = table.folder / "data" / path
     body = file.read_bytes()
     metadata = read_metadata(table.storage, path, len(body))
-    section = filter_section(metadata, index_of(metadata, path), path, len(body))
+    _, section = sections_behind(metadata, index_of(metadata, path), path, len(body))
     assert section is not None
     assert section.end - section.start > 20 * 2 * 48
     draws = random.Random(8)
@@ -188,7 +188,7 @@ def test_a_merge_fetches_no_filters(table: ShardTable, tmp_path: Path) -> None:
     shard = slices[0].shard
     path = shard_path("table", shard.id)
     metadata = read_metadata(table.storage, path, shard.size_bytes)
-    section = filter_section(metadata, index_of(metadata, path), path, shard.size_bytes)
+    _, section = sections_behind(metadata, index_of(metadata, path), path, shard.size_bytes)
     assert section is not None
     file = tmp_path / "data" / path
     rewrite(file, flipped(file.read_bytes(), section.start + 50))

@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.errors import (
-    CorruptDataError,
-    DamagedShardError,
-    NotFoundError,
-)
+from dormouse.errors import CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.keys import KeyRange
 from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import parse_predicate
@@ -141,7 +137,7 @@ def test_the_row_group_and_the_column_are_named(shard: Shard) -> None:
 def test_parts_that_lie_elsewhere_by_the_footer_are_refused(shard: Shard) -> None:
     metadata = shard.metadata
     with pytest.raises(DamagedShardError, match="its data end at byte"):
-        crcs.page_index_section(metadata, None, shard.path, len(shard.body) // 2)
+        crcs.sections_behind(metadata, None, shard.path, len(shard.body) // 2)
     index = crcs.index_of(metadata, shard.path)
     starts = [start + (at == 3) for at, start in enumerate(index.starts)]
     moved = replace(index, starts=starts)

@@ -134,9 +134,7 @@ def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardTable:
     table.folder.mkdir()
     draws = random.Random(1)
     for start in range(4):
-        table.add(
-            [{"k": k, "text": draws.randbytes(20).hex()} for k in range(start, 1600, 4)],
-        )
+        table.add([{"k": k, "text": draws.randbytes(20).hex()} for k in range(start, 1600, 4)])
     return table
 
 

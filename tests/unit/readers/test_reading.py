@@ -243,6 +243,10 @@ def test_a_column_an_older_shard_lacks_is_null_there(small: ShardTable) -> None:
     assert merged(small, newer, shards) == expected
     small.schema = newer
     assert small.rows() == expected
+    found = small.query(
+        columns=["later"], where="later IS NULL"
+    ).to_arrow()  # it has no column of it
+    assert found.column("later").to_pylist() == [None, None]
 
 
 def test_no_slices_merge_to_no_rows(small: ShardTable) -> None:

@@ -108,10 +108,7 @@ KEPT = Cache()
     st.none() | st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
 )
 def test_any_keys_and_ranges_return_their_rows(
-    table: ShardTable,
-    keys: list[int],
-    ranges: list[tuple[int, int]],
-    columns: list[str] | None,
+    table: ShardTable, keys: list[int], ranges: list[tuple[int, int]], columns: list[str] | None
 ) -> None:
     wanted = [KeyRange.exactly((f"{n // 10:03}", n)) for n in keys]
     wanted += [KeyRange((f"{n // 10:03}", n), (f"{(n + m) // 10:03}", n + m)) for n, m in ranges]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dormouse.errors import DamagedShardError
+from dormouse.keys import KeyRange
 from dormouse.ports import Cache
 from dormouse.query.result import QueryResult
 from dormouse.schema.schema import parse_schema
@@ -35,7 +36,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardTable:
     """Return a table of two leaves, with a shard of 30 row groups in each."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", GROUP_ROWS)
     monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", GROUP_ROWS)
-    monkeypatch.setattr(term_lookups, "TAIL_BYTES", 1024)  # and chunks are read on their own
+    monkeypatch.setattr(term_lookups, "WHOLE_BYTES", 1024)  # and chunks are read on their own
     made = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path, [(ROWS // 2,)])
     made.properties = Properties(term_index="m:log")
     made.add([{"k": k, "m": text(k)} for k in range(ROWS)])
@@ -47,14 +48,25 @@ def asked(table: ShardTable, where: str) -> QueryResult:
 
 
 @pytest.mark.parametrize("k", [0, 77, 2_999, 3_000, 5_999])
-def test_a_word_is_looked_up_in_two_rounds(table: ShardTable, k: int) -> None:
+def test_a_word_is_looked_up_in_one_round(table: ShardTable, k: int) -> None:
     found = asked(table, f"has(m, 'W{k}')")
     assert found.to_arrow().column("k").to_pylist() == [k]
     assert found.reads.row_groups <= 2  # a hash of another word may be the same
-    assert found.reads.requests <= 8 + 2 * found.reads.row_groups  # an index here takes two
+    assert found.reads.requests <= 6 + 2 * found.reads.row_groups  # an index here takes two
     nothing = asked(table, f"has(m, 'w{k}w')")
     assert not len(nothing.to_arrow())
-    assert nothing.reads.requests <= 8
+    assert nothing.reads.requests <= 6
+
+
+def test_of_whole_shards_only_the_columns_asked_for_are_read(table: ShardTable) -> None:
+    where = "has(m, 'w77') OR has(m, 'w4077')"
+    texts = table.query(where=where, columns=["m"], cache=Cache(1 << 20))
+    assert texts.to_arrow().column("m").to_pylist() == [text(77), text(4077)]
+    keys = table.query(where=where, columns=["k", "m"], cache=Cache(1 << 20))
+    assert keys.to_arrow().column("k").to_pylist() == [77, 4077]
+    assert texts.reads.size_bytes < keys.reads.size_bytes
+    ranged = table.query(KeyRange((50,), (4_000,)), where=where, columns=["m"])
+    assert ranged.to_arrow().column("m").to_pylist() == [text(77)]
 
 
 def test_terms_that_are_apart_are_looked_for_together(table: ShardTable) -> None:

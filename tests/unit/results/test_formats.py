@@ -22,7 +22,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.files import results
 from dormouse.files.casting import FIRST_SECOND, LAST_SECOND
 from dormouse.files.formats import read_source
-from dormouse.files.results import ResultFormat, RowFile, json_cells, row_writer, write_rows
+from dormouse.files.results import ResultFormat, RowFile, RowWriter, json_cells, write_rows
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import DecimalType, ListType, MapType, Member, Primitive, StructType
 from tests.support.batches import rows_of
@@ -223,6 +223,15 @@ def test_what_a_format_does_not_have_is_refused_and_not_quoted(
         file.close()
 
 
+def test_json_is_refused_that_would_lose_one_of_two_columns_with_one_name() -> None:
+    batch = pa.record_batch([[1], [2]], names=["n", "n"])
+    with pytest.raises(InvalidRequestError, match="two columns called 'n'"):
+        write_rows(ResultFormat.json, [batch], batch.schema, io.BytesIO())
+    sink = io.BytesIO()
+    write_rows(ResultFormat.csv, [batch], batch.schema, sink)
+    assert sink.getvalue() == b'"n","n"\n1,2\n'
+
+
 def test_small_batches_share_a_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "ROW_GROUP_ROWS", 10)
     batch = pa.record_batch([pa.array(range(4))], names=["v"])
@@ -237,7 +246,7 @@ def test_small_batches_share_a_row_group(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_file_is_not_complete_before_its_writer_is_closed() -> None:
     batch = pa.record_batch([pa.array(range(4))], names=["v"])
     sink = io.BytesIO()
-    writer = row_writer(ResultFormat.parquet, sink, batch.schema)
+    writer = RowWriter(sink, ResultFormat.parquet, batch.schema)
     writer.write(batch)
     with pytest.raises(pa.ArrowInvalid):
         pq.ParquetFile(io.BytesIO(sink.getvalue()))

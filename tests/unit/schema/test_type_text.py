@@ -59,6 +59,7 @@ def test_what_is_shown_is_read_back(kind: FieldType) -> None:
         ("", "character 1: a type is missing"),
         ("bytearray", "there is no type"),
         ("text", "character 1: there is no type 'text'"),
+        ("int64", "types: int, long, "),  # and no hint at int, which is too narrow
         ("list<text>", "character 6: there is no type 'text'"),
         ("list<long", "'>' is missing"),
         ("list", "'<' is missing"),
@@ -68,6 +69,7 @@ def test_what_is_shown_is_read_back(kind: FieldType) -> None:
         ("struct<>", "':' is missing"),
         ("struct<a:long,a:long>", "a more than once"),
         ("struct<:long>", "':' is missing"),
+        ('struct<a:int,"b c":long>', 'character 14: the name "b c" is in quotes'),
         ("decimal(x,2)", "a number is missing"),
         ("decimal(39,2)", "not a decimal type"),
         ("{", "not valid JSON"),

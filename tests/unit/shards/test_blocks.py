@@ -37,11 +37,7 @@ SCHEMA = Schema.from_json(
             {"name": "text", "type": "StringType", "nullable": True},
             {"name": "ratio", "type": "DoubleType", "nullable": True},
             {"name": "sure", "type": "BooleanType", "nullable": True},
-            {
-                "name": "list",
-                "type": {"ListType": {"elementType": "StringType"}},
-                "nullable": True,
-            },
+            {"name": "list", "type": {"ListType": {"elementType": "StringType"}}, "nullable": True},
             {
                 "name": "map",
                 "type": {"MapType": {"keyType": "StringType", "valueType": "LongType"}},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.schema.schema import Field, Schema
@@ -48,6 +50,26 @@ def written(local: Path, rows: int, seed: int = 0) -> pq.FileMetaData:
     return pq.read_metadata(local)
 
 
+def test_a_file_for_which_there_is_no_room_is_removed_and_the_error_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [RuntimeError("metadata"), OSError(errno.ENOSPC, "No space left on device")]
+
+    def fail(_: pq.ParquetWriter) -> None:
+        if failures:
+            raise failures.pop()
+
+    schema = Schema((Field("id", Primitive.LONG),))
+    file = ParquetFileWriter(tmp_path / "file", schema)
+    file.write(pa.RecordBatch.from_pydict({"id": range(10_000)}, schema=arrow_schema(schema)))
+    monkeypatch.setattr(pq.ParquetWriter, "close", fail)
+    with pytest.raises(OSError, match="No space left"):
+        file.close({}, "t", "s")
+    file.discard()
+    assert not failures
+    assert not any(tmp_path.iterdir())
+
+
 def test_numbers_that_do_not_shrink_are_not_compressed_and_all_else_is(tmp_path: Path) -> None:
     metadata = written(tmp_path / "file", 5000)
     assert metadata.num_row_groups > 1
@@ -59,6 +81,22 @@ def test_numbers_that_do_not_shrink_are_not_compressed_and_all_else_is(tmp_path:
             if group.column(j).compression == "UNCOMPRESSED"
         }
         assert plain == STORED_AS_PACKED
+
+
+def test_the_first_row_group_of_many_columns_is_no_larger_than_others_and_shows_what_shrinks(
+    tmp_path: Path,
+) -> None:
+    chance, rows = random.Random(1), 1500
+    numbers = [Field(f"v{number}", Primitive.LONG) for number in range(502)]
+    schema = Schema((Field("key", Primitive.LONG),), values=tuple(numbers))
+    cells = [range(rows), *([chance.getrandbits(33) for _ in range(rows)] for _ in numbers)]
+    file = ParquetFileWriter(tmp_path / "file", schema)
+    file.write(pa.RecordBatch.from_arrays(list(map(pa.array, cells)), schema=arrow_schema(schema)))
+    file.close({}, "t", "s")
+    metadata = pq.read_metadata(tmp_path / "file")
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert groups[0].num_rows <= groups[1].num_rows
+    assert {groups[1].column(place).compression for place in range(1, 503)} == {"UNCOMPRESSED"}
 
 
 def test_a_column_that_is_not_compressed_takes_hardly_more_bytes(tmp_path: Path) -> None:

@@ -71,15 +71,14 @@ def test_pages_tile_their_chunk_and_its_rows(use_dictionary: bool, compression: 
     chunk, dictionary_bytes = first_chunk(
         values, use_dictionary=use_dictionary, compression=compression
     )
-    found = pages_of(chunk)
-    assert found is not None
-    assert found.rows[0].start == dictionary_bytes
+    pages = pages_of(chunk)
+    assert pages[0].start == dictionary_bytes
     assert bool(dictionary_bytes) == use_dictionary
-    starts = [(page.start, page.first_row) for page in found.rows]
-    ends = [(page.end, page.end_row) for page in found.rows]
+    starts = [(page.start, page.first_row) for page in pages]
+    ends = [(page.end, page.end_row) for page in pages]
     assert starts[1:] == ends[:-1]
     assert ends[-1] == (len(chunk), 95)
-    assert [page.end_row - page.first_row for page in found.rows] == [10] * 9 + [5]
+    assert [page.end_row - page.first_row for page in pages] == [10] * 9 + [5]
 
 
 def test_pages_of_another_form_are_refused() -> None:

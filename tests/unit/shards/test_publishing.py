@@ -72,13 +72,7 @@ def run(
     rows = batches_of(ROWS, SCHEMA, 1) if batches is None else batches
     context = ShardContext("table", SCHEMA, "job", part=part)
     return write_shards(
-        storage,
-        rows,
-        context,
-        LEAVES,
-        lambda n: f"job-{n}",
-        scratch=scratch,
-        at_the_end=at_the_end,
+        storage, rows, context, LEAVES, lambda n: f"job-{n}", scratch=scratch, at_the_end=at_the_end
     )
 
 

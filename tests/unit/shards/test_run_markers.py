@@ -18,7 +18,7 @@ from dormouse.shards.run_markers import (
 from dormouse.state.partitions import Shard
 from dormouse.state.state import TableState
 from dormouse.state.versions import Lineage, Provenance
-from dormouse.stored.paths import run_marker_path, shard_path
+from dormouse.stored.paths import RUN_MARKERS, shard_path
 from tests.support.memory_storage import MemoryStorage
 
 
@@ -30,7 +30,7 @@ class NotingStorage(MemoryStorage):
         self.deleted: list[list[str]] = []
 
     def delete(self, paths: Sequence[str]) -> None:
-        self.deleted.append(list(paths))
+        self.deleted += [list(paths)] if paths else []  # none are no request
         super().delete(paths)
 
 
@@ -48,11 +48,11 @@ def test_a_run_marker_is_read_as_it_was_put_and_is_put_once() -> None:
 def test_a_run_is_not_completed_with_other_shards_than_its_marker_lists() -> None:
     storage = MemoryStorage()
     put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 5)))
-    with pytest.raises(AlreadyExistsError, match=run_marker_path("t", "run")):
+    with pytest.raises(AlreadyExistsError, match=RUN_MARKERS.path("t", "run")):
         put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 6)))
-    storage.delete([run_marker_path("t", "run")])
-    storage.put(run_marker_path("t", "run"), b"damaged")
-    with pytest.raises(CorruptDataError, match=run_marker_path("t", "run")):
+    storage.delete([RUN_MARKERS.path("t", "run")])
+    storage.put(RUN_MARKERS.path("t", "run"), b"damaged")
+    with pytest.raises(CorruptDataError, match=RUN_MARKERS.path("t", "run")):
         put_run_marker(storage, "t", RunMarker("run", Provenance(number=2), (1, 5)))
 
 
@@ -61,7 +61,7 @@ def test_the_marker_and_the_last_shard_of_a_cancelled_run_are_deleted_first() ->
     discard_shards(storage, "t", ["r-0", "r-1000000", "r-9", "q-0"], TableState())
     first, rest = storage.deleted
     ends = [shard_path("t", "r-1000000"), shard_path("t", "q-0")]
-    assert sorted(first) == sorted([run_marker_path("t", "r"), run_marker_path("t", "q"), *ends])
+    assert sorted(first) == sorted([RUN_MARKERS.path("t", "r"), RUN_MARKERS.path("t", "q"), *ends])
     assert sorted(rest) == [shard_path("t", "r-0"), shard_path("t", "r-9")]
 
 
@@ -80,8 +80,8 @@ def test_a_damaged_run_marker_is_reported_and_not_left_out() -> None:
     """A rebuild without it would bring back rows that its run had removed."""
     storage = MemoryStorage()
     put_run_marker(storage, "t", RunMarker("run", Provenance(KeyRange())))
-    storage.put(run_marker_path("t", "other"), b"damaged")
-    with pytest.raises(CorruptDataError, match=run_marker_path("t", "other")):
+    storage.put(RUN_MARKERS.path("t", "other"), b"damaged")
+    with pytest.raises(CorruptDataError, match=RUN_MARKERS.path("t", "other")):
         read_run_markers(storage, "t")
 
 
@@ -94,6 +94,6 @@ def test_a_run_marker_put_while_the_state_is_read_is_not_obsolete() -> None:
         return TableState()
 
     assert obsolete_run_markers(storage, "t", read, before_ms=10**15) == (
-        [run_marker_path("t", "spent")],
+        [RUN_MARKERS.path("t", "spent")],
         [],
     )

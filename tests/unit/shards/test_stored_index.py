@@ -65,6 +65,10 @@ def test_no_row_group_that_holds_a_key_is_missed_and_none_within_holds_another(
     for key in keys:
         found = bounds.overlapping(KeyRange.exactly(key))
         assert {i for i, g in enumerate(groups) if key in g} <= set(found)
+    for number, group in enumerate(groups):
+        for parts in (1, 2):
+            first, end = bounds.span(number, parts)
+            assert all(first <= encode_key(key[:parts]) < end for key in group)
 
 
 @given(st.lists(KEYS, min_size=1, max_size=14, unique=True).map(sorted), st.integers(1, 4))

@@ -147,6 +147,16 @@ def test_a_flattened_row_is_the_row_of_its_envelope() -> None:
     assert found == flat(event("u", row, **MARIADB, file="bin.000010", pos=4, row=2))
 
 
+def test_columns_may_have_the_names_of_parts_of_messages() -> None:
+    """A row with a null payload is no tombstone, and one with a time there no heartbeat."""
+    names = "schema", "payload", "op", "before", "after", "source"
+    columns = ", ".join(f"{name}:dynamic?" for name in names)
+    table = parse_schema(f"id:long, {columns}, __op:string, __deleted:string", ["id"], [])
+    for value in (None, {"ts_ms": 5}):
+        row = dict.fromkeys(names, value) | {"id": 1, "__op": "u", "__deleted": "false"}
+        assert flat(row, table=table, by="") == [{"_change": "update"} | row]
+
+
 def test_a_flattened_stream_whose_deletes_are_null_lines_is_refused() -> None:
     """Without `rewrite`, a null line is the only trace of a delete, and it has no key."""
     refused = refusal(None, {"id": 1, "n": 9, "name": "Hazel", "__op": "c"})

@@ -117,9 +117,7 @@ def test_a_refused_file_is_refused_alone_and_in_its_place(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_download_is_raised_when_its_turn_comes_and_leaves_no_file(
-    tmp_path: Path,
-) -> None:
+def test_a_failed_download_is_raised_when_its_turn_comes_and_leaves_no_file(tmp_path: Path) -> None:
     def fail(number: int) -> None:
         if number == 3:
             raise UnavailableError("no answer")

@@ -26,8 +26,8 @@ from tests.support.source_files import arrow_file, arrow_stream
 
 KINDS = [*Primitive, *(DecimalType(*digits) for digits in ((20, 0), (38, 0), (38, 38), (9, 2)))]
 PER_SECOND = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
-FIRST, LAST = -62_167_219_200, 253_402_300_799
-"""The first and the last second of the years 0 to 9999."""
+FIRST, LAST = -62_135_596_800, 253_402_300_799
+"""The first and the last second of the years 1 to 9999."""
 
 
 def schema_of(kind: FieldType) -> Schema:
@@ -163,11 +163,7 @@ def old_file(path: Path, cells: pa.Array[Any], *, is_known: bool = False) -> Pat
     """Write times in INT96, as Spark does; `is_known` has Arrow's schema in the file, too."""
     table = pa.table({"k": pa.array(range(len(cells)), pa.int64()), "v": cells})
     pq.write_table(
-        table,
-        path,
-        use_deprecated_int96_timestamps=True,
-        store_schema=is_known,
-        row_group_size=2,
+        table, path, use_deprecated_int96_timestamps=True, store_schema=is_known, row_group_size=2
     )
     return path
 

@@ -25,11 +25,7 @@ SCHEMA = Schema.from_json(
     {
         "rowKeyFields": [{"name": "k", "type": "StringType"}],
         "valueFields": [
-            {
-                "name": "l",
-                "type": {"ListType": {"elementType": "StringType"}},
-                "nullable": True,
-            },
+            {"name": "l", "type": {"ListType": {"elementType": "StringType"}}, "nullable": True},
             {"name": "t", "type": "StringType", "nullable": True},
         ],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,7 @@ def test_null_and_escapes_are_those_of_spark(read: Read) -> None:
         ("carrier=AA/day=2024-02-29/carrier=UA", "give column 'carrier' other values"),
         ("carrier=AA/day=2024-02-29/tags=1", "only columns of single values"),
         ("carrier=AA", "the file has no column 'day'"),
+        ("carrier=%E9/day=2024-02-29", "a folder of the file is not UTF-8"),
     ],
 )
 def test_what_a_folder_cannot_mean_is_refused(read: Read, folders: str, why: str) -> None:
@@ -129,6 +131,18 @@ def test_files_are_dropped_under_names_that_keep_such_folders(lake: Path) -> Non
         ([lake / "*" / "*.parquet"], both),
     ):
         assert [key for key, _ in files_to_drop("t", given)] == keys
+
+
+def test_names_that_are_not_utf_8_are_refused_before_anything_is_dropped(tmp_path: Path) -> None:
+    for name in (b"\xe9.parquet", b"carrier=\xe9/1.parquet"):
+        file = Path(os.fsdecode(bytes(tmp_path) + b"/" + name))
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+        with pytest.raises(RefusedSourceError, match="is not UTF-8"):
+            files_to_drop("t", [file])
+    escaped = written(tmp_path / "carrier=%E9", "1.parquet", {"n": [1]})
+    with pytest.raises(RefusedSourceError, match="is not UTF-8"):
+        infer_schema(escaped, ["n"])
 
 
 def test_a_schema_like_such_a_file_has_their_columns_of_all_folders_beside(lake: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import RefusedSourceError
-from dormouse.files.cells import check_row_names, rows_to_batch
+from dormouse.files.casting import check_columns
+from dormouse.files.cells import rows_to_batch
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive, parse_type_text
 from tests.support.batches import rows_of, schemas
@@ -53,6 +55,12 @@ def test_numbers_of_numpy_and_arrays_are_accepted() -> None:
         ("long", 1.0, "of the type float"),
         ("long", "1", "of the type str"),
         ("long", 2**63, "long"),
+        ("long", np.array([1]), "of the type ndarray"),
+        ("long", np.array([1, 2]), "of the type ndarray"),
+        ("double", np.array([1.5]), "of the type ndarray"),
+        ("double", np.timedelta64(1), "of the type timedelta64"),
+        ("list<long>", np.array(["2024-01-01"], "M8[ns]"), "of the type ndarray"),
+        ("dynamic", np.timedelta64(1, "ns"), "of the type timedelta64"),
         ("int", 2**31, "int"),
         ("double", 2**53 + 1, "does not fit a float exactly"),
         ("double", True, "of the type bool"),
@@ -72,7 +80,7 @@ def test_numbers_of_numpy_and_arrays_are_accepted() -> None:
         ("time", dt.time(12, tzinfo=dt.UTC), "of the type time"),
         ("time", 7, "of the type int"),
         ("uuid", b"short", "it is no UUID"),
-        ("uuid", "short", "it is a UUID such as"),
+        ("uuid", "short", "expected: a UUID such as"),
         ("decimal(3,1)", Decimal("1.25"), "data loss"),
         ("decimal(3,1)", Decimal("NaN"), "not finite"),
         ("decimal(3,1)", 1.5, "of the type float"),
@@ -96,10 +104,10 @@ def test_names_of_a_row_are_those_of_columns() -> None:
     schema = Schema(
         (Field("k", Primitive.LONG),), values=(Field("v", Primitive.LONG, nullable=True),)
     )
-    check_row_names({"k": 1}, schema)
-    with pytest.raises(RefusedSourceError, match="no column 'x'"):
-        check_row_names({"k": 1, "x": 1}, schema)
-    with pytest.raises(RefusedSourceError, match="no value for 'k'"):
-        check_row_names({"v": 1}, schema)
+    check = partial(check_columns, schema=schema, of="the row", quotes_all=True)
+    check(["k"])
+    for names, reason in (["k", "x:1"], "no column 'x:1'"), (["v"], "the row has no column 'k'"):
+        with pytest.raises(RefusedSourceError, match=reason):
+            check(names)
     with pytest.raises(RefusedSourceError, match="row 8, column 'k': there is no value"):
         rows_to_batch([{"k": None}], schema, first=7)

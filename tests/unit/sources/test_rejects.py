@@ -64,10 +64,7 @@ def alone(folder: Path, head: bytes, record: bytes, key: str) -> list[dict[str, 
 
 @pytest.mark.parametrize(
     ("key", "head", "good", "bad"),
-    [
-        ("t/a.csv", b"id,name,at\r\n", GOOD, BAD),
-        ("t/a.jsonl", b"", GOOD_LINES, BAD_LINES),
-    ],
+    [("t/a.csv", b"id,name,at\r\n", GOOD, BAD), ("t/a.jsonl", b"", GOOD_LINES, BAD_LINES)],
 )
 def test_each_record_is_kept_as_if_alone_or_rejected_with_its_line(
     tmp_path_factory: pytest.TempPathFactory,

@@ -13,7 +13,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.statements import engine
-from dormouse.statements.statement import FUNCTIONS, HAS, parse_statement
+from dormouse.statements.statement import FUNCTIONS, HAS, REMEMBERED_CHARACTERS, parse_statement
 
 MEMORY_BYTES = 64 * 1024 * 1024
 REFUSED = """
@@ -82,6 +82,25 @@ def test_a_part_of_a_query_that_writes_is_refused(
             parse_statement(whole, cursor)
 
 
+@pytest.mark.parametrize("text", [None, 1, b"SELECT 1", ["SELECT 1"], {"sql": "SELECT 1"}])
+def test_what_is_no_text_is_no_statement(cursor: duckdb.DuckDBPyConnection, text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="a statement is SQL text"):
+        parse_statement(text, cursor)
+
+
+def test_statements_are_remembered_but_few_characters_of_them(
+    cursor: duckdb.DuckDBPyConnection,
+) -> None:
+    texts = [f"SELECT {number}" for number in range(REMEMBERED_CHARACTERS // 1024)]
+    first = parse_statement(texts[0], cursor)
+    assert parse_statement(texts[0], cursor) is first
+    for text in texts:
+        parse_statement(text, cursor)
+    assert parse_statement(texts[0], cursor) is not first
+    long = f"SELECT '{'x' * REMEMBERED_CHARACTERS}'"
+    assert parse_statement(long, cursor) is not parse_statement(long, cursor)
+
+
 def test_rows_of_values_are_checked_like_the_rest(cursor: duckdb.DuckDBPyConnection) -> None:
     for part, problem in {
         "current_setting('threads')": "current_setting is not allowed",
@@ -129,6 +148,7 @@ def test_references_get_names_that_nothing_in_the_text_has(
         ("SELECT * FROM r: s", "not named after FROM"),
         ("SELECT * FROM\u00a0r", "not named after FROM"),
         ("TABLE r", "not named after FROM"),
+        ("SELECT * FROM main.r", "a table is named on its own"),
         ("SELECT * FROM (TABLE r)", "not named after FROM"),
         ("PIVOT r ON k USING sum(v)", "PIVOT without the values"),
         ("SELECT * FROM (DESCRIBE r)", "DESCRIBE, SUMMARIZE and SHOW"),

@@ -11,10 +11,9 @@ from unittest.mock import patch
 
 from dormouse.aws.state_store import S3StateStore
 from dormouse.items import blobs
-from dormouse.items import pages as item_pages
 from dormouse.items.blobs import ItemStateStore
 from dormouse.items.pages import ItemPages
-from dormouse.log import compaction, engine, pages
+from dormouse.log import compaction, pages
 from dormouse.log import compaction as collection
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
 from dormouse.log.compaction import CompactionPolicy
@@ -275,12 +274,11 @@ def fail(error: Exception) -> Callable[[], None]:
 @contextmanager
 def small_pages(capacity: int) -> Iterator[None]:
     """Let everything be due early, so that short tests turn pages, merge, snapshot and collect."""
-    due, small = engine.is_snapshot_due, CompactionPolicy(snapshot_share=18)
+    due, small = compaction.is_snapshot_due, CompactionPolicy(snapshot_share=18)
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
-        patch.multiple(item_pages, PAGE_CAPACITY=capacity),
         patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=550),
-        patch.multiple(engine, is_snapshot_due=lambda manifest, _: due(manifest, small)),
+        patch.multiple(compaction, is_snapshot_due=lambda manifest, _: due(manifest, small)),
         patch.multiple(pages, PAGES_PER_SEGMENT=2, SEGMENTS_PER_LEVEL=2),
         patch.multiple(pages, HISTORY_PER_LEVEL=2, MOST_SEGMENTS=2),
         patch.multiple(collection, PAGES_PER_ROUND=2),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from dormouse.keys import KeyRange
-from dormouse.log import compaction, engine, key_index, log, pinning
+from dormouse.log import compaction, key_index, log, pinning
 from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.pages import Manifest
 from dormouse.state.state import TableState
@@ -21,7 +21,7 @@ def indexed_early() -> Iterator[None]:
     """
     with (
         patch.multiple(compaction, REFERENCES_TO_INDEX=0, COMMITS_TO_INCREMENT=3),
-        patch.multiple(engine, is_snapshot_due=_is_snapshot_due),
+        patch.multiple(compaction, is_snapshot_due=_is_snapshot_due),
         patch.multiple(key_index, BLOCK_ROWS=4, BLOCK_ROWS_OF_CHANGES=4, MOST_REACHING=2),
         patch.multiple(key_index, _TAIL_BYTES=500),
         patch.multiple(pinning, LEAST_BYTES=0),

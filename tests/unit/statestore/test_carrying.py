@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.log import deltas as codec
-from dormouse.log.deltas import (
-    FORMAT,
-    Delta,
-    encode_delta,
-    identity_of,
-    open_delta,
-    packed_entries,
-)
+from dormouse.log.deltas import FORMAT, Delta, encode_delta, identity_of, open_delta, packed_entries
 from dormouse.log.engine import LogStateStore
 from dormouse.log.log import MOST_BYTES, carried_before, carriers, packed
 from dormouse.log.pages import PAGE_CAPACITY

@@ -7,12 +7,14 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.log import segments
+from dormouse.log.columns import OWNER, write_file
 from dormouse.log.deltas import Delta, encode_delta
 from dormouse.log.segments import (
     FORMAT,
@@ -60,6 +62,14 @@ def test_a_delta_or_a_damaged_segment_is_refused_by_name() -> None:
     for body in (encode_delta(list(ENTRIES.values()), DELTA), whole[:-9], b""):
         with pytest.raises(CorruptDataError, match="segment 7"):
             decode_segment(body, "t", "segment 7")
+
+
+def test_entries_that_are_no_utf_8_are_refused_by_name() -> None:
+    cells = [pa.array([bytes(16)], pa.binary(16)), pa.array([b"\x9d"]).view(pa.string())]
+    rows = pa.table(cells, ["delta", "entries"])
+    body = write_file([rows], rows.schema, segments.KIND, segments.FORMAT, {OWNER: "t"})
+    with pytest.raises(CorruptDataError, match="segment 7"):
+        decode_segment(body, "t", "segment 7")
 
 
 @given(st.lists(st.lists(entries, max_size=5), min_size=1, max_size=4))

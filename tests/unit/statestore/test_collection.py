@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import OutcomeUnknownError
-from dormouse.log import compaction, engine
+from dormouse.log import compaction
 from dormouse.log.deltas import encode_delta, identity_of
 from dormouse.log.engine import Options
 from dormouse.log.pages import id_at
@@ -74,7 +74,7 @@ def test_a_round_that_another_change_of_the_manifest_overtook_deletes_nothing(ho
 
         def others_go_on() -> None:
             commit(rig, 10, 6)
-            with patch.object(engine, "is_snapshot_due", return_value=True):
+            with patch.object(compaction, "is_snapshot_due", return_value=True):
                 rig.store().maintain()
             rig.clock.advance(seconds=3600)
 

@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys import KeyRange
-from dormouse.log import compaction, key_index, tail
+from dormouse.log import key_index, tail
 from dormouse.log.log import Reader
 from dormouse.log.tail import runs_of
 from dormouse.state.state import PartOfState
@@ -54,7 +54,7 @@ def parts_read(rig: Rig) -> int:
 def test_the_ends_of_a_snapshot_and_of_the_newest_increment_say_where_all_blocks_lie() -> None:
     with patch.object(key_index, "_TAIL_BYTES", 20_000):
         rig = several("objects")
-        with patch.object(compaction, "key_indexes", lambda *_: None):
+        with patch.object(tail, "key_indexes", lambda *_: None):
             each_by_itself = several("objects")
         increments = len(rig.head().manifest.increments)
         assert increments == len(each_by_itself.head().manifest.increments) > 1

@@ -132,10 +132,7 @@ def test_a_commit_whose_upload_keeps_failing_changed_nothing(rig: Rig, error: Ex
     store = rig.store()
     store.current()
     client = rig.storage if rig.home == "objects" else rig.dynamodb
-    with (
-        patch.object(client, PUT[rig.home], side_effect=error),
-        pytest.raises(UnavailableError),
-    ):
+    with patch.object(client, PUT[rig.home], side_effect=error), pytest.raises(UnavailableError):
         store.commit(addition(1), generation=0)
     assert rig.replay().version == 1
     assert store.commit(addition(1), generation=0) == (Committed(2),)

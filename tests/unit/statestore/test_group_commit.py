@@ -78,11 +78,7 @@ def test_what_comes_while_a_commit_is_on_its_way_goes_together_in_the_next() -> 
     gate = Gate()
     found = run_three(gate)
     assert [len(batch) for batch in gate.batches] == [1, 3]
-    assert found == {
-        "1": (Committed(1),),
-        "2": (Committed(2), Committed(3)),
-        "4": (Committed(4),),
-    }
+    assert found == {"1": (Committed(1),), "2": (Committed(2), Committed(3)), "4": (Committed(4),)}
 
 
 def test_a_failure_is_raised_to_all_commits_of_the_group_and_the_next_commit_goes_on() -> None:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
-from dormouse.log import compaction, engine, tail
+from dormouse.log import compaction, tail
 from dormouse.log.compaction import is_increment_due
 from dormouse.log.engine import Options
 from dormouse.log.increments import changes_between, decode_increment, encode_increment, rebased
@@ -94,7 +94,7 @@ def test_an_increment_after_a_snapshot_without_expired_transactions_can_be_read(
         rig.clock.advance(seconds=25 * 3600)
         for n in range(10, 15):
             store.commit(addition(n), generation=0)
-        with patch.object(engine, "is_snapshot_due", return_value=True):
+        with patch.object(compaction, "is_snapshot_due", return_value=True):
             store.maintain()  # of its state, which still has the transactions of yesterday
         for n in range(15, 25):
             store.commit(addition(n), generation=0)

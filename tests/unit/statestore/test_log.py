@@ -230,9 +230,7 @@ def test_a_reader_whose_page_is_collected_goes_by_the_manifest(rig: Rig) -> None
     assert len(rig.log().ids_after(2 * PAGE_CAPACITY)) == 1
 
 
-def test_an_idle_reader_at_the_end_of_a_page_does_not_miss_one_that_came_and_went(
-    rig: Rig,
-) -> None:
+def test_an_idle_reader_at_the_end_of_a_page_does_not_miss_one_that_came_and_went(rig: Rig) -> None:
     fill(rig, PAGE_CAPACITY)
     assert rig.log().ids_after(PAGE_CAPACITY) == []
     fill(rig, PAGE_CAPACITY, first=3000)

@@ -10,12 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dormouse.errors import (
-    CorruptDataError,
-    InvariantError,
-    NotFoundError,
-    OutcomeUnknownError,
-)
+from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, OutcomeUnknownError
 from dormouse.items.pages import page_key
 from dormouse.items.store import IDS, MARK, Put
 from dormouse.log import compaction, segments
@@ -211,9 +206,7 @@ def test_another_maintainer_at_any_place_of_one_does_no_harm(home: Home) -> None
             check(rig)
 
 
-def test_a_writer_that_slept_past_the_mark_uploads_again_and_loses_nothing(
-    rig: Rig,
-) -> None:
+def test_a_writer_that_slept_past_the_mark_uploads_again_and_loses_nothing(rig: Rig) -> None:
     def it_sleeps_and_all_is_collected() -> None:
         rig.clock.advance(seconds=3600)
         rig.store()._collector.collect()
@@ -248,9 +241,7 @@ def test_what_a_crashed_commit_uploaded_is_collected_once_it_can_land_no_more(ri
     assert rig.stored("segments") == rig.stored("snapshots") == []
 
 
-def test_a_segment_that_slept_past_the_mark_does_not_come_into_the_manifest(
-    rig: Rig,
-) -> None:
+def test_a_segment_that_slept_past_the_mark_does_not_come_into_the_manifest(rig: Rig) -> None:
     def it_sleeps_and_all_is_collected() -> None:
         rig.clock.advance(seconds=3600)
         rig.store()._collector.collect()
@@ -323,9 +314,7 @@ def test_a_version_is_read_as_long_as_it_is_kept_and_then_it_is_gone(rig: Rig) -
         assert rig.store().at(time_ms=rig.clock.ms - 2000).version >= oldest
 
 
-def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_not(
-    home: Home,
-) -> None:
+def test_a_reader_of_the_past_that_is_overtaken_reads_it_whole_or_not(home: Home) -> None:
     def reading(number: int) -> Rig:
         rig = Rig(home=home, options=BRIEFLY)
         rig.store().commit(initialise(ONE_LEAF), generation=0)

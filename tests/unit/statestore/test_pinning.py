@@ -163,9 +163,7 @@ def test_a_snapshot_below_the_low_water_mark_is_not_pinned(rig: Rig) -> None:
     assert rig.store().pins.add(OWNER, state).version == 3
 
 
-def test_whatever_is_collected_while_a_version_is_pinned_it_is_whole_or_refused(
-    home: Home,
-) -> None:
+def test_whatever_is_collected_while_a_version_is_pinned_it_is_whole_or_refused(home: Home) -> None:
     """Both collectors run at every step of a pin, with the delay over or nearly so."""
 
     def collect(rig: Rig, late_seconds: int) -> None:

@@ -24,7 +24,7 @@ from dormouse.log.sources import (
 )
 from dormouse.shards.reading import CountedObjects, ReadCounters
 from dormouse.state.state import SourceSegment, TableState
-from dormouse.stored.paths import sources_path
+from dormouse.stored.paths import SOURCES
 from tests.support.memory_storage import MemoryStorage
 
 COVER = Cover("t", "log", 2, 5, 9)
@@ -36,7 +36,7 @@ def name(number: int) -> str:
 
 def stored(storage: MemoryStorage, segment_id: str, sources: list[str]) -> SourceSegment:
     segment, body = encode_sources(segment_id, COVER, [digests_of(sources)])
-    storage.put(sources_path("t", segment_id), body)
+    storage.put(SOURCES.path("t", segment_id), body)
     return segment
 
 
@@ -117,7 +117,7 @@ def test_no_flipped_bit_says_that_an_ingested_source_is_new() -> None:
     storage = MemoryStorage()
     sources = [name(i) for i in range(40)]
     segment = stored(storage, "g", sources)
-    path = sources_path("t", "g")
+    path = SOURCES.path("t", "g")
     body = storage.get(path)
     refused = 0
     for place in range(len(body)):
@@ -140,11 +140,11 @@ def test_no_flipped_bit_says_that_an_ingested_source_is_new() -> None:
 def test_a_segment_that_is_gone_or_cut_off_is_an_error() -> None:
     storage = MemoryStorage()
     segment = stored(storage, "g", ["a", "b"])
-    body = storage.get(sources_path("t", "g"))
-    storage.delete([sources_path("t", "g")])
+    body = storage.get(SOURCES.path("t", "g"))
+    storage.delete([SOURCES.path("t", "g")])
     with pytest.raises(NotFoundError):
         ingested_of(storage, "t", state_of(segment), ["a"])
-    storage.put(sources_path("t", "g"), body[: segment.index_at + 3])
+    storage.put(SOURCES.path("t", "g"), body[: segment.index_at + 3])
     with pytest.raises(CorruptDataError, match="cut off"):
         ingested_of(storage, "t", state_of(segment), ["a"])
 
@@ -152,7 +152,7 @@ def test_a_segment_that_is_gone_or_cut_off_is_an_error() -> None:
 def test_a_segment_of_another_table_is_refused() -> None:
     storage = MemoryStorage()
     _, body = encode_sources("g", replace(COVER, table_id="u"), [digests_of(["a"])])
-    storage.put(sources_path("t", "g"), body)
+    storage.put(SOURCES.path("t", "g"), body)
     with pytest.raises(CorruptDataError, match="segment of table u"):
         read_segment(storage, "t", "g")
 

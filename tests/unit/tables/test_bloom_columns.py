@@ -21,8 +21,7 @@ SCHEMA = Schema.from_json(
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
-    [("", ()), ("mail", ("mail",)), (" mail , k,mail,", ("mail", "k"))],
+    ("text", "names"), [("", ()), ("mail", ("mail",)), (" mail , k,mail,", ("mail", "k"))]
 )
 def test_columns_are_named_once_each(text: str, names: tuple[str, ...]) -> None:
     assert bloom_columns(SCHEMA, Properties(bloom_columns=text)) == names

@@ -8,7 +8,7 @@ from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Member, Primitive, StructType
 from dormouse.tables.properties import Properties
-from dormouse.tables.table import RETAINED_NAMES, Alteration, apply_alteration
+from dormouse.tables.table import RETAINED_NAMES, Alteration, apply_alteration, replace_schema
 
 LONG = Primitive.LONG
 SCHEMA = Schema(
@@ -110,6 +110,7 @@ def test_members_of_structs_count_as_columns_and_dropping_is_always_allowed() ->
             "another column",
         ),
         ({"filters": "ageOff(a, 1000)"}, {"rename": {"a": "c"}}, "properties do not allow it"),
+        ({"keep": "latest", "latest_by": "a"}, {"drop": ("a",)}, "latest_by: there is no column"),
         ({"aggregations": "last(a), last(b)"}, {"add": (NEW,)}, "lack value fields: new"),
         ({"aggregations": "last(a), last(b)"}, {"drop": ("b",)}, "unknown fields: b"),
     ],
@@ -124,3 +125,19 @@ def test_columns_that_filters_or_aggregations_use_stay(
 def test_columns_that_filters_do_not_use_can_change() -> None:
     rules = Properties(filters="where(a > 1)")
     assert ids(alter(properties=rules, rename={"b": "c"}, add=(NEW,)))["c"] == 4
+
+
+@pytest.mark.parametrize(
+    ("sort_keys", "position"), [((), Primitive.LONG), ((Field("s", Primitive.INT),), None)]
+)
+def test_a_new_schema_fits_change_data_too(
+    sort_keys: tuple[Field, ...], position: Primitive | None
+) -> None:
+    by = "p" if position else ""
+    properties = Properties(keep="latest", change_data="debezium", latest_by=by)
+    keys, values = (Field("k", Primitive.LONG),), (Field("p", Primitive.STRING),)
+    schema = Schema(keys, (), values)
+    assert replace_schema(schema, schema, properties).row_keys[0].name == "k"
+    target = Schema(keys, sort_keys, (Field("p", position or Primitive.STRING),))
+    with pytest.raises(InvalidRequestError, match="do not fit the new schema: change_data"):
+        replace_schema(schema, target, properties)

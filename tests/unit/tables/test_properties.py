@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from dormouse.tables.properties import Properties, properties_of
+from dormouse.errors import InvalidRequestError
+from dormouse.tables.properties import KNOWN, Properties, parse_settings, properties_of
 
 
 def test_later_settings_override_earlier_ones() -> None:
@@ -19,5 +19,15 @@ def test_later_settings_override_earlier_ones() -> None:
 @pytest.mark.parametrize("other", [True, 1.0])
 def test_a_value_that_equals_a_good_one_of_another_type_is_refused(other: Any) -> None:
     assert properties_of({"gc_delay_seconds": 1}).gc_delay_seconds == other
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(InvalidRequestError, match="must be a whole number"):
         properties_of({"gc_delay_seconds": other})
+
+
+def test_a_number_beyond_the_bounds_of_its_property_is_refused_by_name() -> None:
+    for name, known in KNOWN.items():
+        if isinstance(known.default, int):
+            parse_settings({name: known.most})
+            properties_of({name: known.most})
+            for made in (parse_settings, lambda settings: Properties(**settings)):
+                with pytest.raises(InvalidRequestError, match=f"{name} must be at most"):
+                    made({name: known.most + 1})

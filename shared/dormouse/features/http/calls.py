@@ -1,10 +1,8 @@
 """What the function of a route takes, the parts of a request as typed values, and its errors."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hmac import compare_digest
 from http import HTTPStatus
@@ -13,22 +11,10 @@ from urllib.parse import unquote
 
 import msgspec
 
+from dormouse import errors
 from dormouse.access import Verb, VisibleTable
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
-from dormouse.errors import (
-    AlreadyExistsError,
-    DormouseError,
-    ForbiddenError,
-    HiddenRowsError,
-    InvalidRequestError,
-    LimitExceededError,
-    NotFoundError,
-    ServiceRefusedError,
-    TimedOutError,
-    UnavailableError,
-    VersionGoneError,
-)
 from dormouse.features.access import allowed_table
 from dormouse.http.messages import HttpRequest, HttpResponse, Responder
 from dormouse.ports import Services
@@ -40,16 +26,16 @@ from dormouse.stored.decoding import convert_texts, decode_json
 PROBLEM_JSON = "application/problem+json"
 LOGGED = "the log of this instance has the details; tell the operators which request it was"
 _GONE = "rows of the version that is read are not there any more"
-_STATUSES: tuple[tuple[type[DormouseError], int], ...] = (
-    (ForbiddenError, 403),
-    (NotFoundError, 404),
-    (AlreadyExistsError, 409),
-    (HiddenRowsError, 409),
-    (LimitExceededError, 413),
-    (InvalidRequestError, 422),
-    (ServiceRefusedError, 500),
-    (UnavailableError, 503),
-    (TimedOutError, 504),
+_STATUSES: tuple[tuple[type[errors.DormouseError], int], ...] = (
+    (errors.ForbiddenError, 403),
+    (errors.NotFoundError, 404),
+    (errors.AlreadyExistsError, 409),
+    (errors.HiddenRowsError, 409),
+    (errors.LimitExceededError, 413),
+    (errors.InvalidRequestError, 422),
+    (errors.ServiceRefusedError, 500),
+    (errors.UnavailableError, 503),
+    (errors.TimedOutError, 504),
 )
 """The status of each class of errors; all others are faults of this side."""
 
@@ -76,27 +62,26 @@ class ProblemError(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def problem_of(error: ProblemError | DormouseError) -> HttpResponse:
+def problem_of(error: ProblemError | errors.DormouseError) -> HttpResponse:
     """Return the answer to a request that ended with an error.
 
     Faults of this side are not explained to the caller: their messages name objects and tables.
     """
     if isinstance(error, ProblemError):
         return _response(error.status, str(error), error.hint, error.headers)
-    if isinstance(error, VersionGoneError):
-        response = _response(410, _GONE, "ask again; if that does not help, " + LOGGED)
-        return replace(response, problem=error.explanation)
+    if isinstance(error, errors.VersionGoneError):
+        hint = "ask again; if that does not help, " + LOGGED
+        return _response(410, _GONE, hint, problem=error.explanation)
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     if status == 500:
         detail = "what is stored is damaged, or a part of it is lost"
-        if isinstance(error, ServiceRefusedError):
+        if isinstance(error, errors.ServiceRefusedError):
             detail = "a service refuses this instance what it needs"
-        response = _response(500, detail, LOGGED)
-        return replace(response, problem=error.explanation)
+        return _response(500, detail, LOGGED, problem=error.explanation)
     if status == 503:
         detail = "a service of this instance does not answer, or is changed by too many at once"
-        response = _response(503, detail, "try again", {"retry-after": "2"})
-        return replace(response, problem=error.explanation)
+        headers = {"retry-after": "2"}
+        return _response(503, detail, "try again", headers, problem=error.explanation)
     return _response(status, str(error), error.hint)
 
 
@@ -105,21 +90,20 @@ def refusal(status: int, reason: str) -> HttpResponse:
     return _response(status, reason, "see /openapi.json")
 
 
-def shown_reason(error: DormouseError) -> str:
+def shown_reason(error: errors.DormouseError) -> str:
     """Return what a caller may read of an error that ended the caller's work."""
-    if isinstance(error, VersionGoneError):
+    if isinstance(error, errors.VersionGoneError):
         return _GONE
     has_fault = not isinstance(error, tuple(kind for kind, status in _STATUSES if status < 500))
     return "a fault of this side, or it took too long" if has_fault else error.explanation
 
 
 def _response(
-    status: int, detail: str, hint: str, headers: dict[str, str] | None = None
+    status: int, detail: str, hint: str, headers: Mapping[str, str] = {}, *, problem: str = ""
 ) -> HttpResponse:
-    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, hint=hint)
-    return HttpResponse(
-        status, {"content-type": PROBLEM_JSON, **(headers or {})}, msgspec.json.encode(problem)
-    )
+    form = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, hint=hint)
+    headers = {"content-type": PROBLEM_JSON, **headers}
+    return HttpResponse(status, headers, msgspec.json.encode(form), problem)
 
 
 # The door of a server on this machine: only the one who knows its token is answered.
@@ -220,7 +204,7 @@ class OpenTable:
             ForbiddenError: a key column is hidden from the caller.
         """
         if not self.seen.shows_all_keys:
-            raise ForbiddenError("keys of this table are hidden from you")
+            raise errors.ForbiddenError("keys of this table are hidden from you")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +294,8 @@ class Route:
         """The parts of the path."""
         return tuple(self.path.strip("/").split("/"))
 
-    def match(self, path: str) -> dict[str, str] | None:
+    def match(self, parts: Sequence[str]) -> dict[str, str] | None:
         """Return the values of the names in the path; None if a request's path is another."""
-        parts = path.removeprefix("/").split("/")
         if len(parts) != len(self.parts):
             return None
         values = {}
@@ -354,6 +337,9 @@ def check_body(request: HttpRequest, types: tuple[str, ...]) -> str:
             f"the body has {len(request.body):,} bytes, more than {MOST_BODY_BYTES:,}",
             hint="drop large amounts of rows as files: POST /tables/{table}/files",
         )
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if request.body and encoding != "identity":
+        raise ProblemError(415, f"the body is encoded as {encoding!r}", hint="send it as it is")
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.body and media_type not in types:
         raise ProblemError(

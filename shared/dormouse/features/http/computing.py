@@ -1,7 +1,5 @@
 """What runs in the process that computes for another (`client.computing`)."""
 
-from __future__ import annotations
-
 import os
 import resource
 import selectors

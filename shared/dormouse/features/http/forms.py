@@ -1,10 +1,8 @@
 """The forms in which rows are answered: what a client accepts, and how much fits into an answer."""
 
-from __future__ import annotations
-
 import base64
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -22,6 +20,7 @@ from dormouse.files.results import ResultFormat, json_objects, write_rows
 from dormouse.http.messages import HttpResponse, preferred_type
 from dormouse.key_codec import EMPTY_RANGE, KeyCodec
 from dormouse.keys import Key, KeyRange
+from dormouse.query.rows import limited
 from dormouse.schema.schema import Schema
 from dormouse.state.sources import WholeNumber
 from dormouse.stored.decoding import decode_json
@@ -78,7 +77,6 @@ class TooMuchError(ProblemError):
     """Rows do not fit into one answer, or take too long for it."""
 
     def __init__(self) -> None:
-        """Say what else can be asked for."""
         super().__init__(
             413,
             f"the rows take more than the {MOST_ANSWER_BYTES:,} bytes of an answer",
@@ -148,7 +146,7 @@ def _response(form: RowForm, page: RowPage, count: int, body: bytes) -> HttpResp
 
 def _encoded(form: RowForm, page: RowPage, count: int) -> bytes:
     schema = frame_schema(page.schema)
-    batches = [conform(batch, schema) for batch in _first(page.batches, count)]
+    batches = [conform(batch, schema) for batch in limited(page.batches, count)]
     if form is RowForm.json:
         answer = Rows(
             columns=[RowColumn(name=field.name, type=str(field.type)) for field in schema],
@@ -160,16 +158,6 @@ def _encoded(form: RowForm, page: RowPage, count: int) -> bytes:
     sink = io.BytesIO()
     write_rows(_FORMATS[form], batches, schema, sink)
     return sink.getvalue()
-
-
-def _first(batches: Iterable[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
-    slices = []
-    for batch in batches:
-        slices.append(batch.slice(0, count))
-        count -= min(count, batch.num_rows)
-        if not count:
-            break
-    return slices
 
 
 # Continuations: where the next page of a query begins, as a text that the client hands back.
@@ -229,9 +217,7 @@ class Pagination:
         return [span for span in spans if not span.is_empty()] or [EMPTY_RANGE]
 
     def _last(self) -> Key:
-        if self.before is None:
-            return ()
-        if not self.before.key:
+        if self.before is None or not self.before.key:
             return ()
         return KeyCodec(self.seen.schema).from_json(self.before.key, "the continuation")
 
@@ -240,17 +226,16 @@ class Pagination:
         last, repeats = _last_key(batches, count, self.seen.schema)
         if repeats == count and last == self._last():
             repeats += self.repeats
-        return encode(
-            Position(
-                state=self.seen.table.state_id,
-                version=self.version,
-                time_ms=self.time_ms,
-                question=self.question,
-                key=KeyCodec(self.seen.schema).to_json(last),
-                repeats=repeats,
-                given=self.given + count,
-            )
+        position = Position(
+            state=self.seen.table.state_id,
+            version=self.version,
+            time_ms=self.time_ms,
+            question=self.question,
+            key=KeyCodec(self.seen.schema).to_json(last),
+            repeats=repeats,
+            given=self.given + count,
         )
+        return sealed(msgspec.json.encode(position))
 
 
 def digest(question: object) -> str:
@@ -258,13 +243,8 @@ def digest(question: object) -> str:
     return blake2b(msgspec.json.encode(question), digest_size=12).hexdigest()
 
 
-def encode(position: Position) -> str:
-    """Return a continuation as text that needs no quoting anywhere."""
-    return sealed(msgspec.json.encode(position))
-
-
 def sealed(body: bytes) -> str:
-    """Return what a continuation says as text, with a checksum."""
+    """Return what a continuation says as text that needs no quoting anywhere, with a checksum."""
     return base64.urlsafe_b64encode(_checksum(body) + body).decode().rstrip("=")
 
 

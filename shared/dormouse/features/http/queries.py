@@ -1,7 +1,5 @@
 """Routes that read rows: of one table in pages, and of statements in SQL."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
@@ -16,32 +14,14 @@ from dormouse.client.queries import QUEUE, failure_of, message_parameters
 from dormouse.client.versions import named_parameters
 from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features.access import administers_instance, check_readable
-from dormouse.features.http.calls import (
-    Answer,
-    Form,
-    HttpCall,
-    PageQuery,
-    ProblemError,
-    json_answer,
-    shown_reason,
-)
-from dormouse.features.http.forms import (
-    MOST_ANSWER_BYTES,
-    Pagination,
-    RowPage,
-    TooMuchError,
-    accepted_form,
-    decode,
-    digest,
-    gone,
-    rows_response,
-)
+from dormouse.features.http import calls, forms
 from dormouse.features.http.tables import idempotency_key, page_of
-from dormouse.features.queries import QUERIES, QueryEnd, ResultFile, load_end
+from dormouse.features.kinds import ResultFile
+from dormouse.features.queries import QUERIES, QueryEnd, load_end
 from dormouse.features.versions import read_as_of
 from dormouse.files.results import ResultFormat
 from dormouse.http.messages import HttpResponse, preferred_type
-from dormouse.key_codec import EMPTY_RANGE, KeyCodec
+from dormouse.key_codec import EMPTY_RANGE
 from dormouse.keys import KeyRange
 from dormouse.messages.stages import (
     AnswerQuery,
@@ -51,15 +31,9 @@ from dormouse.messages.stages import (
     encode,
 )
 from dormouse.ports import Clock
+from dormouse.query import selection
 from dormouse.query.rows import query_rows
-from dormouse.query.selection import (
-    Selection,
-    askable,
-    bytes_to_read,
-    decode_selection,
-    select,
-    selected_ranges,
-)
+from dormouse.schema.schema import Schema
 from dormouse.sql.conditions import parse_condition
 from dormouse.state.jobs import JobRecord
 from dormouse.state.versions import parse_as_of
@@ -90,14 +64,14 @@ _FORMATS = {
 _UNKNOWN = "nothing is recorded of it: it waits, or was never asked, or ended a week ago"
 
 
-class QueryAccepted(Answer, frozen=True, kw_only=True):
+class QueryAccepted(calls.Answer, frozen=True, kw_only=True):
     """A query that is answered later; `location` is the path that shows its state and result."""
 
     query_id: str
     location: str
 
 
-class QuerySummary(Answer, frozen=True, kw_only=True):
+class QuerySummary(calls.Answer, frozen=True, kw_only=True):
     """A query that `who` asked. `state` is waiting, running, finished, failed or cancelled;
     `subject` is the table, or SQL. Of its sub-queries, `parts`, `parts_done` are done. Times are
     milliseconds since 1970; 0 is not yet.
@@ -114,20 +88,20 @@ class QuerySummary(Answer, frozen=True, kw_only=True):
     finished_ms: int = 0
 
 
-class QueriesPage(PageQuery, frozen=True, kw_only=True):
+class QueriesPage(calls.PageQuery, frozen=True, kw_only=True):
     """Which part of a list is wanted; with `all`, of the queries of all callers."""
 
     all: bool = False
 
 
-class QueryPage(Answer, frozen=True, kw_only=True):
+class QueryPage(calls.Answer, frozen=True, kw_only=True):
     """Queries, the newest first. With `next`, there are more: ask for those after it."""
 
     queries: list[QuerySummary]
     next: str = ""
 
 
-class QueryFile(Answer, frozen=True, kw_only=True):
+class QueryFile(calls.Answer, frozen=True, kw_only=True):
     """A file of a result. A `url` that begins with a slash is a path of this API; others can be
     used by anybody, for `expires_seconds`.
     """
@@ -155,7 +129,7 @@ def prefers_later(headers: Mapping[str, str]) -> bool:
     return RESPOND_LATER in [part.partition(";")[0].strip() for part in preferences]
 
 
-def ask_later(call: HttpCall, request: AnswerQuery) -> HttpResponse:
+def ask_later(call: calls.HttpCall, request: AnswerQuery) -> HttpResponse:
     """Send a query, and return where it is followed; `request` lacks its id, format and asker.
 
     Raises:
@@ -166,10 +140,10 @@ def ask_later(call: HttpCall, request: AnswerQuery) -> HttpResponse:
     request = msgspec.structs.replace(request, format=form.value)
     query_id = send_query(call, request, idempotency_key(call))
     answer = QueryAccepted(query_id=query_id, location=f"/queries/{query_id}")
-    return json_answer(202, answer, preference_applied=RESPOND_LATER)
+    return calls.json_answer(202, answer, preference_applied=RESPOND_LATER)
 
 
-def send_query(call: HttpCall, request: AnswerQuery, key: str = "") -> str:
+def send_query(call: calls.HttpCall, request: AnswerQuery, key: str = "") -> str:
     """Send a query of the caller; return its id, which follows from `key` and the question if there
     is a key.
 
@@ -182,7 +156,7 @@ def send_query(call: HttpCall, request: AnswerQuery, key: str = "") -> str:
     request = msgspec.structs.replace(request, who=call.principal)
     content = encode(request)
     if len(content) > MOST_MESSAGE_BYTES:
-        raise ProblemError(
+        raise calls.ProblemError(
             413,
             f"a question that is answered later takes up to {MOST_MESSAGE_BYTES:,} bytes",
             hint="ask for fewer keys or ranges at once",
@@ -194,7 +168,7 @@ def send_query(call: HttpCall, request: AnswerQuery, key: str = "") -> str:
     return query_id
 
 
-def list_queries(call: HttpCall, query: QueriesPage) -> QueryPage:
+def list_queries(call: calls.HttpCall, query: QueriesPage) -> QueryPage:
     """List the queries that the caller has asked to be answered later, and that have begun.
 
     With `all`, list those of all callers, for administrators of all tables by an access rule.
@@ -211,7 +185,7 @@ def list_queries(call: HttpCall, query: QueriesPage) -> QueryPage:
     return QueryPage(queries=[QuerySummary(**_summary(each)) for each in some], next=more)
 
 
-def show_query(call: HttpCall, query_id: str) -> QueryShown:
+def show_query(call: calls.HttpCall, query_id: str) -> QueryShown:
     """Show the state of a query that the caller has asked, and its result once it is finished."""
     record = own_query(call, query_id)
     if record is None:
@@ -220,7 +194,7 @@ def show_query(call: HttpCall, query_id: str) -> QueryShown:
         return QueryShown(**_summary(record))
     end = _end(call, record)
     if end.state != "finished":
-        reason = end.reason if end.state == "cancelled" else shown_reason(failure_of(end))
+        reason = end.reason if end.state == "cancelled" else calls.shown_reason(failure_of(end))
         return QueryShown(**_summary(record), reason=reason)
     return QueryShown(
         **_summary(record),
@@ -231,7 +205,7 @@ def show_query(call: HttpCall, query_id: str) -> QueryShown:
     )
 
 
-def cancel_query(call: HttpCall, query_id: str) -> QueryAccepted:
+def cancel_query(call: calls.HttpCall, query_id: str) -> QueryAccepted:
     """Cancel a query that the caller has asked, unless it has ended. Who administers all tables by
     an access rule can cancel those of others that have begun.
     """
@@ -244,17 +218,19 @@ def cancel_query(call: HttpCall, query_id: str) -> QueryAccepted:
     return QueryAccepted(query_id=query_id, location=f"/queries/{query_id}")
 
 
-def read_result(call: HttpCall, query_id: str, file: str) -> HttpResponse:
+def read_result(call: calls.HttpCall, query_id: str, file: str) -> HttpResponse:
     """Return a file of a result; from a function only a small one: the others have links."""
     record = own_query(call, query_id)
     end = _end(call, record) if record is not None and record.is_finished else None
     entry = next((each for each in end.files if each.name == file), None) if end else None
     if end is None or entry is None:
-        raise ProblemError(404, "there is no such file", hint="GET /queries/{query_id} names all")
+        raise calls.ProblemError(
+            404, "there is no such file", hint="GET /queries/{query_id} names all"
+        )
     path = query_prefix(query_id) + file
     has_links = bool(call.instance.result_link(path, LINK_SECONDS))
-    if has_links and entry.size_bytes > MOST_ANSWER_BYTES:
-        raise ProblemError(
+    if has_links and entry.size_bytes > forms.MOST_ANSWER_BYTES:
+        raise calls.ProblemError(
             413, "the file is larger than an answer", hint="use its url in GET /queries/{query_id}"
         )
     headers = {
@@ -276,14 +252,14 @@ def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
         return _FORMATS[media_type]
     if preferred_type(headers, ["application/json"]) is not None:
         return ResultFormat.json
-    raise ProblemError(
+    raise calls.ProblemError(
         406,
         "files of rows are not available in what the client accepts",
         hint=f"accept {', '.join(form.media_type for form in ResultFormat)}",
     )
 
 
-def own_query(call: HttpCall, query_id: str) -> JobRecord | None:
+def own_query(call: calls.HttpCall, query_id: str) -> JobRecord | None:
     """Return the record of a query of the caller; None if nothing is recorded of it yet.
 
     Raises:
@@ -295,10 +271,10 @@ def own_query(call: HttpCall, query_id: str) -> JobRecord | None:
     head, _, mark = query_id.rpartition("-")
     if record is None and call.principal != NOBODY and mark == _mark(head, call.principal):
         return None
-    raise ProblemError(404, "you have no such query", hint="GET /queries lists yours")
+    raise calls.ProblemError(404, "you have no such query", hint="GET /queries lists yours")
 
 
-def _end(call: HttpCall, record: JobRecord) -> QueryEnd:
+def _end(call: calls.HttpCall, record: JobRecord) -> QueryEnd:
     """Return how a query ended, if the caller may still see what it returns.
 
     Raises:
@@ -307,12 +283,12 @@ def _end(call: HttpCall, record: JobRecord) -> QueryEnd:
     """
     end = load_end(call.services.results, record.job_id)
     if end is None:
-        raise ProblemError(410, "the result is not kept any more", hint="ask again")
+        raise calls.ProblemError(410, "the result is not kept any more", hint="ask again")
     check_readable(call.services, call.principal, end.versions, end.columns)
     return end
 
 
-def _file(call: HttpCall, query_id: str, each: ResultFile) -> QueryFile:
+def _file(call: calls.HttpCall, query_id: str, each: ResultFile) -> QueryFile:
     url = call.instance.result_link(query_prefix(query_id) + each.name, LINK_SECONDS)
     return QueryFile(
         url=url or f"/queries/{query_id}/files/{each.name}",
@@ -354,7 +330,7 @@ STATEMENT_BYTES = 512 * 1024 * 1024
 """What a statement may take of memory, beside what reads the tables."""
 
 
-class Question(Form, frozen=True, kw_only=True):
+class Question(calls.Form, frozen=True, kw_only=True):
     """Which rows of a table are wanted.
 
     `keys` are keys or the first parts of keys, `ranges` pairs of them: the first inclusive, the
@@ -374,7 +350,7 @@ class Question(Form, frozen=True, kw_only=True):
     after: str = ""
 
 
-class Statement(Form, frozen=True, kw_only=True):
+class Statement(calls.Form, frozen=True, kw_only=True):
     """A query in SQL over the tables of the instance. `parameters` are the values of ``$1``, ``$2``
     and so on, or by name those of ``:name``. With `spark`, the Spark of the instance computes it,
     in Spark's dialect, with ``:name`` alone; its rows are answered later.
@@ -385,7 +361,7 @@ class Statement(Form, frozen=True, kw_only=True):
     spark: bool = False
 
 
-def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
+def query_table(call: calls.HttpCall, table: str, body: Question) -> HttpResponse:
     """Return rows of a table, sorted by its keys, in pages that are all of one version.
 
     With the header ``Prefer: respond-async``, and if a condition would read very much, all rows are
@@ -394,36 +370,36 @@ def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
     services, visible = call.services, call.table(table).seen
     if prefers_later(call.request.headers) and not body.after:
         return _rows_later(call, visible, body)
-    form = accepted_form(call.request.headers)
+    form = forms.accepted_form(call.request.headers)
     current = visible.table
-    question = digest(msgspec.structs.replace(body, after="", page_rows=1))
-    before = decode(body.after, current, question) if body.after else None
+    question = forms.digest(msgspec.structs.replace(body, after="", page_rows=1))
+    before = forms.decode(body.after, current, question) if body.after else None
     as_of = before.version if before else _as_of(body)
     time_ms = before.time_ms if before else services.clock.now_ms()
 
     def ranges_of(table: Table) -> list[KeyRange]:
-        paging = Pagination(
+        paging = forms.Pagination(
             VisibleTable.of(table, visible.permission), 0, time_ms, question, before
         )
-        return selected_ranges(table, _selection(paging, body, _columns(paging, body), 1))
+        return selection.selected_ranges(table, _selection(paging, body, _columns(paging, body), 1))
 
     try:
         current, state = read_as_of(services, current, as_of, ranges_of=ranges_of)
     except NotFoundError:
         if before is None:
             raise
-        raise gone() from None  # it was there when the first page was read
+        raise forms.gone() from None  # it was there when the first page was read
     visible = VisibleTable.of(current, visible.permission)
-    paging = Pagination(visible, state.version, time_ms, question, before)
+    paging = forms.Pagination(visible, state.version, time_ms, question, before)
     columns = _columns(paging, body)
     most = body.page_rows if body.limit is None else min(body.page_rows, body.limit - paging.given)
-    selection = _selection(paging, body, columns, most)
+    scope = _selection(paging, body, columns, most)
     # Only in place of a first page: who began to read pages gets pages.
     if body.where and before is None:
-        size_bytes = bytes_to_read(state, selected_ranges(current, selection))
+        size_bytes = selection.bytes_to_read(state, selection.selected_ranges(current, scope))
         if size_bytes > MOST_READ_BYTES:
             return _rows_later(call, visible, body)
-    result = query_rows(services, current, state, selection)
+    result = query_rows(services, current, state, scope)
     with closing(result):
         rows = _without_first(result.batches, paging.repeats)
         batches, more = _taken(rows, most, services.clock, time_ms=services.clock.now_ms())
@@ -434,18 +410,18 @@ def query_table(call: HttpCall, table: str, body: Question) -> HttpResponse:
         is_last = not more or paging.given + count == body.limit
         return "" if count == answered and is_last else paging.after(batches, count)
 
-    page = RowPage(schema, [b.select(columns) for b in batches], state.version, following)
-    return rows_response(form, page, can_continue=True)
+    page = forms.RowPage(schema, [b.select(columns) for b in batches], state.version, following)
+    return forms.rows_response(form, page, can_continue=True)
 
 
-def run_statement(call: HttpCall, body: Statement) -> HttpResponse:
+def run_statement(call: calls.HttpCall, body: Statement) -> HttpResponse:
     """Return the rows of a query in SQL, all at once; later, as files, if they are too many for an
     answer or take too long, for Spark, or with the header ``Prefer: respond-async``.
     """
     if not prefers_later(call.request.headers) and not body.spark:
         try:
             return _statement_now(call, body)
-        except TooMuchError:
+        except forms.TooMuchError:
             pass
     parameters = message_parameters(named_parameters(body.parameters))
     spark = SparkOptions() if body.spark else UNSET
@@ -453,9 +429,9 @@ def run_statement(call: HttpCall, body: Statement) -> HttpResponse:
     return ask_later(call, message)
 
 
-def _statement_now(call: HttpCall, body: Statement) -> HttpResponse:
+def _statement_now(call: calls.HttpCall, body: Statement) -> HttpResponse:
     """Return the rows of a statement. Raises TooMuchError."""
-    form = accepted_form(call.request.headers)
+    form = forms.accepted_form(call.request.headers)
     clock = call.instance.services.clock
     begun_ms = clock.now_ms()
     try:
@@ -470,31 +446,24 @@ def _statement_now(call: HttpCall, body: Statement) -> HttpResponse:
         with closing(result):
             batches, more = _taken(result.batches, STATEMENT_ROWS, clock, time_ms=begun_ms)
     except ReadLimitError as error:
-        raise TooMuchError from error
+        raise forms.TooMuchError from error
     except LimitExceededError as error:
         if clock.now_ms() - begun_ms < ANSWER_MS:  # more memory is nowhere
             raise
-        raise TooMuchError from error
+        raise forms.TooMuchError from error
     if more:
-        raise TooMuchError
-    page = RowPage(result.schema, batches, result.version, lambda count: "")
-    return rows_response(form, page, can_continue=False)
+        raise forms.TooMuchError
+    page = forms.RowPage(result.schema, batches, result.version, lambda count: "")
+    return forms.rows_response(form, page, can_continue=False)
 
 
-def _rows_later(call: HttpCall, visible: VisibleTable, body: Question) -> HttpResponse:
+def _rows_later(call: calls.HttpCall, visible: VisibleTable, body: Question) -> HttpResponse:
     """Ask for all rows by a message, once it is known to fit the table."""
-    if body.columns == [] or EMPTY_RANGE in _ranges(KeyCodec(visible.schema), body):
+    if body.columns == [] or EMPTY_RANGE in _ranges(visible.schema, body):
         raise InvalidRequestError("no rows or columns are asked for")
-    rows = SelectionMessage(
-        keys=tuple(_parts(key) or () for key in body.keys or ()),
-        ranges=tuple((_parts(low), _parts(high)) for low, high in body.ranges or ()),
-        where=body.where,
-        columns=tuple(body.columns or ()),
-        limit=body.limit,
-        as_of=body.as_of,
-    )
+    rows = _message(body)
     _as_of(body)
-    decode_selection(
+    selection.decode_selection(
         rows,
         visible.table.schema,
         permission=visible.permission,
@@ -508,23 +477,24 @@ def _as_of(body: Question) -> Any:
     return parse_as_of(body.as_of) if isinstance(body.as_of, str) else body.as_of
 
 
-def _columns(paging: Pagination, body: Question) -> list[str]:
-    schema = paging.seen.schema
-    names = [field.name for field in schema.fields] if body.columns is None else body.columns
-    known = askable(schema, paging.seen.permission)
-    return list(dict.fromkeys(known.field_named(name).name for name in names))
+def _columns(paging: forms.Pagination, body: Question) -> list[str]:
+    """Return the names of the columns, each once; `select` says which of them are not there."""
+    names = [f.name for f in paging.seen.schema.fields] if body.columns is None else body.columns
+    return list(dict.fromkeys(names))
 
 
-def _selection(paging: Pagination, body: Question, columns: Sequence[str], most: int) -> Selection:
+def _selection(
+    paging: forms.Pagination, body: Question, columns: Sequence[str], most: int
+) -> selection.Selection:
     """Return the rows to read: those of the page, the keys by which it goes on, and one more."""
     schema = paging.seen.schema
     keys = [field.name for field in schema.keys if field.name not in columns]
     condition = parse_condition(body.where, schema, of_rows=True) if body.where else None
-    return select(
+    return selection.select(
         paging.seen.table.schema,
         paging.version,
         paging.time_ms,
-        paging.left_of(_ranges(KeyCodec(schema), body)),
+        paging.left_of(_ranges(schema, body)),
         permission=paging.seen.permission,
         columns=[*columns, *keys] if columns else columns,
         condition=condition,
@@ -532,18 +502,21 @@ def _selection(paging: Pagination, body: Question, columns: Sequence[str], most:
     )
 
 
-def _ranges(codec: KeyCodec, body: Question) -> list[KeyRange]:
+def _message(body: Question) -> SelectionMessage:
+    return SelectionMessage(
+        keys=tuple(_parts(key) or () for key in body.keys or ()),
+        ranges=tuple((_parts(low), _parts(high)) for low, high in body.ranges or ()),
+        where=body.where,
+        columns=tuple(body.columns or ()),
+        limit=body.limit,
+        as_of=body.as_of,
+    )
+
+
+def _ranges(schema: Schema, body: Question) -> list[KeyRange]:
     if body.keys is None and body.ranges is None:
         return [KeyRange()]
-    ranges = [
-        codec.range_from_json((_parts(low), _parts(high)), f"range {number}")
-        for number, (low, high) in enumerate(body.ranges or (), start=1)
-    ]
-    ranges += [
-        KeyRange.exactly(codec.from_json(_parts(key) or (), f"key {number}"))
-        for number, key in enumerate(body.keys or (), start=1)
-    ]
-    return ranges or [EMPTY_RANGE]
+    return list(selection.ranges_of(_message(body), schema)) or [EMPTY_RANGE]
 
 
 def _parts(key: KeyJson | None) -> tuple[object, ...] | None:
@@ -576,7 +549,7 @@ def _taken(
             return page, True
         if not batch.num_rows:
             if is_late:
-                raise TooMuchError
+                raise forms.TooMuchError
             continue
         some = batch.slice(0, rows - count)
         if some.num_rows:

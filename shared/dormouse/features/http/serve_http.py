@@ -1,7 +1,5 @@
 """serve_http: answer one request to the API, by the table of routes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,25 +12,8 @@ import msgspec
 from dormouse import __version__
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
-from dormouse.features.http import queries, tables, upkeep
-from dormouse.features.http import queries as asked
-from dormouse.features.http import tables as changes
-from dormouse.features.http.calls import (
-    JSON,
-    JSON_HEADERS,
-    PROBLEM_JSON,
-    HttpCall,
-    NoQuery,
-    Problem,
-    ProblemError,
-    Route,
-    json_answer,
-    problem_of,
-)
+from dormouse.features.http import calls, queries, tables, upkeep
 from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
-from dormouse.features.http.queries import RESPOND_LATER
-from dormouse.features.http.tables import IDEMPOTENCY_KEY, RequestAccepted
-from dormouse.features.http.upkeep import RowsReceipt
 from dormouse.files.results import ResultFormat
 from dormouse.http.messages import HttpRequest, HttpResponse, without_body
 
@@ -41,46 +22,48 @@ from dormouse.http.messages import HttpRequest, HttpResponse, without_body
 # A path has parts and names in braces; nothing in it is optional. No two routes fit one path.
 
 ROUTES = (
-    Route("GET", "/tables", "read", tables.list_tables),
-    Route("POST", "/tables", "administer", changes.create_table, 202),
-    Route("GET", "/tables/{table}", "read", tables.show_table),
-    Route("PATCH", "/tables/{table}", "administer", changes.change_table, 202),
-    Route("DELETE", "/tables/{table}", "administer", changes.delete_table, 202),
-    Route("GET", "/tables/{table}/schema", "read", tables.show_schema),
-    Route("GET", "/tables/{table}/properties", "read", tables.show_properties),
-    Route("GET", "/tables/{table}/status", "read", tables.show_status),
-    Route("GET", "/tables/{table}/metrics", "read", tables.show_metrics),
-    Route("GET", "/tables/{table}/partitions", "read", tables.list_partitions),
-    Route("GET", "/tables/{table}/shards", "read", tables.list_shards),
-    Route("GET", "/tables/{table}/row-tags", "read", tables.list_row_tags),
-    Route("GET", "/tables/{table}/versions", "read", tables.list_versions),
-    Route("GET", "/tables/{table}/jobs", "read", upkeep.list_jobs),
-    Route("GET", "/tables/{table}/refused-files", "read", upkeep.list_refused_files),
-    Route(
+    calls.Route("GET", "/tables", "read", tables.list_tables),
+    calls.Route("POST", "/tables", "administer", tables.create_table, 202),
+    calls.Route("GET", "/tables/{table}", "read", tables.show_table),
+    calls.Route("PATCH", "/tables/{table}", "administer", tables.change_table, 202),
+    calls.Route("DELETE", "/tables/{table}", "administer", tables.delete_table, 202),
+    calls.Route("GET", "/tables/{table}/schema", "read", tables.show_schema),
+    calls.Route("GET", "/tables/{table}/properties", "read", tables.show_properties),
+    calls.Route("GET", "/tables/{table}/status", "read", tables.show_status),
+    calls.Route("GET", "/tables/{table}/metrics", "read", tables.show_metrics),
+    calls.Route("GET", "/tables/{table}/partitions", "read", tables.list_partitions),
+    calls.Route("GET", "/tables/{table}/shards", "read", tables.list_shards),
+    calls.Route("GET", "/tables/{table}/row-tags", "read", tables.list_row_tags),
+    calls.Route("GET", "/tables/{table}/versions", "read", tables.list_versions),
+    calls.Route("GET", "/tables/{table}/jobs", "read", upkeep.list_jobs),
+    calls.Route("GET", "/tables/{table}/refused-files", "read", upkeep.list_refused_files),
+    calls.Route(
         "POST",
         "/tables/{table}/query",
         "read",
         queries.query_table,
-        later=asked.QueryAccepted,
+        later=queries.QueryAccepted,
         apart=True,
     ),
-    Route("POST", "/tables/{table}/compact", "administer", changes.compact_table, 202),
-    Route("POST", "/tables/{table}/delete", "write", changes.delete_rows, 202),
-    Route("POST", "/tables/{table}/split", "administer", changes.split_partitions, 202),
-    Route("POST", "/tables/{table}/files", "write", upkeep.begin_upload),
-    Route("GET", "/tables/{table}/files/{file}", "read", upkeep.show_file),
-    Route("PUT", "/tables/{table}/files/{file}", "write", upkeep.put_file, 202, ("*/*",)),
-    Route("POST", "/tables/{table}/rows", "write", upkeep.add_rows, 202, upkeep.ROWS_TYPES),
-    Route("POST", "/sql", "read", queries.run_statement, later=asked.QueryAccepted, apart=True),
-    Route("GET", "/queries", "read", asked.list_queries),
-    Route("GET", "/queries/{query_id}", "read", asked.show_query),
-    Route("DELETE", "/queries/{query_id}", "read", asked.cancel_query, 202),
-    Route("GET", "/queries/{query_id}/files/{file}", "read", asked.read_result, files=True),
-    Route("GET", "/jobs", "read", upkeep.list_other_jobs),
-    Route("GET", "/queues", "read", upkeep.list_queues),
-    Route("GET", "/queues/{queue}/dead-letters", "administer", upkeep.list_dead_letters),
-    Route("POST", "/queues/{queue}/redrive", "administer", changes.redrive_dead_letters, 202),
-    Route("GET", "/requests/{request}", "read", upkeep.show_request),
+    calls.Route("POST", "/tables/{table}/compact", "administer", tables.compact_table, 202),
+    calls.Route("POST", "/tables/{table}/delete", "write", tables.delete_rows, 202),
+    calls.Route("POST", "/tables/{table}/split", "administer", tables.split_partitions, 202),
+    calls.Route("POST", "/tables/{table}/files", "write", upkeep.begin_upload),
+    calls.Route("GET", "/tables/{table}/files/{file}", "read", upkeep.show_file),
+    calls.Route("PUT", "/tables/{table}/files/{file}", "write", upkeep.put_file, 202, ("*/*",)),
+    calls.Route("POST", "/tables/{table}/rows", "write", upkeep.add_rows, 202, upkeep.ROWS_TYPES),
+    calls.Route(
+        "POST", "/sql", "read", queries.run_statement, later=queries.QueryAccepted, apart=True
+    ),
+    calls.Route("GET", "/queries", "read", queries.list_queries),
+    calls.Route("GET", "/queries/{query_id}", "read", queries.show_query),
+    calls.Route("DELETE", "/queries/{query_id}", "read", queries.cancel_query, 202),
+    calls.Route("GET", "/queries/{query_id}/files/{file}", "read", queries.read_result, files=True),
+    calls.Route("GET", "/jobs", "read", upkeep.list_other_jobs),
+    calls.Route("GET", "/queues", "read", upkeep.list_queues),
+    calls.Route("GET", "/queues/{queue}/dead-letters", "administer", upkeep.list_dead_letters),
+    calls.Route("POST", "/queues/{queue}/redrive", "administer", tables.redrive_dead_letters, 202),
+    calls.Route("GET", "/requests/{request}", "read", upkeep.show_request),
 )
 DOCUMENT = "/openapi.json"
 """The path of the description of these routes."""
@@ -106,19 +89,19 @@ _PROBLEMS: Mapping[str, str] = {
     "503": "A service does not answer; try again.",
     "504": "It took too long.",
 }
-_WITH_KEY = (RequestAccepted, RowsReceipt)
+_WITH_KEY = (tables.RequestAccepted, upkeep.RowsReceipt)
 """What routes answer that take an Idempotency-Key."""
 
 
 @lru_cache(maxsize=1)
-def document(routes: Sequence[Route]) -> bytes:
+def document(routes: Sequence[calls.Route]) -> bytes:
     """Return the document, as JSON."""
     classes = (
         kind
         for route in routes
         for kind in (route.body, _answered(route), route.query, route.later)
     )
-    types = [*dict.fromkeys(kind for kind in classes if kind is not None), Problem]
+    types = [*dict.fromkeys(kind for kind in classes if kind is not None), calls.Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     document = _Document(dict(zip(types, schemas, strict=True)), components)
     paths: dict[str, dict[str, Any]] = {}
@@ -141,7 +124,7 @@ class _Document:
     def __init__(self, schemas: Mapping[Any, Any], components: Mapping[str, Any]) -> None:
         self._schemas, self._components = schemas, components
 
-    def operation(self, route: Route) -> dict[str, Any]:
+    def operation(self, route: calls.Route) -> dict[str, Any]:
         """Return the description of a route."""
         summary, _, rest = route.description.partition("\n")
         described: dict[str, Any] = {
@@ -159,19 +142,19 @@ class _Document:
 
     def problems(self) -> dict[str, Any]:
         """Return the descriptions of all problems, by their status."""
-        content = {PROBLEM_JSON: {"schema": self._schemas[Problem]}}
+        content = {calls.PROBLEM_JSON: {"schema": self._schemas[calls.Problem]}}
         return {
             status: {"description": text, "content": content} for status, text in _PROBLEMS.items()
         }
 
-    def _in_path(self, route: Route) -> list[dict[str, Any]]:
+    def _in_path(self, route: calls.Route) -> list[dict[str, Any]]:
         return [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in re.findall(r"\{(\w+)\}", route.path)
         ]
 
-    def _in_query(self, route: Route) -> list[dict[str, Any]]:
-        if route.query is NoQuery:
+    def _in_query(self, route: calls.Route) -> list[dict[str, Any]]:
+        if route.query is calls.NoQuery:
             return []
         schema = self._components[route.query.__name__]
         return [
@@ -179,12 +162,13 @@ class _Document:
             for name, described in schema["properties"].items()
         ]
 
-    def _content(self, route: Route) -> dict[str, Any]:
+    def _content(self, route: calls.Route) -> dict[str, Any]:
         if route.body is not None:
-            return {JSON: {"schema": self._schemas[route.body]}}
-        return {media_type: {"schema": _body_schema(media_type)} for media_type in route.takes}
+            return {calls.JSON: {"schema": self._schemas[route.body]}}
+        rows = {"type": "array", "items": {"type": "object"}}
+        return {kind: {"schema": rows if kind == calls.JSON else {}} for kind in route.takes}
 
-    def _later(self, route: Route) -> dict[str, Any]:
+    def _later(self, route: calls.Route) -> dict[str, Any]:
         if route.later is None:
             return {}
         text = "The rows are answered later: follow the location."
@@ -192,16 +176,16 @@ class _Document:
             "202": {
                 "description": text,
                 "headers": {"location": {"description": "The query.", "schema": _TEXT}},
-                "content": {JSON: {"schema": self._schemas[route.later]}},
+                "content": {calls.JSON: {"schema": self._schemas[route.later]}},
             }
         }
 
-    def _answer(self, route: Route) -> dict[str, Any]:
+    def _answer(self, route: calls.Route) -> dict[str, Any]:
         kind = _answered(route)
         if route.files:
             forms: dict[str, Any] = {form.media_type: {} for form in ResultFormat}
             return {"description": _first_sentence(route), "content": forms}
-        content: dict[str, Any] = {JSON: {"schema": self._schemas[kind]}}
+        content: dict[str, Any] = {calls.JSON: {"schema": self._schemas[kind]}}
         described: dict[str, Any] = {"description": _first_sentence(route), "content": content}
         if kind is Rows:
             content |= {form.value: {} for form in RowForm if form is not RowForm.json}
@@ -213,7 +197,7 @@ class _Document:
         return described
 
 
-def _answered(route: Route) -> Any:
+def _answered(route: calls.Route) -> Any:
     """Return the type of an answer; functions that answer rows encode them by themselves."""
     kind = route.hints["return"]
     if route.files:
@@ -221,25 +205,21 @@ def _answered(route: Route) -> Any:
     return Rows if kind is HttpResponse else kind
 
 
-def _in_headers(route: Route) -> list[dict[str, Any]]:
+def _in_headers(route: calls.Route) -> list[dict[str, Any]]:
     parameters = []
     if route.later is not None or _answered(route) in _WITH_KEY:
         text = "The same request, sent again under one key, is done once."
         schema = {"type": "string", "minLength": 1, "maxLength": 128}
         parameters = [
-            {"name": IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}
+            {"name": tables.IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}
         ]
     if route.later is not None:
-        text = f"With {RESPOND_LATER}, all rows are answered later, as files."
+        text = f"With {queries.RESPOND_LATER}, all rows are answered later, as files."
         parameters += [{"name": "prefer", "in": "header", "description": text, "schema": _TEXT}]
     return parameters
 
 
-def _body_schema(media_type: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"type": "object"}} if media_type == JSON else {}
-
-
-def _first_sentence(route: Route) -> str:
+def _first_sentence(route: calls.Route) -> str:
     return " ".join(route.description.split()).partition(". ")[0]
 
 
@@ -247,8 +227,8 @@ def serve_http(instance: Instance, request: HttpRequest) -> HttpResponse:
     """Answer a request; what is wrong with it, or with what it names, is answered as a problem."""
     try:
         response = _answer(instance, request)
-    except (ProblemError, DormouseError) as error:
-        response = problem_of(error)
+    except (calls.ProblemError, DormouseError) as error:
+        response = calls.problem_of(error)
     headers = {**response.headers, "x-content-type-options": "nosniff"}
     response = replace(response, headers=headers)
     return without_body(response) if request.method == "HEAD" else response
@@ -256,9 +236,9 @@ def serve_http(instance: Instance, request: HttpRequest) -> HttpResponse:
 
 def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
     if request.path == DOCUMENT and request.method in ("GET", "HEAD"):
-        return HttpResponse(200, JSON_HEADERS, document(ROUTES))
+        return HttpResponse(200, calls.JSON_HEADERS, document(ROUTES))
     route, names = find_route(request)
-    call = HttpCall(instance, request)
+    call = calls.HttpCall(instance, request)
     if route.apart and instance.computing is not None:
         response = instance.computing.answer(request)
         if response.status == HTTPStatus.ACCEPTED and instance.folder is not None:
@@ -267,24 +247,18 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
     answer = route.answer(call, **names, **route.arguments(call))
     if isinstance(answer, HttpResponse):
         return answer
-    return json_answer(route.status, answer)
+    return calls.json_answer(route.status, answer)
 
 
-@lru_cache(maxsize=64)
-def _routes_of(slashes: int) -> tuple[Route, ...]:
-    """Return the routes whose paths have so many parts."""
-    return tuple(route for route in ROUTES if len(route.parts) == slashes)
-
-
-def find_route(request: HttpRequest) -> tuple[Route, dict[str, str]]:
+def find_route(request: HttpRequest) -> tuple[calls.Route, dict[str, str]]:
     """Return the route of a request, and the values of the names in its path.
 
     Raises:
         ProblemError: there is no such path, or it has other methods.
     """
-    methods = []
-    for route in _routes_of(request.path.count("/")):
-        names = route.match(request.path)
+    methods, parts = [], request.path.removeprefix("/").split("/")
+    for route in ROUTES:
+        names = route.match(parts)
         if names is None:
             continue
         if request.method == route.method or (request.method, route.method) == ("HEAD", "GET"):
@@ -292,5 +266,7 @@ def find_route(request: HttpRequest) -> tuple[Route, dict[str, str]]:
         methods.append(route.method)
     if methods:
         allowed = ", ".join(sorted(methods))
-        raise ProblemError(405, "this path has other methods", hint=f"use {allowed}", allow=allowed)
-    raise ProblemError(404, "there is no such path", hint=f"{DOCUMENT} describes all")
+        raise calls.ProblemError(
+            405, "this path has other methods", hint=f"use {allowed}", allow=allowed
+        )
+    raise calls.ProblemError(404, "there is no such path", hint=f"{DOCUMENT} describes all")

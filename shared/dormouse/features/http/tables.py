@@ -1,7 +1,5 @@
 """Routes of what there is of tables: schemas, properties, partitions, shards, versions, numbers."""
 
-from __future__ import annotations
-
 import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from dormouse.access import VisibleTable
+from dormouse.client.contents import RowTags
 from dormouse.client.instance import Instance
 from dormouse.client.versions import Version
 from dormouse.client.waiting import Status
@@ -20,20 +19,7 @@ from dormouse.features.delete_rows import build_deletion
 from dormouse.features.http.calls import Answer, Form, HttpCall, PageQuery, ProblemError
 from dormouse.features.tables import new_table_id
 from dormouse.key_codec import KeyCodec
-from dormouse.messages.requests import (
-    AdminRequest,
-    AlterSchema,
-    CompactTable,
-    CreateTable,
-    DeleteRows,
-    DeleteTable,
-    Redrive,
-    RenameTable,
-    SetOnline,
-    SetProperties,
-    SplitPartitions,
-    is_request_id,
-)
+from dormouse.messages import requests
 from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.ports import NO_TABLE
 from dormouse.schema.row_tags import row_tags
@@ -124,17 +110,10 @@ class ShardPage(Answer, frozen=True, kw_only=True):
     next: str = ""
 
 
-class TaggedRows(Answer, frozen=True, kw_only=True):
-    """Some row tags, and how many rows have just these."""
-
-    tags: dict[str, str]
-    rows: int
-
-
 class RowTagsPage(Answer, frozen=True, kw_only=True):
     """Row tags with their rows. With `next`, there are more: ask for those `after` it."""
 
-    row_tags: list[TaggedRows]
+    row_tags: list[RowTags]
     next: str = ""
 
 
@@ -228,8 +207,7 @@ def list_row_tags(call: HttpCall, table: str, query: PartsPage) -> RowTagsPage:
         raise ForbiddenError("row tags of this table are hidden from you")
     references = source.handle.row_tags(as_of=_as_of(query))
     some, more = page_of(references, query, lambda each: row_tags(each.tags))
-    shown = [TaggedRows(tags=dict(each.tags), rows=each.rows) for each in some]
-    return RowTagsPage(row_tags=shown, next=more)
+    return RowTagsPage(row_tags=list(some), next=more)
 
 
 def list_versions(call: HttpCall, table: str, query: PageQuery) -> VersionPage:
@@ -384,8 +362,8 @@ def create_table(call: HttpCall, body: NewTable) -> RequestAccepted:
     schema, remarks = _schema(call, body, properties)
     points = tuple(map(tuple, body.split_points))
     KeyCodec(schema).split_points_from_json(points)
-    request = CreateTable(_id(call), name, schema.to_json(), properties, points)
-    accepted = send(call.instance, request, new_table_id(request))
+    request = requests.CreateTable(_id(call), name, schema.to_json(), properties, points)
+    accepted = send(call.instance, request, new_table_id(request.request_id))
     return msgspec.structs.replace(accepted, remarks=remarks)
 
 
@@ -393,13 +371,13 @@ def change_table(call: HttpCall, table: str, body: TableChange) -> RequestAccept
     """Change a table: its columns, its properties, its name, or whether it is online."""
     table_id, key = _administered(call, table), _id(call)
     columns = body.add, body.drop, body.rename, body.units, body.types
-    kinds: dict[str, AdminRequest] = {}
+    kinds: dict[str, requests.AdminRequest] = {}
     if any(columns):
         for number, field in enumerate(body.add, start=1):
             parse_field(field, f"field {number} of add")
         for path, kind in body.types.items():
             parse_written_type(kind, f"the new type of {path!r}")
-        kinds["columns"] = AlterSchema(
+        kinds["columns"] = requests.AlterSchema(
             key, table, tuple(body.add), tuple(body.drop), body.rename, body.units, body.types
         )
     if body.properties or body.unset:
@@ -407,12 +385,12 @@ def change_table(call: HttpCall, table: str, body: TableChange) -> RequestAccept
         parse_settings(settings)
         if not body.hide_rows:
             call.instance.check_hidden(table, {**dict.fromkeys(body.unset), **settings})
-        kinds["properties"] = SetProperties(key, table, settings, tuple(body.unset))
+        kinds["properties"] = requests.SetProperties(key, table, settings, tuple(body.unset))
     if body.new_name:
         check_new_name(call.services, call.principal, body.new_name)
-        kinds["new_name"] = RenameTable(key, table, body.new_name)
+        kinds["new_name"] = requests.RenameTable(key, table, body.new_name)
     if body.online is not None:
-        kinds["online"] = SetOnline(key, table, body.online)
+        kinds["online"] = requests.SetOnline(key, table, body.online)
     if len(kinds) != 1:
         names = ", ".join(kinds) or "none"
         raise ProblemError(
@@ -425,20 +403,20 @@ def change_table(call: HttpCall, table: str, body: TableChange) -> RequestAccept
 def delete_table(call: HttpCall, table: str, query: TableDeletion) -> RequestAccepted:
     """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
     table_id = _administered(call, table)
-    return send(call.instance, DeleteTable(_id(call), table, query.release_tags), table_id)
+    return send(call.instance, requests.DeleteTable(_id(call), table, query.release_tags), table_id)
 
 
 def compact_table(call: HttpCall, table: str, body: CompactionChoice) -> RequestAccepted:
     """Begin the compactions of a table that are due, or one of each leaf partition."""
     table_id = _administered(call, table)
-    return send(call.instance, CompactTable(_id(call), table, body.all), table_id)
+    return send(call.instance, requests.CompactTable(_id(call), table, body.all), table_id)
 
 
 def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> RequestAccepted:
     """Hide rows of a table from all readers; what comes later is not affected."""
     source = call.table(table, "write")
     selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
-    request = DeleteRows(_id(call), table, selection)
+    request = requests.DeleteRows(_id(call), table, selection)
     handle, now_ms = source.handle, call.services.clock.now_ms()
     # only to refuse what it would be refused for
     build_deletion(handle.table, request.request_id, selection, now_ms, source.seen.permission)
@@ -448,7 +426,7 @@ def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> RequestAccepte
 def split_partitions(call: HttpCall, table: str, body: Split) -> RequestAccepted:
     """Split the leaf partitions of a table that have too many rows, or one of them."""
     table_id = _administered(call, table)
-    request = SplitPartitions(_id(call), table, body.partition, body.forced)
+    request = requests.SplitPartitions(_id(call), table, body.partition, body.forced)
     return send(call.instance, request, table_id)
 
 
@@ -457,11 +435,11 @@ def redrive_dead_letters(call: HttpCall, queue: str, body: Letters) -> RequestAc
     from dormouse.features.dead_letters import resolve_queue
 
     check_instance(call.services, call.principal, "administer")
-    request = Redrive(_id(call), resolve_queue(queue), tuple(body.ids))
+    request = requests.Redrive(_id(call), resolve_queue(queue), tuple(body.ids))
     return send(call.instance, request, NO_TABLE)
 
 
-def send(instance: Instance, request: AdminRequest, table_id: str) -> RequestAccepted:
+def send(instance: Instance, request: requests.AdminRequest, table_id: str) -> RequestAccepted:
     """Send a request to the queue of administrators, and return where it is followed."""
     instance.queues.send([OutboundMessage("admin", request)])
     location = f"/requests/{table_id}.{request.request_id}"
@@ -478,7 +456,7 @@ def idempotency_key(call: HttpCall) -> str:
     if IDEMPOTENCY_KEY not in call.request.headers:
         return ""
     key = call.header(IDEMPOTENCY_KEY)
-    if not is_request_id(key):
+    if not requests.is_request_id(key):
         raise ProblemError(
             400, "an Idempotency-Key has 1 to 128 printable characters", hint="send another one"
         )

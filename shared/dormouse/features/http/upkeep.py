@@ -1,7 +1,5 @@
 """Routes of the work of an instance: jobs, refused files, queues, dead letters, requests."""
 
-from __future__ import annotations
-
 import io
 import re
 import tempfile
@@ -27,19 +25,9 @@ from dormouse.errors import DiskFullError, ForbiddenError, InvalidRequestError
 from dormouse.features.access import check_instance, instance_permission
 from dormouse.features.administration import request_by_now
 from dormouse.features.batch_files import look_up_sources, refusal_of
-from dormouse.features.http.calls import (
-    JSON,
-    JSON_LINES,
-    Answer,
-    Form,
-    HttpCall,
-    OpenTable,
-    PageQuery,
-    ProblemError,
-    check_body,
-)
+from dormouse.features.http import calls
 from dormouse.features.http.tables import idempotency_key, page_of, picked
-from dormouse.features.tables import made_table_id
+from dormouse.features.tables import new_table_id
 from dormouse.http.messages import Readable
 from dormouse.ports import NO_TABLE
 from dormouse.schema.row_tags import parse_tags, without_tags
@@ -55,7 +43,7 @@ _UNKNOWN = "nothing is recorded of it: it waits to be carried out, or was never 
 RequestState = Literal["waiting", "accepted", "finished", "failed", "refused"]
 
 
-class JobShown(Answer, frozen=True, kw_only=True):
+class JobShown(calls.Answer, frozen=True, kw_only=True):
     """A job of a table, a request, or a file that waits or was refused. Times are milliseconds
     since 1970; 0 is unknown or not yet. `state` is waiting, accepted, assigned, running, finished,
     failed, refused or damaged.
@@ -76,28 +64,28 @@ class JobShown(Answer, frozen=True, kw_only=True):
     finished_ms: int
 
 
-class JobsPage(PageQuery, frozen=True, kw_only=True):
+class JobsPage(calls.PageQuery, frozen=True, kw_only=True):
     """Which jobs are wanted: of a kind, such as ingest, or in a state, such as running; or all."""
 
     kind: str = ""
     state: str = ""
 
 
-class JobPage(Answer, frozen=True, kw_only=True):
+class JobPage(calls.Answer, frozen=True, kw_only=True):
     """Jobs, those that changed last first. With `next`, there are more: ask for those after it."""
 
     jobs: list[JobShown]
     next: str = ""
 
 
-class QueueList(Answer, frozen=True, kw_only=True):
+class QueueList(calls.Answer, frozen=True, kw_only=True):
     """All queues, in the order of the flow. `note` says why ages are unknown, if they are."""
 
     queues: list[Queue]
     note: str
 
 
-class Letter(Answer, frozen=True, kw_only=True):
+class Letter(calls.Answer, frozen=True, kw_only=True):
     """A message that failed for good, and why. `sent_ms` is milliseconds since 1970."""
 
     id: str
@@ -107,14 +95,14 @@ class Letter(Answer, frozen=True, kw_only=True):
     body: str
 
 
-class LetterPage(Answer, frozen=True, kw_only=True):
+class LetterPage(calls.Answer, frozen=True, kw_only=True):
     """The dead letters of a queue, the oldest first."""
 
     dead_letters: list[Letter]
     next: str = ""
 
 
-class RequestShown(Answer, frozen=True, kw_only=True):
+class RequestShown(calls.Answer, frozen=True, kw_only=True):
     """What became of a request. It waits until it is carried out, which takes a second or so; it
     also waits if there is none of that id. An accepted one has begun jobs, which go on.
     """
@@ -127,18 +115,24 @@ class RequestShown(Answer, frozen=True, kw_only=True):
     updated_ms: int = 0
 
 
-def list_jobs(call: HttpCall, table: str, query: JobsPage) -> JobPage:
+def list_jobs(call: calls.HttpCall, table: str, query: JobsPage) -> JobPage:
     """List the jobs of a table, its requests, and the files that wait or were refused."""
-    return _jobs(call, table, query)
+    source = call.table(table)
+    records: Iterable[JobRecord] = jobs_of(
+        call.services, source.handle.current(), reads_requests=call.instance.folder is not None
+    )
+    if not source.seen.is_whole:  # reasons may name columns, and names of partitions have keys
+        records = (replace(record, reason="", subject="") for record in records)
+    return _page_of_jobs(records, query)
 
 
-def list_refused_files(call: HttpCall, table: str, query: PageQuery) -> JobPage:
+def list_refused_files(call: calls.HttpCall, table: str, query: calls.PageQuery) -> JobPage:
     """List the files that were refused for a table, each with the reason."""
     page = JobsPage(limit=query.limit, after=query.after, kind="ingest", state="refused")
-    return _jobs(call, table, page)
+    return list_jobs(call, table, page)
 
 
-def list_other_jobs(call: HttpCall, query: JobsPage) -> JobPage:
+def list_other_jobs(call: calls.HttpCall, query: JobsPage) -> JobPage:
     """List the requests about no table, and the files that were dropped for none."""
     check_instance(call.services, call.principal, "read")
     records: Iterable[JobRecord] = call.instance.jobs()
@@ -147,14 +141,14 @@ def list_other_jobs(call: HttpCall, query: JobsPage) -> JobPage:
     return _page_of_jobs(records, query)
 
 
-def list_queues(call: HttpCall) -> QueueList:
+def list_queues(call: calls.HttpCall) -> QueueList:
     """List the queues of the instance, with their messages and dead letters."""
     check_instance(call.services, call.principal, "read")
     states, note = call.instance.queue_states()
     return QueueList(queues=states, note=note)
 
 
-def list_dead_letters(call: HttpCall, queue: str, query: PageQuery) -> LetterPage:
+def list_dead_letters(call: calls.HttpCall, queue: str, query: calls.PageQuery) -> LetterPage:
     """List the dead letters of a queue, which stay where they are."""
     check_instance(call.services, call.principal, "administer")
     letters = call.instance.dead_letters().show(queue)
@@ -162,13 +156,13 @@ def list_dead_letters(call: HttpCall, queue: str, query: PageQuery) -> LetterPag
     return LetterPage(dead_letters=[picked(Letter, each) for each in some], next=more)
 
 
-def show_request(call: HttpCall, request: str) -> RequestShown:
+def show_request(call: calls.HttpCall, request: str) -> RequestShown:
     """Show what became of a request, by the path that was the answer to it."""
     table_id, dot, request_id = request.partition(".")
     record = _recorded(call.instance, table_id, request_id) if dot and request_id else None
     if record is None or record.state not in ("accepted", "finished", "failed", "refused"):
         if not _may_wait(call, table_id, request_id):
-            raise ProblemError(
+            raise calls.ProblemError(
                 404, "there is no such request", hint="ask by the location that answered it"
             )
         return RequestShown(state="waiting", reason=_UNKNOWN)
@@ -185,13 +179,13 @@ def show_request(call: HttpCall, request: str) -> RequestShown:
     )
 
 
-def _may_wait(call: HttpCall, table_id: str, request_id: str) -> bool:
+def _may_wait(call: calls.HttpCall, table_id: str, request_id: str) -> bool:
     """Return whether a request of which nothing is recorded may have been sent by this caller: ids
     have a form, and name a table that the request makes, or that the caller may administer.
     """
     if not _REQUEST.fullmatch(request_id):
         return False
-    if table_id in (NO_TABLE, made_table_id(request_id)):
+    if table_id in (NO_TABLE, new_table_id(request_id)):
         return True
     table = call.services.table(table_id)
     rules = call.services.tables.access_rules()
@@ -207,19 +201,6 @@ def _recorded(instance: Instance, table_id: str, request_id: str) -> JobRecord |
     if record is not None and table is not None and instance.folder is not None:  # else no right
         return request_by_now(instance.services, table, record)
     return record or get(NO_TABLE, request_id)
-
-
-def _jobs(call: HttpCall, table: str, query: JobsPage) -> JobPage:
-    """Return jobs of a table; reasons may name columns, and keys are in the names of partitions."""
-    source = call.table(table)
-    records: Iterable[JobRecord] = jobs_of(
-        call.services,
-        source.handle.current(),
-        reads_requests=call.instance.folder is not None,
-    )
-    if not source.seen.is_whole:
-        records = (replace(record, reason="", subject="") for record in records)
-    return _page_of_jobs(records, query)
 
 
 def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> JobPage:
@@ -244,7 +225,7 @@ def _job(record: JobRecord) -> JobShown:
 # becomes rows some seconds later. Rows of a request are one such file: it is there before the
 # answer.
 
-ROWS_TYPES = (JSON, JSON_LINES)
+ROWS_TYPES = (calls.JSON, calls.JSON_LINES)
 PIECE_BYTES = 1024 * 1024
 """How much of a file is in memory while it arrives."""
 _UNFIT = "the rows do not fit the table"
@@ -253,7 +234,7 @@ UPLOAD_SECONDS = 3600
 """How long a link for an upload can be used."""
 
 
-class NewFile(Form, frozen=True, kw_only=True):
+class NewFile(calls.Form, frozen=True, kw_only=True):
     """A file to upload: its name, which says the format, such as may.csv or 1.jsonl.gz. All its
     rows get the row `tags`.
     """
@@ -262,13 +243,13 @@ class NewFile(Form, frozen=True, kw_only=True):
     tags: dict[str, str] = {}
 
 
-class Tagged(Form, frozen=True, kw_only=True):
+class Tagged(calls.Form, frozen=True, kw_only=True):
     """A row tag of all rows of the file, as ``day=2026-01-31``; repeated for several."""
 
     tag: str = ""
 
 
-class UploadTarget(Answer, frozen=True, kw_only=True):
+class UploadTarget(calls.Answer, frozen=True, kw_only=True):
     """Where to PUT the content of a file, within `expires_seconds`; `location` is the path that
     shows what became of it. A `url` that begins with a slash is a path of this API.
     """
@@ -279,7 +260,7 @@ class UploadTarget(Answer, frozen=True, kw_only=True):
     location: str
 
 
-class FileShown(Answer, frozen=True, kw_only=True):
+class FileShown(calls.Answer, frozen=True, kw_only=True):
     """A file of a table: it waits until it is ingested, or refused for a reason."""
 
     name: str
@@ -289,7 +270,7 @@ class FileShown(Answer, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class RowsReceipt(Answer, frozen=True, kw_only=True):
+class RowsReceipt(calls.Answer, frozen=True, kw_only=True):
     """Rows that are durable, and will be rows of the table; `location` shows when they are.
 
     If the table has rows of that Idempotency-Key already, `known` says so: then none are added. If
@@ -303,7 +284,7 @@ class RowsReceipt(Answer, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-def begin_upload(call: HttpCall, table: str, body: NewFile) -> UploadTarget:
+def begin_upload(call: calls.HttpCall, table: str, body: NewFile) -> UploadTarget:
     """Return where to PUT the content of a file, which then becomes rows of the table."""
     handle = call.table(table, "write").handle
     key = _key(handle, body.name, body.tags)
@@ -312,30 +293,30 @@ def begin_upload(call: HttpCall, table: str, body: NewFile) -> UploadTarget:
     return UploadTarget(url=url, method="PUT", expires_seconds=UPLOAD_SECONDS, location=location)
 
 
-def put_file(call: HttpCall, table: str, file: str, query: Tagged) -> FileShown:
+def put_file(call: calls.HttpCall, table: str, file: str, query: Tagged) -> FileShown:
     """Drop a file, which becomes rows of the table: on AWS a small one; POST /tables/{table}/files
     names where a large one goes.
     """
     source = call.table(table, "write")
     handle, key = source.handle, _key(source.handle, file, _tags(call))
-    check_body(call.request, (call.header("content-type").partition(";")[0].strip().lower(),))
+    calls.check_body(call.request, (call.header("content-type").partition(";")[0].strip().lower(),))
     body = io.BytesIO(call.request.body) if call.request.stream is None else call.request.stream
     return _shown(source, _drop(handle, key, body, once=False))
 
 
-def show_file(call: HttpCall, table: str, file: str, query: Tagged) -> FileShown:
+def show_file(call: calls.HttpCall, table: str, file: str, query: Tagged) -> FileShown:
     """Show whether a file that was dropped for a table is rows of it, or was refused, and why."""
     target = _opened(call, table)
     handle, key = target.handle, _key(target.handle, file, _tags(call))
     source = next((s for s in handle.services.sources.list(key, since_ms=0) if s.key == key), None)
     if source is None:
-        raise ProblemError(
+        raise calls.ProblemError(
             404, "there is no such file", hint="it was not uploaded yet, or was deleted since"
         )
     return _shown(target, source)
 
 
-def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
+def add_rows(call: calls.HttpCall, table: str, query: Tagged) -> RowsReceipt:
     """Add rows, as a JSON array of objects or as JSON lines. They are durable before the answer.
 
     Sent again with one Idempotency-Key, the same body adds nothing; another body is refused, or,
@@ -343,7 +324,7 @@ def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
     """
     target = call.table(table, "write")
     handle = target.handle
-    is_array = check_body(call.request, ROWS_TYPES) == JSON
+    is_array = calls.check_body(call.request, ROWS_TYPES) == calls.JSON
     body = _lines_of(call.request.body) if is_array else call.request.body
     key, tags = idempotency_key(call), _tags(call)
     name = f"rows-{handle.services.ids.new()}.jsonl"
@@ -354,15 +335,15 @@ def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
             count = count_rows(handle.table, body)
         else:
             count = call.instance.computing.count_rows(handle.table.id, body)
-    dropped = _drop(handle, _key(handle, name, tags), io.BytesIO(body), once=bool(key))
-    if dropped.etag != md5(body, usedforsecurity=False).hexdigest():
-        raise ProblemError(
+    source = _drop(handle, _key(handle, name, tags), io.BytesIO(body), once=bool(key))
+    if source.etag != md5(body, usedforsecurity=False).hexdigest():
+        raise calls.ProblemError(
             422,
             "this Idempotency-Key was sent with other rows before",
             hint="send other rows under another key",
         )
     is_known = (
-        bool(key) and dropped.id in look_up_sources(handle.services, handle.table, [dropped]).ids
+        bool(key) and source.id in look_up_sources(handle.services, handle.table, [source]).ids
     )
     return RowsReceipt(
         rows=count.rows,
@@ -373,7 +354,7 @@ def add_rows(call: HttpCall, table: str, query: Tagged) -> RowsReceipt:
     )
 
 
-def _opened(call: HttpCall, table: str) -> OpenTable:
+def _opened(call: calls.HttpCall, table: str) -> calls.OpenTable:
     """Return a table for a sender of files, or a reader of all of it: reasons may name columns."""
     try:
         return call.table(table, "write")
@@ -390,8 +371,10 @@ def _lines_of(body: bytes) -> bytes:
         items: list[msgspec.Raw] = decode_json(body, list[msgspec.Raw])
         return b"".join(msgspec.json.format(item, indent=-1) + b"\n" for item in items)
     except ValueError as error:
-        raise ProblemError(
-            400, f"the body is not a JSON array: {error}", hint=f"for JSON lines, send {JSON_LINES}"
+        raise calls.ProblemError(
+            400,
+            f"the body is not a JSON array: {error}",
+            hint=f"for JSON lines, send {calls.JSON_LINES}",
         ) from error
 
 
@@ -426,14 +409,14 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
 
 
 @contextmanager
-def _without_hidden_names(target: OpenTable) -> Iterator[None]:
+def _without_hidden_names(target: calls.OpenTable) -> Iterator[None]:
     """Say of rows that do not fit only that, to a caller from whom columns are hidden."""
     try:
         yield
     except InvalidRequestError as error:
         if target.seen.is_whole:
             raise
-        raise ProblemError(422, _UNFIT, hint=_ASK_FOR_NAMES) from error
+        raise calls.ProblemError(422, _UNFIT, hint=_ASK_FOR_NAMES) from error
 
 
 def _drop(handle: TableHandle, key: str, body: Readable, *, once: bool) -> Source:
@@ -450,7 +433,7 @@ def _drop(handle: TableHandle, key: str, body: Readable, *, once: bool) -> Sourc
         return handle.bucket.drop(key, path, once=once)
 
 
-def _shown(target: OpenTable, source: Source) -> FileShown:
+def _shown(target: calls.OpenTable, source: Source) -> FileShown:
     handle, services = target.handle, target.handle.services
     table = handle.current()
     is_known = source.id in look_up_sources(services, table, [source]).ids
@@ -464,11 +447,11 @@ def _shown(target: OpenTable, source: Source) -> FileShown:
     )
 
 
-def _reason(target: OpenTable, reason: str) -> str:
+def _reason(target: calls.OpenTable, reason: str) -> str:
     return reason if target.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
 
 
-def _tags(call: HttpCall) -> dict[str, str]:
+def _tags(call: calls.HttpCall) -> dict[str, str]:
     """Return the row tags of a query: what is repeated in it counts each time."""
     parameters = parse_qsl(call.request.query_string, keep_blank_values=True)
     return parse_tags(value for name, value in parameters if name == "tag")

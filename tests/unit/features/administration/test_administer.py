@@ -45,6 +45,21 @@ def test_what_carries_a_request_out_takes_requests_of_its_type(kind: type[Reques
     assert hints["return"] is RequestResult or not kind.causes_jobs
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        CreateTable("r", "caf\udce9", LETTERS.to_json()),
+        DeleteTable("r", "caf\udce9"),
+        SetProperties("r", "letters", {"csv_null": "\udce9"}),
+        SetDefaults("r", {"csv_null": "\udce9"}),
+    ],
+)
+def test_text_that_no_message_could_have_is_refused(world: World, request_: AdminRequest) -> None:
+    world.create()
+    with pytest.raises(InvalidRequestError, match="is not UTF-8"):
+        administer(world.services, request_)
+
+
 class TestCreating:
     @pytest.mark.parametrize("old_name_is_taken", [False, True])
     def test_a_redelivery_leaves_a_table_alone_that_has_another_name_by_now(

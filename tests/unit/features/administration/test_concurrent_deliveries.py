@@ -11,9 +11,9 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.features.administration import administer
-from dormouse.features.requests import request_prefix
 from dormouse.messages.requests import AdminRequest, CreateTable, RenameTable, SplitPartitions
 from dormouse.messages.stages import load
+from dormouse.stored.paths import REQUESTS
 from tests.support.trees import LEFT
 from tests.support.world import LETTERS, World
 from tests.unit.features.replies import ASKED, asked, last, prepared
@@ -82,7 +82,7 @@ def test_a_delivery_that_is_overtaken_before_it_is_saved_waits_for_the_jobs_of_t
     put, hooks = world.storage.put, [other]
 
     def putting(path: str, body: bytes) -> bool:
-        if hooks and path.startswith(request_prefix(table.id)):
+        if hooks and path.startswith(REQUESTS.prefix(table.id)):
             hooks.pop()()
         return put(path, body)
 

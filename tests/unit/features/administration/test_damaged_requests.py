@@ -7,14 +7,10 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.features.administration import save_reply
 from dormouse.features.purge import REMAINING, Remaining
-from dormouse.features.requests import (
-    request_key,
-    request_left_path,
-    request_path,
-    request_reply_path,
-)
+from dormouse.features.requests import request_key, request_left_path, request_reply_path
 from dormouse.messages.requests import CompactTable, PurgeRows, Reply, reply_to
 from dormouse.messages.stages import RequestStep, SelectionMessage
+from dormouse.stored.paths import REQUESTS
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite
 from tests.support.made_once import made_once
@@ -52,8 +48,8 @@ def refused(world: World, table: Table, path: str, hint: str, damage: str) -> No
 def test_a_damaged_request_gets_no_reply_and_stops_no_other(
     world: World, table: Table, damage: str
 ) -> None:
-    path = request_path(table.id, KEY)
-    damaged(world, path, request_path(table.id, request_key(OTHER)), damage)
+    path = REQUESTS.path(table.id, KEY)
+    damaged(world, path, REQUESTS.path(table.id, request_key(OTHER)), damage)
     refused(world, table, path, "delete this object: no reply is sent", damage)
     world.storage.delete([path])
     world.settle()
@@ -64,7 +60,7 @@ def test_a_damaged_request_gets_no_reply_and_stops_no_other(
 def test_a_sweep_continues_with_other_requests_after_a_damaged_one(
     world: World, table: Table
 ) -> None:
-    damaged(world, request_path(table.id, KEY), request_path(table.id, KEY), "cut short")
+    damaged(world, REQUESTS.path(table.id, KEY), REQUESTS.path(table.id, KEY), "cut short")
     world.queue.clear()
     world.age_objects(seconds=2 * table.properties.job_retry_seconds)
     world.sweep()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.features.requests import request_key, request_prefix, request_reply_path
+from dormouse.features.requests import request_key, request_reply_path
 from dormouse.messages.requests import (
     AdminRequest,
     CollectGarbage,
@@ -17,6 +17,7 @@ from dormouse.messages.requests import (
     SetOnline,
     SplitPartitions,
 )
+from dormouse.stored.paths import REQUESTS
 from tests.support.world import World
 from tests.unit.features.replies import ASKED, asked, filled, last, look, prepared
 
@@ -46,7 +47,7 @@ def test_a_request_is_accepted_with_its_jobs_and_finished_with_counts_when_all_h
     kinds = {record.job_id for record in world.tracker.records(table.id)}
     assert {job.id for job in first.jobs} <= kinds, "a job is shown under the id that was replied"
     assert not world.queue, "nothing runs when nothing happens"
-    assert [o.path for o in world.storage.list(request_prefix(table.id))] == [
+    assert [o.path for o in world.storage.list(REQUESTS.prefix(table.id))] == [
         request_reply_path(table.id, request_key(request))
     ]
 
@@ -98,7 +99,7 @@ def test_without_a_wanted_reply_none_is_sent_and_a_sweep_records_the_outcome(
     world.administer(request)
     world.settle()
     assert world.replies == []
-    assert not list(world.storage.list(request_prefix(table.id)))
+    assert not list(world.storage.list(REQUESTS.prefix(table.id)))
 
 
 @pytest.mark.parametrize("verb", ASKED)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dormouse.features.administration import MAX_AGE_MS, follow_request, load_request
-from dormouse.features.requests import request_key, request_prefix
+from dormouse.features.requests import request_key
 from dormouse.messages.requests import (
     MAX_JOBS_LISTED,
     AdminRequest,
@@ -25,11 +25,12 @@ from dormouse.messages.requests import (
     SplitPartitions,
 )
 from dormouse.messages.stages import RequestStep, SelectionMessage
+from dormouse.stored.paths import REQUESTS
 from dormouse.tables.table import Table
 from tests.support.depth import calls_in_turn
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
-REQUESTS: dict[str, Callable[[], AdminRequest]] = {
+CASES: dict[str, Callable[[], AdminRequest]] = {
     "compact": lambda: CompactTable("r", "letters", all=True, reply=True),
     "split": lambda: SplitPartitions("r", "letters", forced=True, reply=True),
     "ingest": lambda: IngestFiles("r", "letters", ("archive",), reply=True),
@@ -88,24 +89,24 @@ def last(world: World) -> Reply:
 
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("verb", REQUESTS)
+@pytest.mark.parametrize("verb", CASES)
 def test_a_request_that_crashes_at_any_call_is_finished_by_its_redelivery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, is_after: bool
 ) -> None:
     whole, _ = filled(tmp_path / "whole")
-    whole.administer(REQUESTS[verb]())
+    whole.administer(CASES[verb]())
     whole.settle()
     for number in calls_in_turn(0):
         world, table = filled(tmp_path / str(number))
         cut = Cut(world, monkeypatch)
         cut.at(number, is_after=is_after)
         try:
-            world.administer(REQUESTS[verb]())
+            world.administer(CASES[verb]())
         except Crash:
             cut.left = None
         else:
             break
-        world.administer(REQUESTS[verb]())
+        world.administer(CASES[verb]())
         world.settle()
         assert last(world).outcome == "finished", number
         assert last(world).counts == last(whole).counts, number
@@ -119,9 +120,9 @@ def test_a_step_cut_off_at_any_call_comes_again_and_says_the_same(
 ) -> None:
     for number in calls_in_turn(0):
         world, _ = filled(tmp_path / str(number))
-        world.administer(REQUESTS["compact"]())
+        world.administer(CASES["compact"]())
         world.deliver_all_but("admin")
-        world.administer(REQUESTS["compact"]())
+        world.administer(CASES["compact"]())
         (step,) = [m for m in world.queue if m.queue == "admin"]
         world.queue.clear()
         cut = Cut(world, monkeypatch)
@@ -194,12 +195,12 @@ def test_expired_objects_of_requests_are_deleted(tmp_path: Path) -> None:
     world.administer(IngestFiles("s", "letters", ("archive",), reply=True))
     world.queue.clear()
     world.age_objects(seconds=0)
-    assert len(list(world.storage.list(request_prefix(table.id)))) == 3
+    assert len(list(world.storage.list(REQUESTS.prefix(table.id)))) == 3
     world.sweep()
-    assert len(list(world.storage.list(request_prefix(table.id)))) == 3
+    assert len(list(world.storage.list(REQUESTS.prefix(table.id)))) == 3
     world.clock.advance(seconds=MAX_AGE_MS // 1000 + 1)
     world.sweep()
-    assert not list(world.storage.list(request_prefix(table.id)))
+    assert not list(world.storage.list(REQUESTS.prefix(table.id)))
 
 
 def test_a_reply_lists_a_limited_number_of_jobs_and_counts_the_others(tmp_path: Path) -> None:
@@ -221,12 +222,12 @@ def test_it_is_about_the_table_it_was_first_about_whatever_that_is_called_by_now
     tmp_path: Path, verb: str
 ) -> None:
     world, table = filled(tmp_path)
-    world.administer(REQUESTS[verb]())
+    world.administer(CASES[verb]())
     world.administer(RenameTable("away", "letters", "others"))
     world.administer(CreateTable("another", "letters", LETTERS.to_json()))
     other = world.tables.named("letters")
     assert other is not None
-    world.administer(REQUESTS[verb]())
+    world.administer(CASES[verb]())
     world.settle()
     assert last(world).outcome == "finished"
     assert last(world).table_id == table.id

@@ -215,8 +215,7 @@ def test_a_purge_is_waited_for_as_long_as_its_objects_may_exist(
     world.deliver_all_but("gc-candidates")
     world.clock.advance(seconds=days * day_seconds)
     (message,) = follow_request(
-        world.services,
-        RequestStep(table.id, request_key(request), begun_ms=world.clock.now_ms()),
+        world.services, RequestStep(table.id, request_key(request), begun_ms=world.clock.now_ms())
     )
     assert message.queue == queue
     if isinstance(message.message, Reply):

@@ -270,16 +270,17 @@ def test_metadata_that_expires_while_it_is_asked_for_is_looked_for_again(
     assert newest is not None and found["metadata-location"].endswith(newest.metadata)
 
 
-@pytest.mark.parametrize("damage", ["lost", "no JSON", "empty", "other JSON"])
+@pytest.mark.parametrize("damage", ["lost", "no JSON", "empty", "other JSON", "other digit"])
 def test_lost_or_damaged_metadata_says_how_it_is_mended(
     world: World, letters: Table, damage: str
 ) -> None:
     record = world.publications.get(letters.id)
     assert record is not None
+    digit = world.storage.get(record.metadata).replace(b'"spec-id":0', b'"spec-id":1')
     world.storage.delete([record.metadata])
     if damage != "lost":
-        body = {"no JSON": b"\xff{", "empty": b"", "other JSON": b"[1]"}[damage]
-        world.storage.put(record.metadata, body)
+        bodies = {"no JSON": b"\xff{", "empty": b"", "other JSON": b"[1]", "other digit": digit}
+        world.storage.put(record.metadata, bodies[damage])
     response = ask(world, f"{TABLES}/letters")
     assert "dormouse iceberg publish" in error(response, 500, "InternalServerError")
     assert response.problem

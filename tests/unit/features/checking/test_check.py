@@ -15,7 +15,7 @@ from dormouse.log.sources import encode_sources, read_segment
 from dormouse.state.partitions import OverlayMap
 from dormouse.state.state import SplitPartition, TableState
 from dormouse.state.store import StateStore
-from dormouse.stored.paths import shard_path, sources_path
+from dormouse.stored.paths import SOURCES, shard_path
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import World, letters
@@ -254,7 +254,7 @@ def test_an_ingest_between_reading_the_state_and_the_objects_is_no_damage(
 def test_a_segment_of_sources_that_is_lost_or_cut_is_found(world: World, table: Table) -> None:
     world.seal(table)
     (segment,) = world.state(table).source_segments
-    path = sources_path(table.id, segment.id)
+    path = SOURCES.path(table.id, segment.id)
     body = world.storage.get(path)
     for left in (None, body[:-1]):
         world.storage.delete([path])
@@ -269,7 +269,7 @@ def test_a_whole_segment_of_other_sources_is_found_by_its_bytes(world: World, ta
     _, cover, ids = read_segment(world.storage, table.id, segment.id)
     _, other = encode_sources(segment.id, replace(cover, up_to=cover.up_to - 1), [ids])
     assert len(other) == segment.size_bytes
-    path = sources_path(table.id, segment.id)
+    path = SOURCES.path(table.id, segment.id)
     world.storage.delete([path])
     world.storage.put(path, other)
     (finding,) = check(world.services, table, all_bytes=True).findings

@@ -21,7 +21,7 @@ from dormouse.messages.requests import (
 from dormouse.messages.stages import OutboundMessage, SelectionMessage
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
-from dormouse.stored.paths import job_notes_prefix
+from dormouse.stored.paths import JOB_NOTES
 from dormouse.tables.table import Table
 from tests.support.depth import in_turn
 from tests.support.made_once import made_once
@@ -67,7 +67,7 @@ def ends(world: World, table: Table, message: OutboundMessage, letters_then: str
     world.age_objects(seconds=table.properties.orphan_age_seconds * 2 + 60)
     world.sweep(audit=True)
     world.settle()
-    assert not list(world.storage.list(job_notes_prefix(table.id)))
+    assert not list(world.storage.list(JOB_NOTES.prefix(table.id)))
     rebuild(world.services, known(world, table))
     assert world.names(known(world, table)) == letters_then
 
@@ -109,10 +109,7 @@ CHANGES: dict[str, tuple[Callable[[World, Table], None], str]] = {
     "a new and a renamed column": (adds_a_column, TWICE),
     "a column less": (drops_a_column, TWICE),
     "another name": (lambda w, t: w.administer(RenameTable("name", t.name, "words")), TWICE),
-    "Spark": (
-        lambda w, _: setattr(w, "services", replace(w.services, has_spark=True)),
-        TWICE,
-    ),
+    "Spark": (lambda w, _: setattr(w, "services", replace(w.services, has_spark=True)), TWICE),
 }
 
 

@@ -178,9 +178,7 @@ def test_a_result_whose_leaves_are_gone_is_deleted_and_its_job_planned_again(wor
     assert world.rows(table) == in_order(world)
 
 
-def test_a_job_whose_run_died_just_after_its_commit_is_announced_by_the_next(
-    world: World,
-) -> None:
+def test_a_job_whose_run_died_just_after_its_commit_is_announced_by_the_next(world: World) -> None:
     table, job = table_with_job(world)
     world.after_next_commit(world.crash)
     with pytest.raises(Crash):

@@ -16,14 +16,7 @@ from dormouse.messages.requests import CompactTable
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.state.state import DAY_MS
 from dormouse.state.versions import Provenance
-from dormouse.stored.paths import (
-    PART_NUMBERS,
-    job_notes_prefix,
-    run_marker_path,
-    run_marker_prefix,
-    run_of_shard,
-    set_aside_path,
-)
+from dormouse.stored.paths import JOB_NOTES, PART_NUMBERS, RUN_MARKERS, run_of_shard, set_aside_path
 from tests.support.world import Crash, World
 from tests.unit.features.crashing import WORDS, drive, job_of, kills
 
@@ -61,7 +54,7 @@ def test_a_compaction_larger_than_a_function_does_is_done_in_steps_with_one_comm
 def test_a_compaction_that_a_function_does_is_not_cut(world: World) -> None:
     table, message = job_of(world, WORDS, WORDS)
     assert drive(world, message).count("compaction-jobs") == 1
-    assert not list(world.storage.list(job_notes_prefix(table.id)))
+    assert not list(world.storage.list(JOB_NOTES.prefix(table.id)))
 
 
 def test_with_spark_a_large_compaction_is_no_functions(tmp_path: Path) -> None:
@@ -244,8 +237,8 @@ def test_a_whole_run_does_not_commit_beside_a_noted_end_of_other_shards(world: W
     world.deliver(message)
     assert not world.state(table).jobs
     record = world.tracker.get(table.id, "heavy")
-    assert record is not None and run_marker_path(table.id, "heavy") in record.reason
-    assert not list(world.storage.list(run_marker_prefix(table.id)))
+    assert record is not None and RUN_MARKERS.path(table.id, "heavy") in record.reason
+    assert not list(world.storage.list(RUN_MARKERS.prefix(table.id)))
     assert world.shard_objects(table) == {*world.state(table).shards}
     world.administer(CompactTable("again", table.name, all=True))
     world.settle()

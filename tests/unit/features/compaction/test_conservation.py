@@ -13,7 +13,6 @@ from dormouse.features import compaction as compact_stage
 from dormouse.features import compaction as compacting
 from dormouse.features.checking import Damage, acknowledge, check
 from dormouse.features.compaction import compact
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.keys import KeyRange, encode_key
 from dormouse.messages.requests import SetProperties
 from dormouse.messages.stages import CompactionJob
@@ -124,10 +123,7 @@ def test_an_output_that_lost_a_row_on_its_way_to_storage_is_not_committed(
     ids=str,
 )
 def test_a_row_that_a_rule_drops_without_counting_it_is_noticed(
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-    rule: dict[str, str],
-    step: tuple[object, str],
+    world: World, monkeypatch: pytest.MonkeyPatch, rule: dict[str, str], step: tuple[object, str]
 ) -> None:
     table, jobs = split_table(world, words="aabcddefghhijjklmmnopp")
     world.administer(SetProperties("s", table.name, rule))
@@ -148,9 +144,9 @@ def test_a_row_that_a_purge_drops_without_counting_it_is_noticed(
     table = world.create()
     world.drop("letters/1.parquet", letters(WORDS))
     world.settle()
-    whole = RowMatcher.kept
+    whole = compact_stage.apply_row_rules
     with monkeypatch.context() as patch:
-        patch.setattr(RowMatcher, "kept", lambda *args: without_first_row(whole(*args)))
+        patch.setattr(compact_stage, "apply_row_rules", lambda *a: without_first_row(whole(*a)))
         world.purge(table, "letter = 'c'")
         with pytest.raises(InvariantError, match="nothing was committed"):
             world.settle()
@@ -231,9 +227,7 @@ def test_only_a_dispute_that_there_is_can_be_acknowledged(world: World) -> None:
     assert shard in world.state(table).disputed
 
 
-def test_a_dispute_that_another_process_resolved_meanwhile_is_contended(
-    world: World,
-) -> None:
+def test_a_dispute_that_another_process_resolved_meanwhile_is_contended(world: World) -> None:
     table, shard, _ = disputed_table(world)
     store = world.new_store(table)
     other = next(each for each in store.current().shards if each != shard)

@@ -81,14 +81,7 @@ def damaged(world: World, table: Table, damage: str) -> str:
     return first
 
 
-DAMAGES = (
-    "truncated",
-    "one bit",
-    "a page header",
-    "overwritten",
-    "foreign",
-    "another shard",
-)
+DAMAGES = ("truncated", "one bit", "a page header", "overwritten", "foreign", "another shard")
 
 
 @pytest.mark.parametrize("outputs", [ONE_OUTPUT, MANY_OUTPUTS])

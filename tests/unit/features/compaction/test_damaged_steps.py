@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.messages.requests import CompactTable
 from dormouse.state.state import DAY_MS
-from dormouse.stored.paths import job_notes_prefix, steps_prefix
+from dormouse.stored.paths import JOB_NOTES, steps_prefix
 from dormouse.tables.table import Table
 from tests.support.damage import DAMAGE, rewrite
 from tests.support.made_once import made_once
@@ -47,7 +47,7 @@ def taken_back(world: World, table: Table, path: str) -> None:
     assert world.names(table) == ROWS
     world.age_objects(seconds=8 * DAY_MS // 1000)
     world.sweep(audit=True)
-    assert not list(world.storage.list(job_notes_prefix(table.id)))
+    assert not list(world.storage.list(JOB_NOTES.prefix(table.id)))
 
 
 @pytest.mark.parametrize("note", [0, 1], ids=["the whole that was cut", "the step that is done"])

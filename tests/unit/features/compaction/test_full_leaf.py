@@ -103,7 +103,7 @@ class Leaf:
         return tuple((shard.id, rows_of(span)) for shard in compaction.inputs)
 
     def compaction(
-        self, services: Services, table: Table, state: TableState, job: Job, _: object
+        self, services: Services, table: Table, state: TableState, job: Job
     ) -> Compaction:
         """Stand for what is read of footers."""
         inputs = tuple(state.shards[shard] for shard in job.inputs)

@@ -12,7 +12,7 @@ from dormouse.features.compaction_steps import Step, StepSplit
 from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CompactTable
 from dormouse.messages.stages import OutboundMessage
-from dormouse.stored.paths import data_prefix, run_marker_prefix
+from dormouse.stored.paths import RUN_MARKERS, data_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
@@ -86,7 +86,7 @@ def test_a_step_written_before_the_end_is_noted_does_not_count_in_a_rebuild(worl
         with pytest.raises(Crash):
             while True:
                 (message,) = world.deliver(message)
-    assert list(world.storage.list(run_marker_prefix(table.id)))
+    assert list(world.storage.list(RUN_MARKERS.prefix(table.id)))
     assert rows_after_rebuild(world, table) == ROWS
 
 

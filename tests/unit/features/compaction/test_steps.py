@@ -12,13 +12,7 @@ from dormouse.features.compaction import load_steps
 from dormouse.features.compaction_steps import Step, StepSplit
 from dormouse.messages.requests import DeleteTable, ReinitialiseTable
 from dormouse.state.state import DAY_MS, ReleaseJob
-from dormouse.stored.paths import (
-    PART_NUMBERS,
-    job_notes_prefix,
-    run_marker_prefix,
-    run_of_shard,
-    shard_path,
-)
+from dormouse.stored.paths import JOB_NOTES, PART_NUMBERS, RUN_MARKERS, run_of_shard, shard_path
 from tests.support.world import Crash, World, letters
 from tests.unit.features.crashing import WORDS, drive, job_of
 
@@ -89,7 +83,7 @@ def test_a_job_cut_by_other_code_is_taken_back(
     assert world.shard_objects(table) == {*world.state(table).shards}
     world.age_objects(seconds=8 * DAY_MS // 1000)
     world.sweep(audit=True)
-    assert not list(world.storage.list(job_notes_prefix(table.id)))
+    assert not list(world.storage.list(JOB_NOTES.prefix(table.id)))
 
 
 def test_foreign_shards_under_the_name_of_a_job_take_it_back(world: World) -> None:
@@ -137,11 +131,11 @@ def test_an_audit_leaves_what_steps_wrote_alone_however_old(world: World) -> Non
     (again,) = world.deliver(again)
     world.clock.advance(seconds=30 * DAY_MS // 1000)
     world.age_objects(seconds=30 * DAY_MS // 1000)
-    before = world.shard_objects(table), list(world.storage.list(job_notes_prefix(table.id)))
+    before = world.shard_objects(table), list(world.storage.list(JOB_NOTES.prefix(table.id)))
     world.sweep(audit=True)
     assert before == (
         world.shard_objects(table),
-        list(world.storage.list(job_notes_prefix(table.id))),
+        list(world.storage.list(JOB_NOTES.prefix(table.id))),
     )
     world.queue.clear()
     drive(world, again)
@@ -172,9 +166,9 @@ def test_notes_go_with_their_job(world: World, end: str) -> None:
         world.new_store(table).commit(ReleaseJob("heavy"), generation=0)
     else:
         drive(world, again)
-    assert list(world.storage.list(job_notes_prefix(table.id)))
+    assert list(world.storage.list(JOB_NOTES.prefix(table.id)))
     world.sweep(audit=True)
-    assert not list(world.storage.list(job_notes_prefix(table.id)))
+    assert not list(world.storage.list(JOB_NOTES.prefix(table.id)))
 
 
 def test_a_deleted_table_leaves_no_notes(world: World) -> None:
@@ -201,7 +195,7 @@ def test_a_purge_of_a_large_leaf_is_cut_and_leaves_its_rows_out(world: World) ->
 def test_a_rebuild_after_steps_counts_their_shards_as_one_whole_run(world: World) -> None:
     table, message = job_of(world, WORDS, WORDS, compaction_spark_bytes=3000)
     drive(world, message)
-    (note,) = world.storage.list(run_marker_prefix(table.id))
+    (note,) = world.storage.list(RUN_MARKERS.prefix(table.id))
     assert "heavy" in note.path
 
 

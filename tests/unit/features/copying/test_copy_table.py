@@ -10,10 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.errors import (
-    AlreadyExistsError,
-    InvalidRequestError,
-)
+from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features.batch_files import look_up_sources
 from dormouse.features.checking import check
 from dormouse.features.copying import copy_table
@@ -33,12 +30,7 @@ from dormouse.state.state import AssignJob, DisputeReason, DisputeShards, Extend
 from dormouse.tables.table import Table
 from tests.support.depth import examples
 from tests.support.world import World, letters
-from tests.unit.features.copying.copies import (
-    busy_table,
-    copied,
-    copy_to,
-    registered,
-)
+from tests.unit.features.copying.copies import busy_table, copied, copy_to, registered
 from tests.unit.features.histories import History
 
 
@@ -83,10 +75,7 @@ def test_at_any_moment_of_any_history_a_copy_has_each_row_once_and_can_be_rebuil
     there.clock.advance(seconds=world.clock.now_ms() // 1000)
     newest = registered(world, table)
     rows = world.rows(newest)
-    copy = registered(
-        there,
-        copy_to(world, newest, there).table,
-    )
+    copy = registered(there, copy_to(world, newest, there).table)
     assert there.rows(copy) == rows
     assert check(there.services, copy).findings == ()
     there.pages.lose()

@@ -9,28 +9,16 @@ from typing import Any
 
 import pytest
 
-from dormouse.errors import (
-    ContendedError,
-    CorruptDataError,
-    DamagedShardError,
-    NotFoundError,
-)
+from dormouse.errors import ContendedError, CorruptDataError, DamagedShardError, NotFoundError
 from dormouse.features import copying
 from dormouse.features import copying as copy_stage
 from dormouse.features.checking import check
 from dormouse.features.copying import CopyReport, copy_table
 from dormouse.messages.requests import ReinitialiseTable
-from dormouse.stored.paths import copying_prefix, shard_path
+from dormouse.stored.paths import COPYING, shard_path
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
-from tests.unit.features.copying.copies import (
-    Fuse,
-    busy_table,
-    copied,
-    copy_to,
-    fused,
-    registered,
-)
+from tests.unit.features.copying.copies import Fuse, busy_table, copied, copy_to, fused, registered
 
 
 def test_killed_anywhere_and_run_again_it_continues_and_is_seen_only_when_complete(
@@ -56,7 +44,7 @@ def test_killed_anywhere_and_run_again_it_continues_and_is_seen_only_when_comple
         assert report.copied == report.shards - uploaded or report.was_complete
         copy = registered(there, report.table)
         assert there.rows(copy) == rows
-        assert not list(there.storage.list(copying_prefix(copy.id)))
+        assert not list(there.storage.list(COPYING.prefix(copy.id)))
         logs = {o.path.split("/")[2] for o in there.storage.list(f"{copy.id}/state/")}
         assert logs <= {copy.log, "sources"}
         calls += 1
@@ -176,7 +164,7 @@ def test_of_two_calls_at_once_one_registers_the_table_and_the_other_says_so(
         copy_to(world, table, there)
     (report,) = reports
     assert there.names(registered(there, report.table)) == "abc"
-    assert not list(there.storage.list(copying_prefix(report.table.id)))
+    assert not list(there.storage.list(COPYING.prefix(report.table.id)))
 
 
 def test_a_table_that_is_deleted_meanwhile_is_not_copied(

@@ -18,7 +18,6 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dormouse.arrow.sealing import ColumnKeys, check_encrypted
-from dormouse.client.administration import copy_table
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.encryption import decrypted_once, derived_key
@@ -403,13 +402,13 @@ def test_a_copy_is_encrypted_by_the_keys_of_its_own_instance(
     table.ingest(rows(0, 60)).wait()
     other = tmp_path / "other"
     with Instance.open(other, background=False) as target:
-        copy_table(mice.table("people"), target)
+        target.copy_table(mice.table("people"))
         assert target.table("people").query().to_arrow().to_pylist() == rows(0, 60).to_pylist()
         take_keys(root)
         assert target.table("people").query().to_arrow().num_rows == 60
         assert places_of(SECRET, other) == []
         with pytest.raises(ForbiddenError):
-            copy_table(mice.table("people"), target, "again")
+            target.copy_table(mice.table("people"), "again")
 
 
 def test_columns_are_added_dropped_and_renamed_and_stay_what_they_are(

@@ -17,7 +17,7 @@ from dormouse.jobs import CRASH_LIMIT
 from dormouse.messages.stages import ExportJob, OutboundMessage
 from dormouse.query import selection as exports
 from dormouse.state.state import DAY_MS
-from dormouse.stored.paths import export_prefix
+from dormouse.stored.paths import EXPORTS
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
@@ -134,7 +134,7 @@ def test_a_task_that_crashed_once_is_done_by_the_next_run_and_leaves_nothing(
     drive(world)
     record = world.tracker.get(table.id, export_id)
     assert record is not None and record.state == "finished"
-    assert not list(world.storage.list(export_prefix(table.id)))
+    assert not list(world.storage.list(EXPORTS.prefix(table.id)))
 
 
 def test_a_task_that_failed_and_said_so_has_not_crashed(

@@ -5,14 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.features.export import (
-    EXPORT,
-    FILES,
-    ExportedFile,
-    ExportRequest,
-    SkippedShard,
-    TaskFiles,
-)
+from dormouse.features.export import EXPORT, FILES, ExportRequest, SkippedShard, TaskFiles
+from dormouse.features.kinds import ResultFile
 from dormouse.features.long_jobs import ReadTable
 from dormouse.keys import KeyRange
 from dormouse.query.selection import Selection, decode_pieces, encode_pieces, plan_tasks
@@ -95,7 +89,7 @@ def test_an_export_and_its_files_are_stored_as_they_are() -> None:
     export = ExportRequest("id", "to", read, cut="c", tasks=3)
     assert EXPORT.decode(EXPORT.encode(export, "x"), "x") == export
     assert export.read.table.properties.filters == "where(k > 0)"
-    files = (ExportedFile("part-00000-000.parquet", 3, 400),)
+    files = (ResultFile("part-00000-000.parquet", 3, 400),)
     skipped = (SkippedShard("data/a.parquet", 7, (1, "a"), (2, "b"), "it is damaged"),)
     for end in (TaskFiles(files), TaskFiles(files, skipped)):
         assert FILES.decode(FILES.encode(end, "x"), "x") == end

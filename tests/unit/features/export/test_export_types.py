@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dormouse.arrow.types import arrow_schema
+from dormouse.arrow.types import arrow_schema, json_schema
 from dormouse.features.export import ExportManifest, load_manifest
 from dormouse.features.export_rows import export_rows
 from dormouse.key_codec import KeyCodec
@@ -41,7 +41,7 @@ def exported(world: World, table: Table, file_bytes: int, **asked: Any) -> Expor
 def read(world: World, manifest: ExportManifest, schema: Schema) -> list[Row]:
     folder = world.folder / "results" / "out"
     tables = [pq.read_table(folder / file.name) for file in manifest.files]
-    whole = pa.concat_tables([arrow_schema(schema).empty_table(), *tables])
+    whole = pa.concat_tables([json_schema(arrow_schema(schema)).empty_table(), *tables])
     return whole.to_pylist()
 
 

@@ -229,7 +229,7 @@ def test_a_cancelled_query_has_no_result(people: Api) -> None:
     location = ask(people)
     folder = people.instance.folder
     assert folder is not None
-    folder.queues.delete(folder.queues.receive("queries", 1, 60))  # it comes too late
+    folder.queues.delete(folder.queues.receive("queries", 1))  # it comes too late
     assert people.ask("DELETE", location).status == 202
     found = answered(people, location)
     assert (found["state"], found["files"]) == ("cancelled", [])
@@ -395,7 +395,7 @@ def test_a_function_answers_small_files_alone_and_links_to_all(
     (shown,) = linked.get(f"/queries/{found['id']}")["files"]
     assert shown["url"] == f"https://bucket/{path}?3600"
     assert linked.ask("GET", file["url"]).status == 200
-    monkeypatch.setattr(asked, "MOST_ANSWER_BYTES", 10)
+    monkeypatch.setattr(forms, "MOST_ANSWER_BYTES", 10)
     assert linked.problem("GET", file["url"])["status"] == 413
 
 
@@ -425,7 +425,7 @@ def test_a_statement_for_spark_is_answered_later_by_the_instance(people: Api) ->
     assert (response.status, people.get(response.headers["location"])["state"]) == (202, "waiting")
     folder = people.instance.folder
     assert folder is not None
-    (received,) = folder.queues.receive("queries", 1, 0)
+    (received,) = folder.queues.receive("queries", 1)
     message = json.loads(received.body)
     assert (message["spark"], message["parameters"]) == ({}, {"age": 3})
     assert message["who"] == people.principal

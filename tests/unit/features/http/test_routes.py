@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 from typing import Any
@@ -223,6 +224,7 @@ def test_what_the_client_accepts_may_be_nothing_that_there_is(people: Api) -> No
         ("POST", "/sql", {"text": ""}, 400),
         ("POST", "/sql", {"text": "DELETE FROM people"}, 422),
         ("POST", "/sql", {"text": "SELECT * FROM nothing"}, 404),
+        ("POST", "/sql", {"text": "SELECT 1 AS n, 2 AS n"}, 422),
         ("GET", "/tables/people/files/nothing.csv", None, 404),
         ("POST", "/tables/people/files", {"name": "../x.csv"}, 422),
         ("POST", "/tables/people/files", {"name": "x.exe"}, 422),
@@ -241,6 +243,13 @@ def test_unknown_parts_of_a_query_string_are_refused(people: Api) -> None:
     for query in ("limit=x", "nothing=1", "limit=0", "limit=10001"):
         assert people.problem("GET", "/tables/people/shards", query=query)["status"] == 400
     assert people.problem("GET", "/tables", query="nothing=1")["status"] == 400
+
+
+def test_a_compressed_body_is_refused_as_such(people: Api) -> None:
+    body = gzip.compress(b'[{"age": 1, "name": "x", "note": null}]')
+    headers = {"content_type": "application/json", "content_encoding": "gzip"}
+    found = people.problem("POST", "/tables/people/rows", body, **headers)
+    assert (found["status"], found["detail"]) == (415, "the body is encoded as 'gzip'")
 
 
 def test_a_body_that_is_too_long_is_refused(people: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.state.sources import job_id_of
 from dormouse.state.state import DAY_MS, AddShards, TableState
-from dormouse.stored.paths import sources_prefix
+from dormouse.stored.paths import SOURCES
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters, letters_file
@@ -36,7 +36,7 @@ def table(world: World) -> Table:
 
 
 def segments(world: World, table: Table) -> list[str]:
-    return [stored.path for stored in world.storage.list(sources_prefix(table.id))]
+    return [stored.path for stored in world.storage.list(SOURCES.prefix(table.id))]
 
 
 def current(world: World, table: Table) -> Table:

@@ -11,12 +11,11 @@ from dormouse.errors import ContendedError, InvalidRequestError
 from dormouse.features import ingest as ingest_stage
 from dormouse.features.ingest import ingest
 from dormouse.features.purge_rows import prove_purge
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.messages.requests import ReinitialiseTable, SetProperties
 from dormouse.messages.stages import IngestJob, OutboundMessage, PartitionSplits
 from dormouse.state.rules import Rule, Violation
 from dormouse.state.store import Rejected
-from dormouse.stored.paths import rejected_prefix
+from dormouse.stored.paths import REJECTED
 from dormouse.tables.table import Table
 from tests.support.adapters import HookedStore
 from tests.support.purges import purge_request
@@ -24,9 +23,7 @@ from tests.support.trees import LEFT, part
 from tests.support.world import World, letters
 
 
-def test_filtered_rows_are_not_written_and_the_record_has_both_counts(
-    world: World,
-) -> None:
+def test_filtered_rows_are_not_written_and_the_record_has_both_counts(world: World) -> None:
     table = world.create(filters="where(letter < 'c')")
     world.drop("letters/1.parquet", letters("dacb"))
     job = world.queue[0].message
@@ -43,7 +40,7 @@ def test_filtered_rows_are_not_written_and_the_record_has_both_counts(
 def test_rows_that_cannot_be_read_are_left_out_once_and_kept_beside(world: World) -> None:
     """The same file, dropped where it says so, however often, and whatever crashed meanwhile."""
     table = world.create(splits=[("m",)])
-    prefix = rejected_prefix(table.id)
+    prefix = REJECTED.prefix(table.id)
     body = b"letter,at,note\na,1,x\n1,x,2\nb,2,\n"
 
     def rejected() -> dict[str, bytes]:
@@ -78,7 +75,7 @@ def test_rows_that_cannot_be_read_are_left_out_once_and_kept_beside(world: World
     assert sum(each.state == "refused" for each in world.tracker.records(table.id)) == 3
 
     where = purge_request(table.schema, "letter = 'a'")
-    proof = prove_purge(world.services, table, RowMatcher.of(where, table.schema))
+    proof = prove_purge(world.services, table, where)
     assert path in {each.path for each in proof.remains}
     for days, left in ((34, 1), (36, 0)):
         world.age_objects(seconds=days * 24 * 3600)
@@ -207,11 +204,7 @@ def test_a_shard_for_several_leaves_ends_when_it_is_large_enough(world: World) -
 def test_a_leaf_split_just_before_the_commit_passes_the_rows_on_to_its_children(
     world: World, strategy: str
 ) -> None:
-    table = world.create(
-        splits=[("m",)],
-        ingest_file_strategy=strategy,
-        split_threshold_rows=4,
-    )
+    table = world.create(splits=[("m",)], ingest_file_strategy=strategy, split_threshold_rows=4)
     world.drop("letters/0.parquet", letters("abcdef"))
     world.deliver(world.queue.popleft())
     world.drop("letters/1.parquet", letters("afez"))

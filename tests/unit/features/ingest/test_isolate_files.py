@@ -233,9 +233,7 @@ def test_a_job_that_failed_and_said_so_before_its_process_died_is_done_as_it_is(
     assert (recorded.state, recorded.attempts) == ("finished", 3)
 
 
-def test_files_of_a_job_taken_apart_while_it_still_ran_are_ingested_once(
-    world: World,
-) -> None:
+def test_files_of_a_job_taken_apart_while_it_still_ran_are_ingested_once(world: World) -> None:
     table = one_job(world, "letters/a.csv", "letters/b.csv")
     (job,) = world.queue
 

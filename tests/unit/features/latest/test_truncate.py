@@ -162,18 +162,19 @@ def test_a_rebuilt_table_has_the_rows_that_came_with_a_truncate(
     assert seen(feed.table) == told == {2: "new"}
 
 
+@BY
 def test_a_file_with_a_truncate_alone_is_known_after_a_rebuild(
-    instance: Instance, tmp_path: Path
+    instance: Instance, tmp_path: Path, by: str
 ) -> None:
-    feed = Feed(instance, tmp_path, "")
+    feed = Feed(instance, tmp_path, by)
     feed.write(*rows(10, 1))
     file = feed.file(truncate(30))
     feed.table.ingest(file).wait()
     told = feed.write(*rows(40, 2, value="new"))
     feed.compact()
     feed.table.rebuild()
-    feed.table.ingest(file).wait()
-    instance.wait()
+    instance.wait(60)
+    assert feed.table.ingest(file).known
     assert seen(feed.table) == told
 
 

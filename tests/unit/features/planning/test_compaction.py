@@ -44,7 +44,8 @@ def table_of(rows: dict[str, int]) -> TableState:
 
 
 def new_shard(shard: str, rows: int) -> NewShard:
-    return NewShard(Shard.of(shard, rows, rows, ("a",), ("z",)), ((ROOT, rows),))
+    size_bytes = rows * planning.SMALL_BYTES // 2
+    return NewShard(Shard.of(shard, rows, size_bytes, ("a",), ("z",)), ((ROOT, rows),))
 
 
 def planned(state: TableState, **properties: object) -> list[list[int]]:
@@ -89,6 +90,15 @@ def test_size_ratio_cuts_many_shards_into_windows_each_judged_for_itself() -> No
         [1, 1, 1, 1],
         [90, 90, 90, 90],
     ]
+
+
+def test_size_ratio_merges_more_shards_at_once_while_all_of_them_are_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = table_with(*[1] * 20, 90, 90, 90, 90, 90)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 16 * planning.SMALL_BYTES // 2)
+    assert planned(state, compaction_files=4) == [[1] * 16, [1] * 4, [90] * 4]
+    assert planned(state, compaction_files=20) == [[1] * 20, [90] * 5]
 
 
 def test_batch_strategy_merges_every_n_shards_smallest_first_and_leaves_the_rest() -> None:

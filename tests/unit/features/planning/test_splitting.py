@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.features.planning import even_split_points, plan_split, splits_due
-from dormouse.keys import Key, KeyRange
+from dormouse.keys import Key, KeyHistogram, KeyRange
 from dormouse.state.fold import apply
 from dormouse.state.partitions import ROOT, PartitionTree
 from dormouse.state.state import AddShards, Entry, TableState
@@ -17,68 +15,66 @@ from tests.support.strategies import short_keys
 from tests.support.trees import initialise
 
 
-@dataclass
-class Keys:
-    """A footer of a shard small enough that every key is a sample."""
-
-    keys: list[Key]
-
-    @property
-    def rows(self) -> int:
-        return len(self.keys)
-
-    @property
-    def max_key(self) -> Key:
-        return max(self.keys)
-
-    @property
-    def samples(self) -> list[tuple[Key, int]]:
-        return [(key, i) for i, key in enumerate(sorted(self.keys))]
-
-    def rows_below(self, key: Key) -> int:
-        return sum(k < key for k in self.keys)
+def histogram(keys: list[Key]) -> KeyHistogram:
+    """Return the histogram of a shard small enough that every key is a sample."""
+    ordered = sorted(keys)
+    return KeyHistogram(
+        tuple((key, ordered.index(key)) for key in sorted(set(keys))), len(keys), ordered[-1]
+    )
 
 
 def test_the_split_halves_the_rows() -> None:
-    plan = plan_split(KeyRange(), {"s": Keys([("a",), ("b",), ("c",), ("d",)])})
+    plan = plan_split(KeyRange(), {"s": histogram([("a",), ("b",), ("c",), ("d",)])})
     assert plan is not None
     assert (plan.at, plan.rows_left, plan.total_rows) == (("c",), (("s", 2),), 4)
 
 
 def test_a_key_most_rows_share_is_split_off_at_the_next_distinct_key() -> None:
-    plan = plan_split(KeyRange(), {"s": Keys([("m",)] * 98 + [("n",), ("o",)])})
+    plan = plan_split(KeyRange(), {"s": histogram([("m",)] * 98 + [("n",), ("o",)])})
     assert plan is not None
     assert plan.at == ("n",)
-    plan = plan_split(KeyRange(), {"s": Keys([("a",)] + [("m",)] * 99)})
+    plan = plan_split(KeyRange(), {"s": histogram([("a",)] + [("m",)] * 99)})
     assert plan is not None
     assert plan.at == ("m",)
 
 
 def test_rows_of_a_single_key_are_never_split() -> None:
-    assert plan_split(KeyRange(), {"s": Keys([("m",)] * 100), "t": Keys([("m",)])}) is None
+    assert (
+        plan_split(KeyRange(), {"s": histogram([("m",)] * 100), "t": histogram([("m",)])}) is None
+    )
     assert plan_split(KeyRange(), {}) is None
 
 
 def test_only_the_rows_within_the_partition_count() -> None:
-    keys = Keys([(c,) for c in "abcdefgh"])
+    keys = histogram([(c,) for c in "abcdefgh"])
     plan = plan_split(KeyRange(("e",), None), {"s": keys})
     assert plan is not None
     assert (plan.at, plan.rows_left, plan.total_rows) == (("g",), (("s", 2),), 4)
 
 
 @given(st.lists(st.lists(short_keys, min_size=1, max_size=20), min_size=1, max_size=4))
-def test_any_rows_with_two_keys_are_split_as_evenly_as_they_can_be(shards: list[list[Key]]) -> None:
+def test_any_rows_with_two_keys_are_split(shards: list[list[Key]]) -> None:
     rows = sorted(key for keys in shards for key in keys)
-    plan = plan_split(KeyRange(), {f"s{i}": Keys(keys) for i, keys in enumerate(shards)})
+    plan = plan_split(KeyRange(), {f"s{i}": histogram(keys) for i, keys in enumerate(shards)})
     if len(set(rows)) == 1:
         assert plan is None
         return
     assert plan is not None
+    assert 0 < sum(key < plan.at for key in rows) < len(rows)
+    for (_, rows_left), keys in zip(plan.rows_left, shards, strict=True):  # guessed between samples
+        ends = [rank for key, rank in histogram(keys).samples if key >= plan.at]
+        begins = [rank for key, rank in histogram(keys).samples if key < plan.at]
+        assert max(begins, default=0) <= rows_left <= min(ends, default=len(keys))
+
+
+@given(st.lists(short_keys, min_size=1, max_size=40).filter(lambda keys: len(set(keys)) > 1))
+def test_the_rows_of_one_shard_are_split_as_evenly_as_they_can_be(rows: list[Key]) -> None:
+    plan = plan_split(KeyRange(), {"s": histogram(rows)})
+    assert plan is not None
     left = sum(key < plan.at for key in rows)
-    assert 0 < left < len(rows)
-    best = min(abs(2 * sum(k < at for k in rows) - len(rows)) for at in set(rows) - {rows[0]})
+    best = min(abs(2 * sum(k < at for k in rows) - len(rows)) for at in set(rows) - {min(rows)})
     assert abs(2 * left - len(rows)) == best
-    assert sum(n for _, n in plan.rows_left) == left
+    assert plan.rows_left == (("s", left),)
 
 
 def test_sorted_keys_are_cut_into_equal_parts() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +11,7 @@ from dormouse.features import publishing
 from dormouse.features.publish_iceberg import publish_iceberg
 from dormouse.features.publishing import READERS_MS, reachable
 from dormouse.features.tables import create_table
-from dormouse.iceberg.metadata import files_of, manifest_lists_of, manifests_of
+from dormouse.iceberg.metadata import read_previous
 from dormouse.messages.requests import CreateTable, PublishIceberg, ReinitialiseTable, SetProperties
 from dormouse.messages.stages import TableChanged
 from dormouse.schema.schema import Schema
@@ -40,13 +39,9 @@ def record_of(world: World, table: Table) -> PublicationRecord:
 
 def published_files(world: World, table: Table, metadata: str = "") -> set[str]:
     """Return the data files that the newest snapshot of metadata names."""
-    root = root_uri(world.storage)
-    fetch = world.storage.get
-    body = json.loads(fetch(metadata or record_of(world, table).metadata))
-    body["snapshots"] = body["snapshots"][-1:]
-    (newest,) = manifest_lists_of(json.dumps(body).encode(), f"{table.id}/newest")
-    manifests = [each for each in manifests_of(fetch(newest), root) if not each.is_deletes]
-    return {path for each in manifests for path in files_of(fetch(each.path), root)}
+    path = metadata or record_of(world, table).metadata
+    previous = read_previous(path, world.storage.get)
+    return {path for each in previous.data_manifests for path in previous.files(each)}
 
 
 def shards_of(world: World, table: Table) -> set[str]:
@@ -322,16 +317,14 @@ def test_a_deleted_table_leaves_nothing(world: World) -> None:
     assert not objects(world, table)
 
 
-def test_the_metadata_of_a_folder_names_files_by_uris_with_a_scheme(
-    world: World,
-) -> None:
+def test_the_metadata_of_a_folder_names_files_by_uris_with_a_scheme(world: World) -> None:
     """A path alone is refused by some readers of Iceberg; people are shown paths."""
     table = world.create(**PUBLISHED)
     drop(world, "ab")
     folder = world.storage.uri
-    found = publishing.published_metadata(world.services, table)
-    text = world.storage.get(found.path).decode()
-    assert found.summary.root == root_uri(world.storage) == f"file://{folder}"
+    file = publishing.published_metadata(world.services, table)
+    text = world.storage.get(file.path).decode()
+    assert file.root == root_uri(world.storage) == f"file://{folder}"
     assert text.count(folder) == text.count(f"file://{folder}") > 0
     shown = [each.uri for each in publishing.published_files(world.services, table)]
     assert shown

@@ -215,3 +215,46 @@ def test_a_wide_table_is_published(world: World) -> None:
     publish(world, table)
     body = json.loads(world.storage.get(record_of(world, table).metadata))
     assert len(body["schemas"][-1]["fields"]) == 992
+
+
+def lost(world: World, table: Table) -> None:
+    world.storage.delete([record_of(world, table).metadata])
+
+
+def damaged(world: World, table: Table) -> None:
+    path = record_of(world, table).metadata
+    put_in_place(
+        world, path, world.storage.get(path).replace(b'"next-row-id":', b'"next-row-id":-')
+    )
+
+
+def forgotten(world: World, table: Table) -> None:
+    world.publications.delete(table.id)
+
+
+def withdrawn(world: World, table: Table) -> None:
+    for number, value in enumerate(("off", "on")):
+        world.administer(SetProperties(f"set{number}", "letters", {"iceberg": value}))
+        world.deliver_all_but("gc-candidates")
+
+
+def without_ids(world: World, table: Table) -> None:
+    for number, version in enumerate(("2", "3")):
+        world.administer(SetProperties(f"set{number}", "letters", {"iceberg_format": version}))
+        world.deliver_all_but("gc-candidates")
+
+
+@pytest.mark.parametrize("how", [lost, damaged, forgotten, withdrawn, without_ids])
+def test_ids_of_rows_are_never_used_again(
+    world: World, how: Callable[[World, Table], None]
+) -> None:
+    table = world.create(**PUBLISHED, iceberg_format="3")
+    drop(world, "abc")
+    body = json.loads(world.storage.get(record_of(world, table).metadata))
+    how(world, table)
+    now = world.tables.get(table.id)
+    assert now is not None
+    drop(world, "de", at=20)
+    publish(world, now)
+    newest = json.loads(world.storage.get(record_of(world, now).metadata))
+    assert min(s["first-row-id"] for s in newest["snapshots"]) >= body["next-row-id"] > 0

@@ -20,7 +20,7 @@ from dormouse.features.publishing import (
     reachable,
 )
 from dormouse.features.sweep import sweep
-from dormouse.iceberg.metadata import show_metadata
+from dormouse.iceberg.metadata import MetadataFile
 from dormouse.messages.requests import CollectGarbage, SetProperties
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableChanged
 from dormouse.state.jobs import Metric
@@ -117,9 +117,7 @@ def swept(world: World) -> list[OutboundMessage]:
     return sent
 
 
-def test_orphans_stay_while_readers_have_versions_of_a_state_before_a_rebuild(
-    world: World,
-) -> None:
+def test_orphans_stay_while_readers_have_versions_of_a_state_before_a_rebuild(world: World) -> None:
     table, _ = compacted(world)
     record = record_of(world, table)
     newest = record.newest
@@ -155,9 +153,7 @@ def test_a_table_that_is_not_published_has_no_lag(world: World) -> None:
     assert Metric.ICEBERG_LAG_SECONDS not in current_metrics(world.services, table)
 
 
-def test_nothing_that_was_published_before_a_purge_is_listed_or_kept_after_it(
-    world: World,
-) -> None:
+def test_nothing_that_was_published_before_a_purge_is_listed_or_kept_after_it(world: World) -> None:
     table = world.create(**PUBLISHED)
     world.drop("letters/1.parquet", letters("abc"))
     world.settle()
@@ -182,7 +178,7 @@ def test_nothing_that_was_published_before_a_purge_is_listed_or_kept_after_it(
 
 
 def list_of_versions(world: World, metadata: str) -> list[int]:
-    return list(show_metadata(world.storage.get(metadata), metadata).versions)
+    return list(MetadataFile.read(metadata, world.storage.get).versions)
 
 
 @pytest.mark.parametrize("iceberg", ["on", "off"])

@@ -11,7 +11,6 @@ from dormouse.features.publish_iceberg import publish_iceberg
 from dormouse.features.publishing import READERS_MS
 from dormouse.features.purge import Proof
 from dormouse.features.purge_rows import prove_purge
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.iceberg import avro
 from dormouse.messages.requests import ReinitialiseTable
 from dormouse.messages.stages import TableChanged
@@ -37,7 +36,7 @@ def table(world: World) -> Table:
 
 def prove(world: World, table: Table, where: str = "letter = 'd'") -> Proof:
     request = purge_request(table.schema, where)
-    return prove_purge(world.services, table, RowMatcher.of(request, table.schema))
+    return prove_purge(world.services, table, request)
 
 
 def manifests(proof: Proof) -> list[str]:
@@ -147,3 +146,23 @@ def test_files_of_dead_rows_have_positions_alone(world: World, table: Table) -> 
                 assert not file["content"] or {b["key"] for b in file["lower_bounds"]} == {
                     2147483546
                 }
+
+
+def test_a_manifest_of_a_file_that_is_no_shard_is_named_though_the_table_has_such_an_object(
+    world: World, table: Table
+) -> None:
+    purge(world, table)
+    age(world)
+    world.sweep(audit=True)
+    paths = [o.path for o in world.storage.list(iceberg_prefix(table.id))]
+    (path,) = [each for each in paths if each.endswith(".avro") and "-snap-" not in each]
+    entries = avro.read_container(world.storage.get(path))[1]
+    file = entries[0]["data_file"]
+    bounds = [{"key": each["key"], "value": b"d"} for each in file["lower_bounds"][:1]]
+    other = {"file_path": "elsewhere", "lower_bounds": bounds, "upper_bounds": bounds}
+    named = [{**entries[0], "data_file": {**file, **other}}]
+    content = avro.write_container(avro.entry_schema(2), named, {})
+    added = f"{iceberg_prefix(table.id)}metadata/other.avro"
+    world.storage.put(added, content)
+    world.storage.put(f"{data_prefix(table.id)}note.txt", b"no shard")
+    assert added in manifests(prove(world, table))

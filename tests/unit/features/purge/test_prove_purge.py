@@ -15,7 +15,6 @@ from dormouse.features.compaction import compact
 from dormouse.features.ingest import ingest
 from dormouse.features.purge import Proof
 from dormouse.features.purge_rows import prove_purge
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.messages.stages import CompactionJob, IngestJob
 from dormouse.ports import NoncurrentObject, StoredObject
 from dormouse.state.state import AssignJob, DisputeReason, DisputeShards
@@ -41,7 +40,7 @@ def table(world: World) -> Table:
 
 def prove(world: World, table: Table) -> Proof:
     request = purge_request(table.schema, "letter = 'b'")
-    return prove_purge(world.services, table, RowMatcher.of(request, table.schema))
+    return prove_purge(world.services, table, request)
 
 
 def test_what_is_in_the_table_is_counted_with_the_shards_to_rewrite(

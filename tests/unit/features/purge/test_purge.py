@@ -8,17 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 
-from dormouse.errors import InvalidRequestError
+from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.features.administration import administer
 from dormouse.features.batch_files import batch_files
 from dormouse.features.compaction import compact
+from dormouse.features.purge import REQUEST, request_purge
 from dormouse.features.purge_rows import prove_purge
-from dormouse.features.row_matcher import RowMatcher
+from dormouse.features.rebuild import rebuild
 from dormouse.keys import encode_key
-from dormouse.messages.requests import PurgeRows, ReinitialiseTable
+from dormouse.messages.requests import CompactTable, PurgeRows, ReinitialiseTable
 from dormouse.messages.stages import (
     CompactionJob,
     OutboundMessage,
@@ -30,17 +32,18 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.state.state import AssignJob, ReleaseJob
 from dormouse.storage import FolderStorage
-from dormouse.stored.paths import deletions_prefix, purge_path, purge_prefix
+from dormouse.stored.decoding import encode_stored
+from dormouse.stored.paths import DELETIONS, PURGES
 from tests.support.depth import calls_in_turn
 from tests.support.instances import InMemory
 from tests.support.purges import purge_request
 from tests.support.world import Crash, World, letters, letters_file
 from tests.unit.features.purges import filled, in_table, stored
 
-PURGES = [("letter = 'b'", ()), ("", ("b",)), ("letter >= 'b' AND note LIKE 'b%'", ())]
+SELECTIONS = [("letter = 'b'", ()), ("", ("b",)), ("letter >= 'b' AND note LIKE 'b%'", ())]
 
 
-@pytest.mark.parametrize(("where", "keys"), PURGES)
+@pytest.mark.parametrize(("where", "keys"), SELECTIONS)
 @pytest.mark.parametrize("splits", [(), [("b",), ("m",)]])
 def test_no_matching_row_is_left_in_the_table_nor_in_any_object(
     world: World, where: str, keys: tuple[str, ...], splits: list[tuple[object, ...]]
@@ -55,10 +58,10 @@ def test_no_matching_row_is_left_in_the_table_nor_in_any_object(
     record = world.tracker.get(table.id, purge)
     assert record is not None
     assert (record.state, record.rows) == ("finished", 6)
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
 
 
-@pytest.mark.parametrize(("where", "keys"), PURGES)
+@pytest.mark.parametrize(("where", "keys"), SELECTIONS)
 def test_the_rows_are_hidden_at_once_until_the_purge_ends(
     world: World, where: str, keys: tuple[str, ...]
 ) -> None:
@@ -72,7 +75,7 @@ def test_the_rows_are_hidden_at_once_until_the_purge_ends(
     assert in_table(world, table) == "aacxyz"
     assert world.shard_objects(table) & clean, "no other shard was rewritten to forget it"
     assert not world.state(table).deletions
-    assert not list(world.storage.list(deletions_prefix(table.id)))
+    assert not list(world.storage.list(DELETIONS.prefix(table.id)))
 
 
 def test_a_purge_of_many_keys_hides_them_by_several_deletions(world: World) -> None:
@@ -192,9 +195,9 @@ def test_a_split_between_the_assignment_and_the_rewriting_is_harmless(world: Wor
     assert stored(world, table) == list("aacyzz")
 
 
-def test_rows_ingested_meanwhile_are_kept_unless_they_match(world: World) -> None:
+def test_rows_that_come_after_a_purge_was_accepted_stay_whenever_it_ends(world: World) -> None:
     table = filled(world, "ab", "bc")
-    world.purge(table, "letter = 'b'")
+    purge = world.purge(table, "letter = 'b'")
     late = world.sources.drop("letters/late.parquet", letters_file(letters("bd", at=500)))
     (ingest,) = batch_files(world.services, [late])
 
@@ -203,24 +206,78 @@ def test_rows_ingested_meanwhile_are_kept_unless_they_match(world: World) -> Non
 
     world.before_next_commit(land)
     world.settle()
-    assert in_table(world, table) == "acd"
-    assert stored(world, table) == list("acd")
+    assert in_table(world, table) == "abcd"
+    assert stored(world, table) == list("abcd")
+    assert not world.state(table).deletions
+    record = world.tracker.get(table.id, purge)
+    assert record is not None
+    assert (record.state, record.rows) == ("finished", 2)
 
 
-def test_rows_ingested_after_a_purge_stay_when_its_request_is_redelivered(
+def test_a_merge_of_rows_from_before_and_after_a_purge_removes_those_from_before(
     world: World,
 ) -> None:
+    table = filled(world, "ab", "bc")
+    world.purge(table, "letter = 'b'")
+    step = world.queue.popleft()
+    world.queue.clear()
+    world.drop("letters/late.parquet", letters("bd", at=500))
+    world.administer(CompactTable("c", table.name, all=True))
+    world.settle()
+    assert stored(world, table) == list("abcd")
+    world.queue.append(step)
+    world.settle()
+    assert (in_table(world, table), stored(world, table)) == ("abcd", list("abcd"))
+    assert not world.state(table).deletions
+
+
+def test_a_purge_goes_on_after_a_rebuild_and_later_rows_stay(world: World) -> None:
+    table = filled(world, "ab", "bc")
+    world.clock.advance(seconds=1)
+    world.purge(table, "letter = 'b'")
+    steps = list(world.queue)
+    world.queue.clear()
+    world.clock.advance(seconds=1)
+    world.drop("letters/late.parquet", letters("bd", at=500))
+    while world.queue and world.queue[0].queue != "table-changes":
+        world.queue += world.deliver(world.queue.popleft())
+    rebuild(world.services, table)
+    table = world.tables.by_id[table.id]
+    assert in_table(world, table) == "abcd"
+    world.queue += steps
+    world.settle()
+    assert (in_table(world, table), stored(world, table)) == ("abcd", list("abcd"))
+
+
+def test_a_purge_that_is_refused_since_too_many_deletions_wait_removes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(world, "ab")
+    monkeypatch.setattr("dormouse.features.delete_rows.MAX_DELETIONS", 0)
+    request = PurgeRows("purge-1", table.name, SelectionMessage(where="letter = 'b'"))
+    with pytest.raises(InvalidRequestError, match="deletions"):
+        administer(world.services, request)
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
+    world.clock.advance(seconds=24 * 3600)
+    world.sweep()
+    world.settle()
+    assert stored(world, table) == list("ab")
+
+
+def test_rows_ingested_after_a_purge_stay_when_its_request_is_redelivered(world: World) -> None:
     table = filled(world, "ab", "bc")
     request = PurgeRows("purge", table.name, SelectionMessage(where="letter = 'b'"))
     world.administer(request)
     world.settle()
     world.drop("letters/late.parquet", letters("b", at=500))
     world.settle()
+    world.clock.advance(seconds=2 * 24 * 3600)  # the state knows its commits no more
     world.delete_job_record("purge")
     world.administer(request)
+    world.queue += request_purge(world.services, table, request).messages  # if that is forgotten
     world.settle()
     assert in_table(world, table) == "abc"
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
 
 
 @pytest.mark.parametrize("twice", [False, True])
@@ -250,12 +307,10 @@ def test_a_reset_table_ends_its_purge_and_keeps_what_came_after(world: World) ->
     record = world.tracker.get(table.id, purge)
     assert record is not None
     assert (record.state, record.reason) == ("finished", "the table was reset since")
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
 
 
-def test_a_column_that_means_another_now_ends_the_purge_and_removes_nothing(
-    world: World,
-) -> None:
+def test_a_column_that_means_another_now_ends_the_purge_and_removes_nothing(world: World) -> None:
     table = filled(world, "ab", "bc")
     purge = world.purge(table, "note = 'b1'")
     world.queue += world.deliver(world.queue.popleft())
@@ -266,7 +321,7 @@ def test_a_column_that_means_another_now_ends_the_purge_and_removes_nothing(
     record = world.tracker.get(table.id, purge)
     assert record is not None
     assert (record.state, "column 'note' is not the same" in record.reason) == ("failed", True)
-    assert len(stored(world, table)) == 4
+    assert stored(world, table) == list("abc"), "the job had begun, for the column of before"
     assert not len(world.state(table).jobs)
 
 
@@ -309,9 +364,7 @@ def test_a_death_before_any_commit_is_made_good_by_the_redelivery(
     assert stored(world, table) == list("ac")
 
 
-def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
-    tmp_path: Path,
-) -> None:
+def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(tmp_path: Path) -> None:
     for call in calls_in_turn(1):
         world = World(tmp_path / str(call))
         table = filled(world, "abb", "bc", splits=[("b",)])
@@ -338,14 +391,14 @@ def test_a_death_at_any_call_of_the_storage_is_made_good_by_the_redelivery(
             return
 
 
-def test_a_job_whose_purge_failed_frees_its_shards(world: World) -> None:
+def test_a_job_whose_purge_failed_leaves_the_hidden_rows_out(world: World) -> None:
     table = filled(world, "ab", "bc")
     purge = world.purge(table, "letter = 'b'")
     world.queue += world.deliver(world.queue.popleft())
-    world.storage.delete([purge_path(table.id, purge)])
+    world.storage.delete([PURGES.path(table.id, purge)])
     world.settle()
     assert not len(world.state(table).jobs)
-    assert stored(world, table) == list("abbc")
+    assert stored(world, table) == list("ac")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +421,7 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_kept(
     request = PurgeRows("purge-1", table.name, SelectionMessage(where=where, keys=keys))
     with pytest.raises(InvalidRequestError, match=reason):
         administer(world.services, request)
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
     record = world.job_record("purge-1")
     assert record is not None
     assert record.state == "refused"
@@ -401,8 +454,7 @@ def test_of_a_table_that_aggregates_only_whole_groups_can_be_purged(world: World
 def test_a_purge_by_several_keys_counts_and_removes_the_rows_below_each(world: World) -> None:
     table = filled(world, "aabcd")
     request = purge_request(table.schema, keys=(("a",), ("c",)))
-    matcher = RowMatcher.of(request, table.schema)
-    assert prove_purge(world.services, table, matcher).rows == 3
+    assert prove_purge(world.services, table, request).rows == 3
     world.purge(table, "", "a", "c")
     world.settle()
     assert in_table(world, table) == "bd"
@@ -426,3 +478,20 @@ def test_a_purge_removes_nan_infinity_and_numbers_between_whole_ones_as_it_says(
         table.purge(where).wait()
         left = [number for number in left if number not in removed]
         assert table.query().to_arrow()["n"].to_pylist() == left
+
+
+def test_a_purge_that_an_earlier_release_stored_is_not_taken_for_done(world: World) -> None:
+    table = filled(world, "ab")
+    purge = world.purge(table, "letter = 'b'")
+    path = PURGES.path(table.id, purge)
+    request = REQUEST.get(world.storage, path)
+    assert request is not None
+    body = msgspec.to_builtins(request)
+    del body["deletions"]
+    Earlier = msgspec.defstruct("Earlier", [(name, Any) for name in body])
+    world.storage.delete([path])
+    world.storage.put(path, encode_stored(REQUEST.name, 1, path, Earlier(**body)))
+    with pytest.raises(CorruptDataError, match="is not the request of a purge"):
+        world.settle()
+    record = world.tracker.get(table.id, purge)
+    assert record is None or record.state != "finished"

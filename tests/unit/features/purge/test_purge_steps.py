@@ -17,7 +17,7 @@ from dormouse.messages.stages import CompactionJob, PurgeStep
 from dormouse.state.jobs import JobEvent, Tracked
 from dormouse.state.partitions import ROOT
 from dormouse.state.state import AssignJob, ReleaseJob
-from dormouse.stored.paths import purge_prefix, shard_path
+from dormouse.stored.paths import PURGES, shard_path
 from tests.support.depth import is_whole
 from tests.support.world import Crash, World, letters
 from tests.unit.features.purges import filled, in_table, stored
@@ -142,7 +142,7 @@ def test_a_shard_that_was_merged_and_collected_just_then_is_looked_for_in_its_ou
         return whole(self, *args, **named)
 
     monkeypatch.setattr(RowMatcher, "count", merged_meanwhile)
-    monkeypatch.setattr(purge_stage, "CONCURRENT_READS", 1)
+    monkeypatch.setattr(purge_stage, "COUNTED_AT_ONCE", 1)
     world.settle()
     record = world.tracker.get(table.id, purge)
     assert record is not None
@@ -170,7 +170,7 @@ def test_a_purge_whose_last_step_dies_before_its_record_is_recorded_by_the_redel
     found = world.tracker.get(table.id, purge)
     assert found is not None
     assert found.state == "finished"
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
 
 
 def test_rows_that_come_after_a_purge_stay_though_its_last_step_died_before_it_was_forgotten(
@@ -180,14 +180,14 @@ def test_rows_that_come_after_a_purge_stay_though_its_last_step_died_before_it_w
     world.purge(table, "letter = 'b'")
     step = world.queue[0]
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(purge_stage, "delete_purge", lambda *_: world.crash())
+        patch.setattr("dormouse.features.purge.delete_purge", lambda *_: world.crash())
         world.settle()
     world.drop("letters/late.parquet", letters("b", at=500))
     world.settle()
     world.queue.append(step)
     world.settle()
     assert in_table(world, table) == "ab"
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
 
 
 def test_a_damaged_shard_keeps_no_other_from_being_purged(world: World) -> None:

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.features.rebuild import rebuild
-from dormouse.features.requests import request_prefix
-from dormouse.stored.paths import data_prefix, state_prefix, table_prefix
+from dormouse.stored.paths import REQUESTS, data_prefix, state_prefix, table_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import World, letters
@@ -83,6 +82,6 @@ def test_nothing_that_is_kept_of_a_purge_outlives_it(world: World, table: Table)
         for o in world.storage.list(table_prefix(table.id))
         if "/state/" not in o.path and "/data/" not in o.path
     ]
-    assert not [path for path in others if not path.startswith(request_prefix(table.id))]
+    assert not [path for path in others if not path.startswith(REQUESTS.prefix(table.id))]
     assert not any(KEY.encode() in world.storage.get(path) for path in others)
     assert KEY not in str(list(world.tracker.kept.values()))

@@ -10,12 +10,12 @@ import pytest
 from dormouse.access import AccessRule
 from dormouse.errors import InvalidRequestError, LimitExceededError, UnavailableError
 from dormouse.features.deletion import delete_whole_table
-from dormouse.features.queries import EndedError, Query, ResultFile, TaskEnd, load_query
+from dormouse.features.kinds import ResultFile
+from dormouse.features.queries import EndedError, Query, TaskEnd, load_query
 from dormouse.features.query_plans import spark_text
 from dormouse.features.query_runs import compute
 from dormouse.messages.stages import CancelQuery, OutboundMessage, SparkRunChanged, StatementJob
-from dormouse.ports import NoMetrics
-from dormouse.stored.paths import spark_prefix
+from dormouse.stored.paths import SPARK_JOBS
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
@@ -51,7 +51,7 @@ def drive(
             raise result
         return result if isinstance(result, TaskEnd) else result(query)
 
-    compute(replace(world.services, metrics=NoMetrics()), job, computed)
+    compute(replace(world.services, metrics=None), job, computed)
 
 
 def end_run(world: World, outcome: str = "succeeded") -> None:
@@ -85,7 +85,7 @@ def test_a_statement_is_one_run_whose_end_is_that_of_its_query(world: World) -> 
     found = world.tracker.get(tables[0].id, job.job_id)
     assert found is not None and (found.kind, found.state, found.rows) == ("query", "finished", 3)
     assert [pins(world, table) for table in tables] == [0, 0]
-    assert list(world.storage.list(spark_prefix(tables[0].id))) == []
+    assert list(world.storage.list(SPARK_JOBS.prefix(tables[0].id))) == []
 
 
 def test_what_it_may_read_is_fixed_by_rules_when_it_is_asked(world: World) -> None:
@@ -217,11 +217,7 @@ def test_an_instance_that_lost_its_spark_ends_what_waits_for_it(world: World) ->
     [
         ("FROM t VERSION AS OF 3", {"t@3": ("t", "3")}, "FROM `t@3` AS `t`"),
         ("FROM t FOR version as of 3 x", {"t@3": ("t", "3")}, "FROM `t@3` x"),
-        (
-            "FROM t SYSTEM_VERSION AS OF 'jan' AS x",
-            {"t@jan": ("t", "jan")},
-            "FROM `t@jan` AS x",
-        ),
+        ("FROM t SYSTEM_VERSION AS OF 'jan' AS x", {"t@jan": ("t", "jan")}, "FROM `t@jan` AS x"),
         (
             "FROM `a.b` VERSION AS OF 3 JOIN t USING (k)",
             {"a.b@3": ("a.b", "3")},

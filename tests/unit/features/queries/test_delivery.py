@@ -66,14 +66,7 @@ def test_parts_are_numbered_and_the_same_each_time(
     ] == found
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"format": "csv"},
-        {"format": "json"},
-        {"selection": None},
-    ],
-)
+@pytest.mark.parametrize("asked", [{"format": "csv"}, {"format": "json"}, {"selection": None}])
 def test_a_result_that_is_large_or_text_comes_as_the_place_of_its_manifest(
     world: World,
     queues: MemoryResultQueues,

@@ -9,7 +9,6 @@ import pytest
 
 from dormouse.features.answer_query import FileSink
 from dormouse.files import results as writers
-from dormouse.stored.paths import query_prefix
 from tests.support.memory_storage import MemoryStorage
 from tests.support.world import World
 
@@ -24,7 +23,7 @@ def results(world: World, monkeypatch: pytest.MonkeyPatch) -> MemoryStorage:
 
 
 def sink(results: MemoryStorage, scratch: Path, *, file_bytes: int = 2**20) -> FileSink:
-    opened = FileSink(results, scratch / "scratch", ("q", 0, "a"), "parquet", file_bytes)
+    opened = FileSink(results, scratch / "scratch", "q/", "rows-{}".format, "parquet", file_bytes)
     opened.begin(SCHEMA)
     return opened
 
@@ -53,7 +52,7 @@ def test_a_file_ends_when_it_is_large_enough(results: MemoryStorage, tmp_path: P
     found = opened.end()
     assert [file.rows for file in found] == [1, 1, 1]
     stored = {each.path: each.size_bytes for each in results.list("")}
-    assert stored == {query_prefix("q") + file.name: file.size_bytes for file in found}
+    assert stored == {"q/" + file.name: file.size_bytes for file in found}
     opened.abort()
     assert len(list(results.list(""))) == 3
 

@@ -34,12 +34,7 @@ def shard(
     lineage: Lineage | None = None,
 ) -> FoundShard:
     provenance = Provenance(
-        span,
-        "job",
-        day * DAY_MS,
-        number,
-        last,
-        lineage or Lineage(sources=(f"source-of-{name}",)),
+        span, "job", day * DAY_MS, number, last, lineage or Lineage(sources=(f"source-of-{name}",))
     )
     return FoundShard(Shard.of(name, 10, 100, (low,), (high,)), provenance)
 
@@ -64,10 +59,7 @@ def test_an_output_takes_the_place_of_its_inputs_in_its_own_partition_only() -> 
 
 
 def test_the_shards_of_one_compaction_take_the_place_of_its_inputs_together() -> None:
-    whole = [
-        merged("j-0", "r-0", high="c", last=False),
-        merged("j-1", "r-0", low="d", number=1),
-    ]
+    whole = [merged("j-0", "r-0", high="c", last=False), merged("j-1", "r-0", low="d", number=1)]
     assert live(planned([shard("r-0"), *whole])) == {"j-0": (ROOT,), "j-1": (ROOT,)}
 
 
@@ -103,10 +95,7 @@ def test_no_shards_make_an_empty_table() -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (
-            [shard("r-0", span=BELOW_M)],
-            "r-0 has keys outside the range it was written for",
-        ),
+        ([shard("r-0", span=BELOW_M)], "r-0 has keys outside the range it was written for"),
         ([shard("r-0", span=KeyRange(("m",), ("c",)))], "r-0 was written for a range without keys"),
         (
             [shard("r-0", span=KeyRange((), (7,)))],
@@ -175,10 +164,7 @@ def test_a_run_without_its_last_shard_counts_if_a_shard_of_it_was_merged() -> No
         return shard(f"{run}-0", "a", "c", span=BELOW_M, last=False)
 
     witness = shard(
-        "j-0",
-        "n",
-        span=FROM_M,
-        lineage=Lineage(inputs=("gone-0",), completed=("r-1",)),
+        "j-0", "n", span=FROM_M, lineage=Lineage(inputs=("gone-0",), completed=("r-1",))
     )
     plan = planned([first("r"), first("q"), witness])
     assert set(live(plan)) == {"j-0", "r-0"}

@@ -14,7 +14,7 @@ from dormouse.features.checking import check
 from dormouse.features.compaction import compact
 from dormouse.features.rebuild import preview_rebuild, rebuild
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
-from dormouse.stored.paths import data_prefix, run_marker_prefix, shard_path
+from dormouse.stored.paths import RUN_MARKERS, data_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.depth import examples
 from tests.support.trees import LEFT
@@ -86,9 +86,7 @@ def test_the_rebuilt_state_is_the_lost_one_with_partitions_references_and_source
     assert after.rows == before.rows
 
 
-def test_splits_that_no_shard_shows_are_repeated_when_due(
-    world: World,
-) -> None:
+def test_splits_that_no_shard_shows_are_repeated_when_due(world: World) -> None:
     table = world.create(split_threshold_rows=8)
     world.drop("letters/0.parquet", letters("abcdefghijklmnop"))
     world.settle()
@@ -358,4 +356,4 @@ def test_a_run_marker_is_kept_while_the_state_has_anything_that_it_mentions(worl
 
 
 def run_markers(world: World, table: Table) -> list[str]:
-    return [stored.path for stored in world.storage.list(run_marker_prefix(table.id))]
+    return [stored.path for stored in world.storage.list(RUN_MARKERS.prefix(table.id))]

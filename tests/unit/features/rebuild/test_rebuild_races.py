@@ -13,7 +13,7 @@ from dormouse.features.rebuild import preview_rebuild, rebuild
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import StoredObject
 from dormouse.state.state import TableState
-from dormouse.stored.paths import data_prefix, run_marker_prefix
+from dormouse.stored.paths import RUN_MARKERS, data_prefix
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import World, letters
@@ -107,4 +107,4 @@ def test_what_is_collected_with_its_notes_while_footers_are_read_does_not_come_b
 
 
 def notes_of(world: World, table: Table) -> Iterator[StoredObject]:
-    return world.storage.list(run_marker_prefix(table.id))
+    return world.storage.list(RUN_MARKERS.prefix(table.id))

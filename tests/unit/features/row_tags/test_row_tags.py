@@ -276,9 +276,7 @@ def test_an_export_selects_rows_by_tags(world: World, table: Table) -> None:
     assert exported.column("letter").to_pylist() == ["c", "d"]
 
 
-def test_the_latest_row_of_a_key_has_its_own_tags_and_no_older_one_comes_back(
-    world: World,
-) -> None:
+def test_the_latest_row_of_a_key_has_its_own_tags_and_no_older_one_comes_back(world: World) -> None:
     world.create(keep="latest", compaction_files=100)
     drop(world, "ab", at=0, day="1")
     drop(world, "b", at=5, day="2")

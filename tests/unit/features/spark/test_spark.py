@@ -32,7 +32,7 @@ from dormouse.messages.stages import (
 )
 from dormouse.state.jobs import Metric, compaction_queue
 from dormouse.state.state import DAY_MS, AssignJob
-from dormouse.stored.paths import data_prefix, spark_prefix, spark_request_path, spark_runs_prefix
+from dormouse.stored.paths import SPARK_JOBS, data_prefix
 from tests.support.world import Crash, World, letters
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest
 
@@ -52,7 +52,7 @@ def test_a_run_whose_start_was_not_noted_is_found_again_by_its_token(
     heavy: Heavy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.features.spark_jobs.save_spark_run", lambda *_: World.crash())
+        patch.setattr("dormouse.features.spark.save_spark_run", lambda *_: World.crash())
         with pytest.raises(Crash):
             heavy.dispatch()
     assert heavy.dispatch() == []
@@ -63,7 +63,7 @@ def test_a_run_whose_start_was_not_noted_keeps_no_other_from_being_started_with_
     heavy: Heavy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.features.spark_jobs.save_spark_run", lambda *_: World.crash())
+        patch.setattr("dormouse.features.spark.save_spark_run", lambda *_: World.crash())
         with pytest.raises(Crash):
             heavy.dispatch()
     settings = {**heavy.table.settings, "spark_executor_cores": 8}
@@ -81,9 +81,7 @@ def test_the_request_of_a_successful_run_is_deleted(heavy: Heavy) -> None:
     assert heavy.record().rows > 0, "the record of the run itself is kept"
 
 
-def test_what_follows_from_a_job_whose_event_never_came_is_sent_after_a_sweep(
-    heavy: Heavy,
-) -> None:
+def test_what_follows_from_a_job_whose_event_never_came_is_sent_after_a_sweep(heavy: Heavy) -> None:
     heavy.dispatch()
     heavy.work()
     heavy.world.spark.ended["run1"] = ("succeeded", "")
@@ -104,7 +102,7 @@ def test_a_run_id_saved_after_its_job_completed_is_deleted_by_an_audit(heavy: He
         heavy.world.clock.advance(seconds=seconds)
         heavy.world.age_objects(seconds=seconds)
         heavy.world.sweep(audit=True)
-        assert len(list(heavy.world.storage.list(spark_prefix(heavy.table.id)))) == left
+        assert len(list(heavy.world.storage.list(SPARK_JOBS.prefix(heavy.table.id)))) == left
 
 
 def test_a_repeated_or_late_event_of_a_complete_job_does_nothing(heavy: Heavy) -> None:
@@ -218,7 +216,7 @@ def test_a_late_job_from_before_a_reset_leaves_a_newer_job_of_the_same_files_alo
 def test_a_damaged_request_is_reported_and_holds_up_nothing_else_of_a_sweep(heavy: Heavy) -> None:
     world, table = heavy.world, heavy.table
     heavy.dispatch()
-    world.storage.put(spark_request_path(table.id, "-damaged"), b"damaged")
+    world.storage.put(SPARK_JOBS.path(table.id, "-damaged"), b"damaged")
     purge_id = world.purge(table, "letter = 'z'")
     lost = f"{data_prefix(table.id)}{'0' * 32}.parquet"
     world.storage.put(lost, b"nobody committed it")
@@ -235,7 +233,7 @@ def test_a_damaged_request_is_reported_and_holds_up_nothing_else_of_a_sweep(heav
 
 def test_a_stale_compaction_whose_request_is_damaged_is_left_to_spark(tmp_path: Path) -> None:
     heavy = heavy_compaction(World(tmp_path))
-    heavy.world.storage.put(spark_request_path(heavy.table.id, "heavy"), b"damaged")
+    heavy.world.storage.put(SPARK_JOBS.path(heavy.table.id, "heavy"), b"damaged")
     heavy.world.clock.advance(seconds=7 * 24 * 60 * 60)
     sent = []
     with pytest.raises(CorruptDataError):
@@ -383,7 +381,7 @@ def test_an_audit_leaves_files_that_spark_is_ingesting_to_it(tmp_path: Path) -> 
 def test_a_foreign_object_among_the_notes_of_runs_is_no_run(heavy: Heavy, name: str) -> None:
     services = heavy.world.services
     heavy.dispatch()
-    path = spark_runs_prefix(heavy.table.id, heavy.job.job_id) + name
+    path = SPARK_JOBS.parts(heavy.table.id, heavy.job.job_id) + name
     heavy.world.storage.put(path, b"by hand")
     assert newest_spark_run(services, heavy.job) == (1, "run1")
     assert heavy.dispatch() == []

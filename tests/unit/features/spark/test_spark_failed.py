@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.features.export import delete_export, load_export
-from dormouse.stored.paths import export_prefix
+from dormouse.stored.paths import EXPORTS
 from tests.support.depth import is_whole
 from tests.support.world import World
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_export, heavy_ingest
@@ -130,13 +130,11 @@ def test_a_failed_export_leaves_no_dead_letter(tmp_path: Path, refusal: Exceptio
     assert (heavy.record().state, heavy.record().reason) == ("failed", str(refusal))
     heavy.dispatch()
     assert heavy.world.spark.runs == {}
-    prefix = export_prefix(heavy.table.id)
+    prefix = EXPORTS.prefix(heavy.table.id)
     assert heavy.kept() == [] and list(heavy.world.storage.list(prefix)) == []
 
 
-def test_a_failed_export_is_not_recorded_as_finished_by_a_concurrent_task(
-    tmp_path: Path,
-) -> None:
+def test_a_failed_export_is_not_recorded_as_finished_by_a_concurrent_task(tmp_path: Path) -> None:
     heavy = heavy_export(World(tmp_path))
     heavy.dispatch()
     services = heavy.world.services

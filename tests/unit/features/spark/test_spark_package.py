@@ -85,7 +85,7 @@ def test_a_deployment_between_the_start_of_a_run_and_its_note_does_not_use_its_t
 ) -> None:
     heavy = heavy_ingest(World(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.features.spark_jobs.save_spark_run", lambda *_: None)
+        patch.setattr("dormouse.features.spark.save_spark_run", lambda *_: None)
         heavy.dispatch()
     heavy.world.spark.package = package_in(tmp_path / "other", version="fedcba9876543210")
     assert heavy.dispatch() == []

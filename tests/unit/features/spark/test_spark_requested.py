@@ -30,7 +30,7 @@ from dormouse.messages.stages import (
     encode,
 )
 from dormouse.query.selection import bytes_to_read
-from dormouse.stored.paths import spark_prefix
+from dormouse.stored.paths import SPARK_JOBS
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
@@ -71,9 +71,7 @@ def test_requested_files_are_one_bulk_import_with_the_requested_cluster_however_
     assert run.size.executor_memory_bytes == 16 * 1024**3, "as the table says"
 
 
-def test_a_compaction_requested_with_spark_stays_with_spark_when_retried(
-    world: World,
-) -> None:
+def test_a_compaction_requested_with_spark_stays_with_spark_when_retried(world: World) -> None:
     table = filled(world, "abyz", "cx")
     world.administer(CompactTable("c", "letters", all=True, spark=ASKED))
     assert [type(m.message) for m in for_spark(world)] == [CompactionJob] * 2
@@ -179,7 +177,7 @@ def test_an_export_that_fails_in_spark_has_failed_with_its_reason(world: World) 
     assert record is not None and record.state == "failed" and "out of memory" in record.reason
     assert load_manifest(world.results, "out") is None
     left = [o.path for o in world.storage.list(table.id) if "/exports/" in o.path]
-    assert left == list(world.storage.list(spark_prefix(table.id))) == []
+    assert left == list(world.storage.list(SPARK_JOBS.prefix(table.id))) == []
 
 
 def test_a_purge_requested_with_spark_rewrites_a_leaf_in_one_job(

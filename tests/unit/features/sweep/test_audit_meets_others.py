@@ -12,14 +12,12 @@ from dormouse.ports import StoredObject
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import (
+    RUN_MARKERS,
+    SOURCES,
+    TREES,
     export_task_path,
-    run_marker_path,
-    run_marker_prefix,
     run_of_shard,
     shard_path,
-    sources_path,
-    sources_prefix,
-    tree_path,
 )
 from dormouse.tables.table import Table
 from tests.support.world import World, letters
@@ -34,7 +32,7 @@ def meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, work: Callable[[], 
         work()
         return []
 
-    monkeypatch.setattr(sweep, "_missed_files", missed)
+    monkeypatch.setattr(sweep, "missed_files", missed)
     world.sweep(audit=True)
 
 
@@ -48,7 +46,7 @@ def emptied(world: World, table: Table) -> None:
 
 
 def notes(world: World, table: Table) -> list[str]:
-    return [stored.path for stored in world.storage.list(run_marker_prefix(table.id))]
+    return [stored.path for stored in world.storage.list(RUN_MARKERS.prefix(table.id))]
 
 
 def test_a_note_put_after_the_first_look_at_the_state_is_kept(
@@ -70,7 +68,7 @@ def test_a_run_marker_is_kept_twice_as_long_as_shards_that_it_does_not_list(worl
     put_run_marker(world.storage, table.id, RunMarker("0123-import", provenance))
     world.age_objects(seconds=2 * WEEK_SECONDS - 3600)
     world.sweep(audit=True)
-    assert notes(world, table) == [run_marker_path(table.id, "0123-import")]
+    assert notes(world, table) == [RUN_MARKERS.path(table.id, "0123-import")]
     world.age_objects(seconds=2 * WEEK_SECONDS + 7200)
     world.sweep(audit=True)
     assert notes(world, table) == []
@@ -90,7 +88,7 @@ def test_a_shard_that_is_committed_after_the_first_look_is_no_orphan_however_old
     assert world.names(table) == "ab"
 
 
-@pytest.mark.parametrize("path", [sources_path, tree_path])
+@pytest.mark.parametrize("path", [SOURCES.path, TREES.path])
 def test_what_is_put_before_it_is_named_is_kept_till_nobody_can_be_about_to_name_it(
     world: World, path: Callable[[str, str], str]
 ) -> None:
@@ -126,7 +124,7 @@ def test_a_segment_that_is_committed_while_an_audit_lists_is_kept(
     table, whole = world.create(), world.storage.list
     world.drop("letters/0.parquet", letters("ab"))
     world.settle()
-    world.storage.put(sources_path(table.id, world.ids.new()), b"of a planner that died")
+    world.storage.put(SOURCES.path(table.id, world.ids.new()), b"of a planner that died")
     hooks: list[Callable[[], None]] = []
 
     def seals() -> None:
@@ -134,7 +132,7 @@ def test_a_segment_that_is_committed_while_an_audit_lists_is_kept(
         world.age_objects(seconds=2 * WEEK_SECONDS)  # by a clock that is far apart
 
     def listing(prefix: str) -> Iterator[StoredObject]:
-        if prefix == sources_prefix(table.id) and hooks:
+        if prefix == SOURCES.prefix(table.id) and hooks:
             hooks.pop()()
         return whole(prefix)
 
@@ -143,7 +141,7 @@ def test_a_segment_that_is_committed_while_an_audit_lists_is_kept(
     world.sweep(audit=True)
     assert not hooks
     (segment,) = world.state(table).source_segments
-    assert world.storage.get(sources_path(table.id, segment.id))
+    assert world.storage.get(SOURCES.path(table.id, segment.id))
 
 
 def test_an_orphan_goes_with_its_note(world: World) -> None:

@@ -7,15 +7,7 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.features.export import TaskFiles, load_export, load_manifest, manifest_path, parts_of
 from dormouse.features.purge import ShardMatches, save_matches
-from dormouse.stored.paths import (
-    export_done_path,
-    export_path,
-    export_prefix,
-    export_task_path,
-    purge_matches_prefix,
-    purge_path,
-    purge_prefix,
-)
+from dormouse.stored.paths import EXPORTS, PURGES, export_done_path, export_task_path
 from dormouse.tables.table import Table
 from tests.support.damage import flipped, rewrite
 from tests.support.made_once import made_once
@@ -44,16 +36,16 @@ def test_verdicts_that_are_damaged_are_found_out_once_more(world: World, table: 
     purge_id = world.purge(table, "letter = 'b'")
     (shard,) = world.state(table).shards
     save_matches(world.services, table.id, purge_id, ShardMatches(clean=frozenset({shard})))
-    (kept,) = world.storage.list(purge_matches_prefix(table.id, purge_id))
+    (kept,) = world.storage.list(PURGES.parts(table.id, purge_id))
     damage(world, kept.path)
     world.settle()
     assert world.names(table) == "ac"
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
 
 
 def test_a_purge_with_a_damaged_request_can_be_requested_again(world: World, table: Table) -> None:
     purge_id = world.purge(table, "letter = 'b'")
-    path = purge_path(table.id, purge_id)
+    path = PURGES.path(table.id, purge_id)
     damage(world, path)
     (step,) = (message for message in world.queue if message.queue == "purges")
     with pytest.raises(CorruptDataError, match=purge_id) as raised:
@@ -65,14 +57,14 @@ def test_a_purge_with_a_damaged_request_can_be_requested_again(world: World, tab
     world.purge(table, "letter = 'b' ")
     world.settle()
     assert world.names(table) == "ac"
-    assert list(world.storage.list(purge_prefix(table.id))) == []
+    assert list(world.storage.list(PURGES.prefix(table.id))) == []
 
 
 def test_an_export_that_is_damaged_is_gone_with_all_its_parts_once_it_is_deleted(
     world: World, table: Table
 ) -> None:
     export_id = world.export(table, to="one")
-    path = export_path(table.id, export_id)
+    path = EXPORTS.path(table.id, export_id)
     damage(world, path)
     (task,) = world.queue
     with pytest.raises(CorruptDataError, match=export_id) as raised:
@@ -83,7 +75,7 @@ def test_an_export_that_is_damaged_is_gone_with_all_its_parts_once_it_is_deleted
     world.clock.advance(seconds=A_WEEK)
     world.age_objects(seconds=A_WEEK)
     world.sweep()
-    assert list(world.storage.list(export_prefix(table.id))) == []
+    assert list(world.storage.list(EXPORTS.prefix(table.id))) == []
 
 
 @pytest.mark.parametrize("part", ["what a task is to do", "what a task wrote"])
@@ -105,7 +97,7 @@ def test_an_export_of_which_a_part_is_damaged_fails_and_says_what_to_do(
     assert record.state == "failed"
     assert path in record.reason
     assert "request it again" in record.reason
-    assert list(world.storage.list(export_prefix(table.id))) == []
+    assert list(world.storage.list(EXPORTS.prefix(table.id))) == []
     world.export(table, to="two")
     world.settle()
     assert len(rows_of(world, "two")) == 3
@@ -113,8 +105,8 @@ def test_an_export_of_which_a_part_is_damaged_fails_and_says_what_to_do(
 
 def test_what_belongs_to_another_export_is_not_believed(world: World, table: Table) -> None:
     first, second = (world.export(table, to=to) for to in ("one", "two"))
-    other = (world.folder / "data" / export_path(table.id, first)).read_bytes()
-    rewrite(world.folder / "data" / export_path(table.id, second), other)
+    other = (world.folder / "data" / EXPORTS.path(table.id, first)).read_bytes()
+    rewrite(world.folder / "data" / EXPORTS.path(table.id, second), other)
     with pytest.raises(CorruptDataError, match=f"{second}.json is not an export"):
         load_export(world.services, table.id, second)
 

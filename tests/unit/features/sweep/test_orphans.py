@@ -85,9 +85,7 @@ def test_a_shard_that_is_committed_while_an_audit_lists_is_no_orphan(
     assert world.names(table) == "ab"
 
 
-def test_shards_from_before_a_reset_are_kept_for_queries_that_began_before_it(
-    world: World,
-) -> None:
+def test_shards_from_before_a_reset_are_kept_for_queries_that_began_before_it(world: World) -> None:
     table, reset_ms = emptied(world)
     put_orphan(world, table, reset_ms - 60 * MINUTE_MS)
     world.clock.advance(seconds=DELAY_SECONDS - 1)
@@ -98,9 +96,7 @@ def test_shards_from_before_a_reset_are_kept_for_queries_that_began_before_it(
     assert not world.shard_objects(table)
 
 
-def test_shards_written_around_a_reset_may_belong_to_a_commit_to_come(
-    world: World,
-) -> None:
+def test_shards_written_around_a_reset_may_belong_to_a_commit_to_come(world: World) -> None:
     table, reset_ms = emptied(world)
     put_orphan(world, table, reset_ms - MAX_CLOCK_SKEW_MS)
     late = put_orphan(world, table, reset_ms - MAX_CLOCK_SKEW_MS + 1000)

@@ -82,10 +82,7 @@ def test_only_an_audit_marks_shards_and_only_where_a_class_is_asked_for(
     filled(world)
     world.clock.advance(seconds=400 * DAY)
     assert not audited(world, storage)
-    administer(
-        world.services,
-        SetProperties("colder", "letters", {"storage_class": "STANDARD_IA"}),
-    )
+    administer(world.services, SetProperties("colder", "letters", {"storage_class": "STANDARD_IA"}))
     world.sweep()
     assert not storage.marked
     assert audited(world, storage)
@@ -105,11 +102,7 @@ def test_shards_that_nothing_needs_are_left_alone_and_those_of_a_tagged_version_
     week = 7 * DAY
     properties = {"compaction_strategy": "batch", "compaction_files": 2}
     table = filled(
-        world,
-        storage_class="GLACIER_IR",
-        storage_class_days=1,
-        gc_delay_seconds=week,
-        **properties,
+        world, storage_class="GLACIER_IR", storage_class_days=1, gc_delay_seconds=week, **properties
     )
     version = world.state(table).version
     administer(world.services, TagVersion("keep", "letters", version, "kept"))
@@ -179,10 +172,7 @@ def test_days_that_s3_does_not_allow_are_refused_however_they_come_together(
 
 def test_where_there_are_no_classes_none_is_taken(world: World) -> None:
     cold = {"storage_class": "GLACIER_IR"}
-    for request in (
-        CreateTable("1", "letters", LETTERS.to_json(), cold),
-        SetDefaults("2", cold),
-    ):
+    for request in (CreateTable("1", "letters", LETTERS.to_json(), cold), SetDefaults("2", cold)):
         with pytest.raises(InvalidRequestError, match="no storage classes"):
             administer(world.services, request)
     world.create()

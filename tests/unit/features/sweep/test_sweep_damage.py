@@ -12,12 +12,12 @@ from dormouse.messages.stages import ExportTask, OutboundMessage, PurgeStep
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.state.versions import Provenance
 from dormouse.stored.paths import (
+    EXPORTS,
+    PURGES,
+    RUN_MARKERS,
+    SPARK_JOBS,
     data_prefix,
-    export_path,
     purge_matches_path,
-    purge_path,
-    run_marker_path,
-    spark_request_path,
     spark_run_path,
 )
 from dormouse.tables.table import Table
@@ -26,9 +26,9 @@ from tests.support.world import World, letters
 
 TWO_WEEKS = 14 * 24 * 60 * 60
 BESIDE: dict[str, Callable[[str], str]] = {
-    "an export": lambda table: export_path(table, "0damaged"),
-    "the note of an end": lambda table: run_marker_path(table, "0damaged"),
-    "a request for Spark": lambda table: spark_request_path(table, "0damaged"),
+    "an export": lambda table: EXPORTS.path(table, "0damaged"),
+    "the note of an end": lambda table: RUN_MARKERS.path(table, "0damaged"),
+    "a request for Spark": lambda table: SPARK_JOBS.path(table, "0damaged"),
 }
 
 
@@ -64,7 +64,7 @@ def test_a_damaged_object_stops_nothing_that_a_sweep_does(
     rests = [
         f"{data_prefix(table.id)}{'0' * 32}.parquet",
         spark_run_path(table.id, "gone", 1, "run"),
-        run_marker_path(table.id, "spent"),
+        RUN_MARKERS.path(table.id, "spent"),
     ]
     for path in rests[:2]:
         world.storage.put(path, b"")
@@ -81,7 +81,7 @@ def test_a_damaged_object_stops_nothing_that_a_sweep_does(
 def test_a_damaged_purge_and_its_verdicts_stop_nothing_that_a_sweep_does(
     world: World, table: Table
 ) -> None:
-    world.storage.put(purge_path(table.id, "0damaged"), b"damaged")
+    world.storage.put(PURGES.path(table.id, "0damaged"), b"damaged")
     world.storage.put(purge_matches_path(table.id, "0damaged", "1"), b"damaged")
     export_id = world.export(table)
     world.queue.clear()

@@ -11,7 +11,6 @@ import pytest
 from dormouse.features.garbage import MAX_UPLOAD_MS, abandoned_after_ms
 from dormouse.features.purge import Proof
 from dormouse.features.purge_rows import UNFINISHED, prove_purge
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.messages.requests import DeleteTable
 from dormouse.ports import StoredObject
 from dormouse.stored.paths import data_prefix, shard_path
@@ -49,7 +48,7 @@ def left(storage: MemoryStorage) -> list[str]:
 
 def prove(world: World, table: Table) -> Proof:
     request = purge_request(table.schema, "letter = 'x'")
-    return prove_purge(world.services, table, RowMatcher.of(request, table.schema))
+    return prove_purge(world.services, table, request)
 
 
 def test_an_audit_deletes_what_was_sent_of_shards_whose_run_died_and_of_no_other(

@@ -11,9 +11,10 @@ from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.administration import administer
 from dormouse.messages.requests import AlterSchema
 from dormouse.messages.stages import CompactionJob, OutboundMessage
+from dormouse.ports import Cache
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
-from dormouse.shards.footer import read_footers
+from dormouse.shards.reading import read_own_footers
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 
@@ -143,7 +144,7 @@ def test_a_second_run_after_an_alteration_adopts_what_the_first_run_wrote_before
     assert isinstance(job.message, CompactionJob)
     state = world.state(table)
     (output,) = [state.shards[i] for i in state.shards if i not in state.unreferenced]
-    ((_, footer),) = read_footers(world.storage, table.id, [output])
+    (footer,) = read_own_footers(world.storage, table.id, [output], table.schema, Cache(0))
     assert footer.schema.field_named("note").id == table.schema.field_named("remark").id
     assert column(world, table, "remark") == ["a0", "a10", "b1", "b11"]
     assert column(world, table, "count") == [None] * 4

@@ -19,14 +19,7 @@ from dormouse.arrow.types import arrow_schema
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.evolution import parts_of
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import (
-    DecimalType,
-    ListType,
-    MapType,
-    Member,
-    Primitive,
-    StructType,
-)
+from dormouse.schema.types import DecimalType, ListType, MapType, Member, Primitive, StructType
 from dormouse.tables.table import Table
 from tests.support.batches import cells
 from tests.support.depth import examples

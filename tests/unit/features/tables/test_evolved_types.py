@@ -63,13 +63,7 @@ def compact(world: World, table: Table) -> None:
     world.settle()
 
 
-def read(
-    world: World,
-    table: Table,
-    where: str = "",
-    *,
-    look_up: bool = True,
-) -> pa.Table:
+def read(world: World, table: Table, where: str = "", *, look_up: bool = True) -> pa.Table:
     found = query_rows(
         world.storage,
         table,

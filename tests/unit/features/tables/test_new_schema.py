@@ -10,7 +10,6 @@ from dormouse.errors import ContendedError, InvalidRequestError, NotFoundError
 from dormouse.features.export import load_manifest
 from dormouse.features.purge_rows import EARLIER_SCHEMA, prove_purge
 from dormouse.features.rebuild import rebuild
-from dormouse.features.row_matcher import RowMatcher
 from dormouse.features.versions import read_version
 from dormouse.keys import Key, encode_key
 from dormouse.messages.requests import CompactTable, ReinitialiseTable
@@ -262,9 +261,11 @@ def test_a_purge_requested_after_a_reset_removes_rows_by_the_new_columns(
 ) -> None:
     world.administer(EMPTY)
     fill(world)
-    world.purge(now(world, table), "id = 7")
+    purge = world.purge(now(world, table), "id = 7")
     world.settle()
     assert [row["id"] for row in world.rows(now(world, table))] == [-3]
+    record = world.tracker.get(table.id, purge)
+    assert record is not None and record.rows
 
 
 def test_an_export_under_way_goes_on_with_the_rows_and_schema_it_began_with(
@@ -284,15 +285,14 @@ def test_a_proof_names_the_objects_of_before_which_it_cannot_judge(
     dies(world, EMPTY)
     for _ in range(2):  # before the generation begins, and after
         newest = now(world, table)
-        matcher = RowMatcher.of(purge_request(newest.schema, "id = 7"), newest.schema)
-        proof = prove_purge(world.services, newest, matcher)
+        proof = prove_purge(world.services, newest, purge_request(newest.schema, "id = 7"))
         assert not proof.is_complete
         assert (proof.rows, {r.reason for r in proof.remains}) == (0, {EARLIER_SCHEMA})
         assert len(proof.remains) == proof.objects == 3
         world.administer(EMPTY)
-    matcher = RowMatcher.of(purge_request(table.schema, "letter = 'b'"), table.schema)
+    request = purge_request(table.schema, "letter = 'b'")
     with pytest.raises(ContendedError, match="another schema"):
-        prove_purge(world.services, table, matcher)
+        prove_purge(world.services, table, request)
 
 
 def test_a_rebuild_leaves_out_what_is_of_an_earlier_schema(world: World, table: Table) -> None:

@@ -7,7 +7,7 @@ import pytest
 from dormouse.errors import CorruptDataError
 from dormouse.messages.requests import ReinitialiseTable, RenameTable
 from dormouse.messages.stages import OutboundMessage, PartitionSplits, TableChanged
-from dormouse.stored.paths import tree_prefix
+from dormouse.stored.paths import TREES
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters, letters_file
@@ -44,7 +44,7 @@ def leaves_from(world: World, table: Table) -> list[tuple[object, ...]]:
 
 
 def trees(world: World, table: Table) -> list[str]:
-    return [stored.path for stored in world.storage.list(tree_prefix(table.id))]
+    return [stored.path for stored in world.storage.list(TREES.prefix(table.id))]
 
 
 def test_the_split_points_of_a_request_that_died_hold_though_a_sweep_did_the_rest(

@@ -21,13 +21,7 @@ from dormouse.messages.stages import SelectionMessage
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
-from tests.unit.features.versions.restoring import (
-    DELAY_SECONDS,
-    ask,
-    drop,
-    lose_state,
-    newest,
-)
+from tests.unit.features.versions.restoring import DELAY_SECONDS, ask, drop, lose_state, newest
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.state.state import TableState
 from dormouse.state.store import StateStore
-from dormouse.stored.paths import restored_prefix, sources_segment_of
+from dormouse.stored.paths import RESTORED, SOURCES
 from dormouse.tables.table import Table
 from tests.support.world import BY_TIME, Crash, World
 from tests.unit.features.versions.restoring import (
@@ -126,7 +126,7 @@ def test_an_audit_that_began_before_a_restore_deletes_no_segment_of_it(
     spent = sealing.obsolete_segments(world.services, made, world.clock.now_ms() - 60_000)
     named = world.state(newest(world, made)).source_segments
     assert len(named) == 9
-    assert not [path for path in spent if sources_segment_of(path) in {s.id for s in named}]
+    assert not [path for path in spent if SOURCES.name_of(path) in {s.id for s in named}]
 
 
 @pytest.mark.parametrize("as_of", [0, "0", "1999-01-01T00:00:00Z"])
@@ -216,7 +216,7 @@ def test_each_attempt_at_a_restore_has_a_record_of_its_own(
     with pytest.raises(Crash):
         administer(world.services, request)
     monkeypatch.undo()
-    (left,) = world.storage.list(restored_prefix(table.id))
+    (left,) = world.storage.list(RESTORED.prefix(table.id))
     ask(world, request)
     assert newest(world, table).restored not in left.path
     assert restore_pins(world, table) == 0

@@ -58,6 +58,15 @@ def test_a_purge_told_to_release_tags_leaves_no_object_with_the_rows(
     assert {row["letter"] for row in world.rows(table)} == {"b", "c"}
 
 
+def test_a_purge_that_is_refused_releases_no_tag(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.features.delete_rows.MAX_CONDITION_CHARACTERS", 3)
+    with pytest.raises(InvalidRequestError, match="characters in its normal form"):
+        administer(world.services, PurgeRows("p", table.name, ROWS, release_tags=True))
+    assert len(tags_of(world.services, table)) == 2
+
+
 def test_a_table_told_to_release_tags_is_deleted_with_its_pins(world: World, table: Table) -> None:
     world.administer(DeleteTable("d", table.name, release_tags=True))
     assert not world.tables.all()

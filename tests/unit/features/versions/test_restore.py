@@ -9,16 +9,11 @@ import pytest
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features import versions as restoring
 from dormouse.features.administration import administer
-from dormouse.messages.requests import (
-    CompactTable,
-    ReinitialiseTable,
-    RestoreVersion,
-    TagVersion,
-)
+from dormouse.messages.requests import CompactTable, ReinitialiseTable, RestoreVersion, TagVersion
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.state.state import TableState
-from dormouse.stored.paths import restored_path, restored_prefix
+from dormouse.stored.paths import RESTORED
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World, letters
 from tests.unit.features.versions.restoring import (
@@ -246,16 +241,16 @@ def test_a_restore_that_was_never_registered_leaves_nothing(
     assert restore_pins(world, table) == 1
     age(world)
     assert restore_pins(world, table) == 0
-    assert not list(world.storage.list(restored_prefix(table.id)))
+    assert not list(world.storage.list(RESTORED.prefix(table.id)))
     assert_sound(world, table, "abcmnoxyz")
 
 
 def test_the_record_stays_as_long_as_the_generation(world: World, table: Table) -> None:
     restored = restore(world, table)
     age(world)
-    (record,) = world.storage.list(restored_prefix(table.id))
-    assert record.path == restored_path(table.id, restored.restored)
+    (record,) = world.storage.list(RESTORED.prefix(table.id))
+    assert record.path == RESTORED.path(table.id, restored.restored)
     ask(world, ReinitialiseTable("empty", table.name))
     assert newest(world, table).restored == ""
     age(world)
-    assert not list(world.storage.list(restored_prefix(table.id)))
+    assert not list(world.storage.list(RESTORED.prefix(table.id)))

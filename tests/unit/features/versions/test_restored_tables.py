@@ -8,12 +8,8 @@ from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.administration import administer
 from dormouse.features.rebuild import rebuild
 from dormouse.features.versions import tagged
-from dormouse.messages.requests import (
-    CompactTable,
-    RestoreVersion,
-    TagVersion,
-)
-from dormouse.stored.paths import restored_path, sources_path
+from dormouse.messages.requests import CompactTable, RestoreVersion, TagVersion
+from dormouse.stored.paths import RESTORED, SOURCES
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World
 from tests.unit.features.versions.restoring import (
@@ -61,7 +57,7 @@ def test_a_rebuild_finishes_a_restore_that_the_state_never_saw(world: World, tab
 
 def test_a_rebuild_without_the_record_says_what_is_lost(world: World, table: Table) -> None:
     table = restore(world, table)
-    world.storage.delete([restored_path(table.id, table.restored)])
+    world.storage.delete([RESTORED.path(table.id, table.restored)])
     with pytest.raises(CorruptDataError, match="is lost"):
         rebuild(world.services, table)
 
@@ -118,7 +114,7 @@ def test_a_segment_that_is_lost_refuses_the_restore(world: World) -> None:
     for number in range(2, 12):
         drop(world, number, "b")
         world.seal(made)
-    world.storage.delete([sources_path(made.id, segment.id)])
+    world.storage.delete([SOURCES.path(made.id, segment.id)])
     with pytest.raises(NotFoundError, match="not known any more which files"):
         ask(world, RestoreVersion("r", made.name, "kept"))
     assert restore_pins(world, made) == 0

@@ -1,7 +1,5 @@
 """What happens in the demo, act by act. Each prints what a person should see of it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence
@@ -16,7 +14,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
@@ -30,9 +27,9 @@ from dormouse.state.partitions import ROOT
 from dormouse.state.sources import Source
 from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix
-from dormouse_cli.demo import flights as data
+from dormouse_cli.listings import print_table
 from dormouse_cli.report.contents import write_page
-from dormouse_cli.terminal import plain_table
+from tools.demo import flights as data
 
 # Pictures of a table: its partition tree, its shards, numbers side by side.
 
@@ -53,12 +50,12 @@ def _grow(tree: Tree, state: TableState, partition: str) -> None:
 
 def _label(state: TableState, partition: str) -> Text:
     node = state.partitions.get(partition)
-    held = state.references_in(partition)
+    references = state.references_in(partition)
     label = Text(_interval(node.range), style="bold" if node.is_leaf else "dim")
-    if held or node.is_leaf:
-        count = f"{len(held)} shard{'s'[: len(held) != 1]}"
+    if references or node.is_leaf:
+        count = f"{len(references)} shard{'s'[: len(references) != 1]}"
         label.append(f"  {state.rows_in(partition):,} rows in {count}", style="cyan not bold")
-    if any(reference.job for reference in held):
+    if any(reference.job for reference in references):
         label.append("  compacting", style="yellow not bold")
     return label
 
@@ -68,32 +65,19 @@ def _interval(span: KeyRange) -> str:
     return f"{start} → {'…' if span.max is None else show_key(span.max)}"
 
 
-def shards_table(state: TableState) -> Table:
-    """Draw the shards with rows that count: size, keys, and in how many partitions they count."""
-    table = Table.grid(padding=(0, 3))
-    counted = [s for s in state.shards.values() if s.id not in state.unreferenced]
-    for name in ("rows", "size", "partitions"):
-        table.add_column(name, justify="right")
-    table.add_column("keys", justify="left")
-    table.add_row(*(Text(t, style="bold") for t in ("rows", "size", "partitions", "keys")))
-    for shard in sorted(counted, key=lambda s: (s.min_key, s.id))[:SHARDS_SHOWN]:
-        table.add_row(
-            f"{shard.rows:,}",
+def print_shards(state: TableState) -> None:
+    """Print the shards with rows that count: size, keys, and in how many partitions they count."""
+    shards = [s for s in state.shards.values() if s.id not in state.unreferenced]
+    rows = [
+        (
+            shard.rows,
             f"{shard.size_bytes / 1e6:.1f} MB",
-            str(state.reference_counts.get(shard.id) or 0),
+            state.reference_counts.get(shard.id) or 0,
             f"{show_key(shard.min_key)} – {show_key(shard.max_key)}",
         )
-    return table
-
-
-def side_by_side(titles: Sequence[str], statuses: Sequence[Status]) -> Table:
-    """Draw the numbers of a table at several moments."""
-    names = ("rows", "shards", "references", "partitions", "leaf_partitions", "version")
-    table = plain_table(["", *titles], ["", *(0 for _ in titles)])
-    for name in names:
-        numbers = (f"{getattr(status, name):,}" for status in statuses)
-        table.add_row(name.replace("_", " "), *numbers)
-    return table
+        for shard in sorted(shards, key=lambda s: (s.min_key, s.id))[:SHARDS_SHOWN]
+    ]
+    print_table(("rows", "size", "partitions", "keys"), rows)
 
 
 NAME = "flights"
@@ -147,7 +131,7 @@ def open_table(stage: Scene) -> TableHandle:
 
 def drop_files(stage: Scene, handle: TableHandle, months: list[Path], broken: Path) -> list[Source]:
     """Drop the months quarter by quarter, a broken file among them, and one notification twice."""
-    dropped: list[Source] = []
+    sources: list[Source] = []
     with Progress(
         TextColumn("  {task.description}"),
         BarColumn(),
@@ -159,12 +143,12 @@ def drop_files(stage: Scene, handle: TableHandle, months: list[Path], broken: Pa
         task = progress.add_task("ingesting", total=len(months) + 1)
         for start in range(0, len(months), PER_QUARTER):
             quarter = months[start : start + PER_QUARTER] + ([broken] if start == 0 else [])
-            dropped += _drop(stage, handle, quarter, progress, len(dropped))
-            progress.update(task, completed=len(dropped))
-    redeliver(stage, dropped[0])
+            sources += _drop(stage, handle, quarter, progress, len(sources))
+            progress.update(task, completed=len(sources))
+    redeliver(stage, sources[0])
     handle.wait(PATIENCE_SECONDS)
-    stage.say(f"{dropped[0].key} was notified twice; the table has {handle.status().rows:,} rows")
-    return dropped
+    stage.say(f"{sources[0].key} was notified twice; the table has {handle.status().rows:,} rows")
+    return sources
 
 
 def _drop(
@@ -213,7 +197,7 @@ def show_table(stage: Scene, handle: TableHandle) -> Status:
     """Draw the partitions and the shards, and return the numbers."""
     state = handle.state()
     stage.console.print(partition_tree(state))
-    stage.console.print(shards_table(state))
+    print_shards(state)
     return handle.status()
 
 
@@ -235,7 +219,9 @@ def let_it_work(stage: Scene, handle: TableHandle) -> None:
 
 def compare(stage: Scene, before: Status, after: Status) -> None:
     """Show the numbers before and after, which must show that the tree and the shards changed."""
-    stage.console.print(side_by_side(("before", "after"), (before, after)))
+    names = ("rows", "shards", "references", "partitions", "leaf_partitions", "version")
+    numbers = [(n.replace("_", " "), getattr(before, n), getattr(after, n)) for n in names]
+    print_table(("", "before", "after"), numbers)
     if after.leaf_partitions <= before.leaf_partitions:
         raise DemoError("the partition tree did not grow")
     if after.references >= before.references * after.leaf_partitions:
@@ -244,21 +230,21 @@ def compare(stage: Scene, before: Status, after: Status) -> None:
 
 def show_refused(stage: Scene, handle: TableHandle, broken: Path) -> None:
     """Show which file was refused, and why; it must be the broken one alone."""
-    refused = [job for job in handle.jobs() if job.state == "refused"]
-    for job in refused:
+    refusals = [job for job in handle.jobs() if job.state == "refused"]
+    for job in refusals:
         stage.console.print(Text.assemble(("  ", ""), (job.subject, "bold red")))
         stage.say(f"  {' '.join(job.reason.split())}")
-    if [job.subject for job in refused] != [f"{NAME}/{broken.name}"]:
+    if [job.subject for job in refusals] != [f"{NAME}/{broken.name}"]:
         raise DemoError("not just the broken file was refused")
 
 
-def check(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
+def check(stage: Scene, handle: TableHandle, flights: pa.Table) -> None:
     """Compare every row of the table with the original, which has no two rows of one key."""
     began = time.perf_counter()
     rows = handle.query().read_all()
     seconds = time.perf_counter() - began
-    stage.say(f"{rows.num_rows:,} rows read back in {seconds:.1f} s, {stored.num_rows:,} expected")
-    if not rows.equals(stored):
+    stage.say(f"{rows.num_rows:,} rows read back in {seconds:.1f} s, {flights.num_rows:,} expected")
+    if not rows.equals(flights):
         raise DemoError("the table does not have the rows that were dropped")
     stage.console.print(Text("  every row is there, exactly once, in order", style="bold green"))
 
@@ -296,35 +282,36 @@ class Inquiry:
     where: str | None = None
 
 
-def look_up(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
+def look_up(stage: Scene, handle: TableHandle, flights: pa.Table) -> None:
     """Look up three keys, a range and a condition; show what each took, and check the rows."""
     shards = handle.status().shards
-    columns = ["query", "rows", "shards opened", "requests", "read", "time"]
-    table = plain_table(columns, ["", 0, 0, 0, 0, 0])
-    for question in _questions(stored):
+    lines = []
+    for question in _questions(flights):
         began = time.perf_counter()
         ranges = [(question.start, question.end)] if question.start else None
         result = handle.query(ranges, where=question.where)
         rows = result.reader.read_all()
         milliseconds = (time.perf_counter() - began) * 1000
-        table.add_row(
-            question.text,
-            f"{rows.num_rows:,}",
-            f"{len(result.reads.shards)} of {shards}",
-            f"{result.reads.requests}",
-            f"{result.reads.size_bytes / 1000:,.0f} KB",
-            f"{milliseconds:.0f} ms",
+        lines.append(
+            (
+                question.text,
+                rows.num_rows,
+                f"{len(result.reads.shards)} of {shards}",
+                result.reads.requests,
+                f"{result.reads.size_bytes / 1000:,.0f} KB",
+                f"{milliseconds:.0f} ms",
+            )
         )
-        if not rows.equals(stored.filter(question.answer)):
+        if not rows.equals(flights.filter(question.answer)):
             raise DemoError(f"the rows of {question.text} are not those that were dropped")
-    stage.console.print(table)
+    print_table(("query", "rows", "shards opened", "requests", "read", "time"), lines)
 
 
-def _questions(stored: pa.Table) -> list[Inquiry]:
+def _questions(flights: pa.Table) -> list[Inquiry]:
     carrier, flight = pc.field("carrier"), pc.field("flight")
     keys = [
         Inquiry(f"carrier={c}, flight={f}", (carrier == c) & (flight == f), (c, f), (c, f + 1))
-        for c, f in _some_flights(stored)
+        for c, f in _some_flights(flights)
     ]
     some = (carrier == "DL") & (flight >= 1000) & (flight < 1500)
     late = (carrier == "DL") & (pc.field("arr_delay") > LATE_MINUTES)
@@ -339,15 +326,15 @@ def _questions(stored: pa.Table) -> list[Inquiry]:
     ]
 
 
-def _some_flights(stored: pa.Table) -> list[tuple[str, int]]:
+def _some_flights(flights: pa.Table) -> list[tuple[str, int]]:
     """Return three keys: one of a small carrier, two of large ones."""
-    rows = (0, stored.num_rows // 2, stored.num_rows - 1)
-    return [(stored["carrier"][row].as_py(), stored["flight"][row].as_py()) for row in rows]
+    rows = (0, flights.num_rows // 2, flights.num_rows - 1)
+    return [(flights["carrier"][row].as_py(), flights["flight"][row].as_py()) for row in rows]
 
 
-def remove(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
+def remove(stage: Scene, handle: TableHandle, flights: pa.Table) -> None:
     """Purge the flights of a carrier, and see that no object of the table holds one of them."""
-    matching = stored.filter(pc.field("carrier") == PURGED).num_rows
+    matching = flights.filter(pc.field("carrier") == PURGED).num_rows
     began = time.perf_counter()
     with stage.console.status(f"removing carrier {PURGED}", spinner="dots"):
         purge = handle.purge(keys=[PURGED])
@@ -355,10 +342,10 @@ def remove(stage: Scene, handle: TableHandle, stored: pa.Table) -> None:
         handle.polling.until_nothing(
             lambda: len(purge.proof().remains), timeout_seconds=PATIENCE_SECONDS
         )
-    proof, left = purge.proof(), handle.status().rows
+    proof, rows = purge.proof(), handle.status().rows
     stage.say(f"{matching} rows of carrier {PURGED} removed in {time.perf_counter() - began:.1f} s")
     stage.say(
-        f"{proof.objects} objects read: {len(proof.remains)} hold such a row; {left:,} rows stay"
+        f"{proof.objects} objects read: {len(proof.remains)} hold such a row; {rows:,} rows stay"
     )
-    if not proof.is_complete or left != stored.num_rows - matching:
+    if not proof.is_complete or rows != flights.num_rows - matching:
         raise DemoError("the purge did not remove just the rows it was asked to")

@@ -1,7 +1,5 @@
 """Documents that follow from the code: properties, roles, the schemas of messages. `make docs`."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -15,14 +13,15 @@ from dormouse.features.query_runs import ResultMessage
 from dormouse.messages.requests import AdminRequest, Reply
 from dormouse.messages.stages import AnswerQuery, CancelQuery
 from dormouse.tables.properties import KNOWN, KnownProperty
-from dormouse_cli.generated import granted
+from tools.generated import granted
 
 _PROPERTIES = """# Properties
 
-What can be set for a table. Its own value (`dormouse table add … --property NAME=VALUE`,
-`dormouse table set TABLE NAME=VALUE`) comes first, then the instance's
-(`dormouse instance set NAME=VALUE`), then the default. Made from
-`shared/dormouse/tables/properties.py` by `make docs`.
+A table's own value (`dormouse table add … --property NAME=VALUE`, `dormouse table set TABLE
+NAME=VALUE`) comes first, then the instance's (`dormouse instance set NAME=VALUE`), then the
+default. Units are the last word of a name. *Fixed* properties are set when a table is created,
+never after. Properties that say what a shard contains hold for shards written from then on: an
+ingest, a compaction. `make docs` makes this page from `shared/dormouse/tables/properties.py`.
 
 | property | default | meaning |
 |---|---|---|
@@ -33,8 +32,7 @@ Each request is one JSON message on the queue `dormouse-<instance>-admin`. `make
 JSON schema of each from `shared/dormouse/messages/requests.py`.
 
 - The sender chooses the `request_id`: a request is done once, however often it is sent.
-- With `"reply": true` the outcome is sent to the queue `dormouse-<instance>-replies`, as a `reply`:
-  [when, and what it counts](../operations.md#replies).
+- With `"reply": true` the outcome is sent as a [reply](#replies).
 - A refused request is recorded with its reason: `dormouse jobs NAME` shows it under its table,
   `dormouse jobs` if it is about no table.
 - A message with unknown fields, versions (`v`) or values is no request. If its `request_id` can be
@@ -43,6 +41,32 @@ JSON schema of each from `shared/dormouse/messages/requests.py`.
 
 | request | what it does |
 |---|---|
+"""
+_REPLIES = """
+## Replies
+
+The queue `dormouse-<instance>-replies` keeps replies for 4 days. Two with one `id` are the same.
+
+| `outcome` | means |
+|---|---|
+| `accepted` | its jobs are fixed, nothing is done yet; `finished` or `failed` follows |
+| `finished` | everything is done |
+| `failed` | all has ended, and `jobs` names what was not done; or its message failed three times |
+| `refused` | nothing was done, for the reason given |
+
+| request | is finished when | counts, besides `jobs` |
+|---|---|---|
+| `compact_table` | every compaction is committed | `rows` written, `shards` merged |
+| `ingest_files` | every file is ingested, none refused | `rows`, `files`, `known`, `refused` |
+| `export_rows` | the manifest is there | `rows`, `files`, `size_bytes` |
+| `purge_rows` | no object has its rows: [when](../purge.md#what-is-promised) | `removed` rows |
+| `split_partitions` | every leaf is split | `partitions` |
+| `collect_garbage` | every shard it found is deleted | `shards`, `size_bytes` |
+| `redrive` (`messages`), all others | at once | |
+
+A `failed` reply comes after 3 days at the latest (for a purge, plus its delays); an `unfinished`
+job in it may still be done. A redriven request is answered again with another `id`. A request
+without `"reply"` counts as `accepted` until a sweep looks, an hour later at the earliest.
 """
 _QUERIES = """
 # Messages for the queue of queries
@@ -63,7 +87,7 @@ def documents() -> dict[str, str]:
     index = ""
     requests: list[type[msgspec.Struct]] = [*get_args(AdminRequest), Reply]
     queries: list[type[msgspec.Struct]] = [AnswerQuery, CancelQuery, ResultMessage]
-    for head, kinds in ((_MESSAGES, requests), (_QUERIES, queries)):
+    for head, kinds in ((_MESSAGES, requests), (_REPLIES + _QUERIES, queries)):
         index += head
         for kind in sorted(kinds, key=_name):
             texts[f"messages/{_name(kind)}.json"] = json.dumps(_schema(kind), indent=2) + "\n"
@@ -72,12 +96,14 @@ def documents() -> dict[str, str]:
     return texts
 
 
-def _row(known: KnownProperty) -> str:
-    default = f"`{known.default}`" if known.default != "" else "none"
-    others = [f"`{choice}`" for choice in known.choices if choice != known.default]
-    bound = f"at least {known.least}" if known.least else f"or {', '.join(others)}"
-    parts = [f"{default} {known.unit}".rstrip(), *([bound] if known.least or others else [])]
-    return f"| `{known.name}` | {', '.join(parts)} | {known.description} |\n"
+def _row(item: KnownProperty) -> str:
+    default = f"`{item.default}`" if item.default != "" else "none"
+    others = [f"`{choice}`" for choice in item.choices if choice != item.default]
+    bounds = [f"at least {item.least}"] if (item.least or 0) > 1 else []
+    bounds += [f"or {', '.join(others)}"] if others else []
+    fixed = ["*fixed*"] if item.is_fixed else []
+    meaning = re.sub(r"\b([a-z-]+)\.md", r"[\1](\1.md)", item.description)
+    return f"| `{item.name}` | {', '.join([default, *bounds, *fixed])} | {meaning} |\n"
 
 
 def _name(kind: type[msgspec.Struct]) -> str:
@@ -105,10 +131,10 @@ def _portable(part: Any) -> Any:
         return [_portable(each) for each in part]
     if not isinstance(part, dict):
         return part
-    found = {name: _portable(each) for name, each in part.items()}
-    if isinstance(found.get("pattern"), str):
-        found["pattern"] = re.sub(r"\\Z$", "$", re.sub(r"^\\A", "^", found["pattern"]))
-    return found
+    parts = {name: _portable(each) for name, each in part.items()}
+    if isinstance(parts.get("pattern"), str):
+        parts["pattern"] = re.sub(r"\\Z$", "$", re.sub(r"^\\A", "^", parts["pattern"]))
+    return parts
 
 
 def _any_value(kind: type) -> dict[str, object]:

@@ -1,7 +1,5 @@
 """Plays the demo against the instance that the environment names; exits 0 if all went well."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time
@@ -11,7 +9,7 @@ from rich.console import Console
 
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
-from dormouse_cli.demo import acts, flights
+from tools.demo import acts, flights
 
 
 def play(stage: acts.Scene, folder: Path) -> None:
@@ -22,7 +20,7 @@ def play(stage: acts.Scene, folder: Path) -> None:
     """
     stage.title("336,776 flights that left New York City in 2013")
     original = flights.load()
-    stored = flights.as_stored(original)
+    rows = flights.as_stored(original)
     months = flights.write_months(original, folder)
     broken = flights.write_broken(months[0])
     stage.say("twelve monthly Parquet files, and one that ends in the middle")
@@ -41,13 +39,13 @@ def play(stage: acts.Scene, folder: Path) -> None:
     acts.compare(stage, before, after)
 
     stage.title("Looked up")
-    acts.look_up(stage, handle, stored)
+    acts.look_up(stage, handle, rows)
 
     stage.title("Checked against the original")
-    acts.check(stage, handle, stored)
+    acts.check(stage, handle, rows)
 
     stage.title("Removed for good")
-    acts.remove(stage, handle, stored)
+    acts.remove(stage, handle, rows)
     acts.show_garbage(stage, handle)
 
 

