@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +20,8 @@ from dormouse.features.export import export_id_of
 from dormouse.features.purge import purge_id_of
 from dormouse.features.seal_sources import seal_sources
 from dormouse.features.sweep import sweep
-from dormouse.items.records import ItemPublications
+from dormouse.items.records import ItemPublications, ItemTracker
+from dormouse.items.tables import ItemTables
 from dormouse.keys import KeyRange
 from dormouse.log.engine import Options
 from dormouse.messages.requests import (
@@ -108,9 +109,9 @@ class World:
         self.dead: list[OutboundMessage] = []
         self.replies: list[Reply] = []
         self.services = Services(
-            tables=self.tables,
+            tables=cast(ItemTables, self.tables),  # one contract suite holds both
             publications=self.publications,
-            tracker=self.tracker,
+            tracker=cast(ItemTracker, self.tracker),
             storage=self.storage,
             results=self.results,
             sources=self.sources,
