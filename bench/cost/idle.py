@@ -146,7 +146,7 @@ def priced(what: str, counts: Counter[str], runs: int, times: int) -> Iterator[t
 
 def scan_units() -> float:
     """Return the read units of a scan of the registry, with all tables."""
-    items = boto3.client("dynamodb").scan(TableName=NAMES.tables_table)["Items"]
+    items = boto3.client("dynamodb").scan(TableName=NAMES.table("tables"))["Items"]
     fields = (field for item in items for field in item.items())
     held = sum(len(name) + len(str(*value.values())) for name, value in fields)
     return held * TABLES / COUNTED / UNIT_BYTES

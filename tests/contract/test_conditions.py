@@ -33,7 +33,7 @@ class Server:
 
     def __init__(self) -> None:
         self.s3: Any = s3_bucket(NAMES.results_bucket)
-        self.dynamodb: Any = dynamodb_table(NAMES.state_table, "t", "g")
+        self.dynamodb: Any = dynamodb_table(NAMES.table("state"), "t", "g")
         self.sent: list[str] = []
         for client in (self.s3, self.dynamodb):
             client.meta.events.register("before-call", self._note)
@@ -69,7 +69,7 @@ class Server:
 
     def left(self) -> list[object]:
         objects = self.s3.list_objects_v2(Bucket=NAMES.results_bucket).get("Contents", [])
-        return [*objects, *self.dynamodb.scan(TableName=NAMES.state_table)["Items"]]
+        return [*objects, *self.dynamodb.scan(TableName=NAMES.table("state"))["Items"]]
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_services_of_aws_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_refusal_for_good_is_told_at_once_and_not_as_contention(server: Server) -> None:
     """Of a server without transactions, and of a role without a permission."""
-    log = Log("t", DynamoPages(server.dynamodb, NAMES.state_table), WITHOUT_PAUSES)
+    log = Log("t", DynamoPages(server.dynamodb, NAMES.table("state")), WITHOUT_PAUSES)
     for code in ("UnknownOperationException", "AccessDeniedException", "ValidationException"):
         server.sent.clear()
         refusing = server.refusing(code, "TransactWriteItems")

@@ -55,11 +55,11 @@ def deployment(
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for bucket in (names.ingest_bucket, names.data_bucket, names.results_bucket):
         s3_bucket(bucket, versioned=True)
-    dynamodb_table(names.tables_table, "pk")
-    dynamodb_table(names.jobs_table, "table_id", "job_id")
-    dynamodb_table(names.state_table, "t", "g")
-    for name in (names.deltas_table, names.snapshots_table):
-        dynamodb_table(name, "k", "i")
+    dynamodb_table(names.table("tables"), "pk")
+    dynamodb_table(names.table("jobs"), "table_id", "job_id")
+    dynamodb_table(names.table("state"), "t", "g")
+    for space in ("deltas", "snapshots"):
+        dynamodb_table(names.table(space), "k", "i")
     queues = [names.queue(queue) for queue in QUEUES]
     sqs_queues(*queues, *map(dead_letter_queue, queues))
     instance = connect_deployment(Settings(names.instance, names.account, tmp_path))

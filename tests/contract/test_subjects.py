@@ -284,7 +284,7 @@ def test_a_table_on_aws_has_keys_of_subjects_and_forgets_them() -> None:
         assert asked["compact"] == {batched}
         assert asked["administer"] == {batched, "dynamodb:PutItem"}
         flow.send("admin", encode(DeleteTable("5", "people")))
-        scanned = boto3.client("dynamodb").scan(TableName=NAMES.subjects_table)
+        scanned = boto3.client("dynamodb").scan(TableName=NAMES.table("subjects"))
         assert scanned["Items"] == []
 
 

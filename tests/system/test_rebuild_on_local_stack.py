@@ -20,7 +20,7 @@ SCHEMA = Schema.from_json({"rowKeyFields": [{"name": "name", "type": "StringType
 def lose_state(handle: TableHandle) -> None:
     table_id, storage = handle.table.id, handle.services.storage
     storage.delete([o.path for o in storage.list(state_prefix(table_id))])
-    items = boto3.resource("dynamodb").Table(Settings.from_environment().names.state_table)
+    items = boto3.resource("dynamodb").Table(Settings.from_environment().names.table("state"))
     for item in items.scan(ConsistentRead=True)["Items"]:
         if str(item["t"]).startswith(table_id):
             items.delete_item(Key={"t": item["t"], "g": item["g"]})

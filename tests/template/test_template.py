@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from dormouse.aws.items import KEYS
 from dormouse.features.storage_classes import INFREQUENT, INFREQUENT_DAYS, LEAST_BYTES, MOVES_FROM
 from dormouse.jobs import MAX_RECEIVES, SWEEP_SECONDS
 from dormouse.messages import stages
@@ -54,14 +55,7 @@ def test_the_template_and_the_code_agree_on_every_name(template: Template) -> No
         NAMES.data_bucket,
         NAMES.results_bucket,
     }
-    assert named("AWS::DynamoDB::Table", "TableName") == {
-        NAMES.tables_table,
-        NAMES.state_table,
-        NAMES.deltas_table,
-        NAMES.snapshots_table,
-        NAMES.subjects_table,
-        NAMES.jobs_table,
-    }
+    assert named("AWS::DynamoDB::Table", "TableName") == {NAMES.table(space) for space in KEYS}
     queues = {*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES}
     assert named("AWS::SQS::Queue", "QueueName") == {NAMES.queue(queue) for queue in queues}
 
@@ -137,7 +131,7 @@ def test_data_outlives_the_stack_and_can_be_restored(template: Template) -> None
         is_kept = (
             "PointInTimeRecoverySpecification" in table
         )  # what is forgotten does not come back
-        assert is_kept == (table["TableName"] != NAMES.subjects_table)
+        assert is_kept == (table["TableName"] != NAMES.table("subjects"))
         assert (
             not is_kept or table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
         )

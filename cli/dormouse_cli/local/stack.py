@@ -330,7 +330,7 @@ def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
         with _refusals_of(f"bucket {bucket.name}"):
             _create_bucket(s3, bucket)
     names = InstanceNames(deployment.parameters.get("Instance", ""), ACCOUNT)
-    if names.state_table in {table.name for table in deployment.tables}:
+    if names.table("state") in {table.name for table in deployment.tables}:
         Conditions(s3, dynamodb, names, TimeOrderedIds().new).check()
     emr: Any = session.client("emr-serverless", endpoint_url=endpoint_url)
     for application in deployment.spark_applications:

@@ -117,7 +117,7 @@ class Conditions:
                     self._s3.delete_object(Bucket=bucket, Key=key)
 
     def _of_dynamodb(self) -> _Trials:
-        table, name = self._names.state_table, f"(conditions)#{self._new_id()}"
+        table, name = self._names.table("state"), f"(conditions)#{self._new_id()}"
         absent = "attribute_not_exists(t)"
 
         def key(number: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ tables needs neither.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from dormouse.aws.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
-from dormouse.aws.items import DynamoItems
+from dormouse.aws.items import KEYS, DynamoItems
 from dormouse.aws.keys import KmsKeys
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues, queue_ages
 from dormouse.aws.reader_access import GlueMirror, S3ReaderAccess
@@ -108,7 +108,8 @@ def wire(
     dynamodb = client("dynamodb", CLIENT_CONFIG, before_request=check)
     sqs = client("sqs", CLIENT_CONFIG)
     storage = S3Storage(s3, names.data_bucket)
-    items = DynamoItems(dynamodb, _table_names(names))
+    table_names = {space: names.table(space) for space in KEYS}
+    items = DynamoItems(dynamodb, table_names)
     services = Services(
         tables=ItemTables(items),
         publications=ItemPublications(items),
@@ -117,7 +118,7 @@ def wire(
         results=S3Storage(s3, names.results_bucket),
         sources=S3Sources(s3, names.ingest_bucket),
         dead_letters=SqsDeadLetters(sqs, names),
-        store=_store_factory(names, storage, items, observe, check),
+        store=_store_factory(table_names, storage, items, observe, check),
         clock=SystemClock(),
         ids=TimeOrderedIds(),
         scratch=settings.scratch,
@@ -147,17 +148,6 @@ def conditions_of(names: InstanceNames, tried_at: str = "") -> Conditions:
     return Conditions(s3, dynamodb, names, TimeOrderedIds().new, tried_at=tried_at)
 
 
-def _table_names(names: InstanceNames) -> dict[Space, str]:
-    return {
-        "tables": names.tables_table,
-        "jobs": names.jobs_table,
-        "state": names.state_table,
-        "deltas": names.deltas_table,
-        "snapshots": names.snapshots_table,
-        "subjects": names.subjects_table,
-    }
-
-
 def _spark(settings: Settings) -> Spark | None:
     if settings.spark is None:
         return None
@@ -167,7 +157,7 @@ def _spark(settings: Settings) -> Spark | None:
 
 
 def _store_factory(
-    names: InstanceNames,
+    table_names: Mapping[Space, str],
     storage: S3Storage,
     items: DynamoItems,
     observe: Observer,
@@ -180,7 +170,7 @@ def _store_factory(
         # The SDK must not repeat an append: its outcome is known only if it is sent once.
         config = CLIENT_CONFIG.merge(Config(retries={"total_max_attempts": 1}))
         once = client("dynamodb", config, before_request=before_request)
-        return ItemPages(DynamoItems(once, _table_names(names)))
+        return ItemPages(DynamoItems(once, table_names))
 
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, kept_in: str, keep_seconds: int) -> StateStore:

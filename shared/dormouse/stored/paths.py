@@ -387,35 +387,11 @@ class InstanceNames:
         """The bucket of exported rows; its objects expire after a while."""
         return f"dormouse-{self.instance}-results-{self.account}"
 
-    @property
-    def tables_table(self) -> str:
-        """The DynamoDB table of the registry of tables."""
-        return f"dormouse-{self.instance}-tables"
-
-    @property
-    def state_table(self) -> str:
-        """The DynamoDB table that orders commits."""
-        return f"dormouse-{self.instance}-state"
-
-    @property
-    def deltas_table(self) -> str:
-        """The DynamoDB table of deltas and segments, of tables whose state is kept in DynamoDB."""
-        return f"dormouse-{self.instance}-deltas"
-
-    @property
-    def snapshots_table(self) -> str:
-        """The DynamoDB table of snapshots, of tables whose state is kept in DynamoDB."""
-        return f"dormouse-{self.instance}-snapshots"
-
-    @property
-    def subjects_table(self) -> str:
-        """The DynamoDB table of the keys of subjects, of which there are no backups."""
-        return f"dormouse-{self.instance}-subjects"
-
-    @property
-    def jobs_table(self) -> str:
-        """The DynamoDB table of the job tracker."""
-        return f"dormouse-{self.instance}-jobs"
+    def table(self, space: str) -> str:
+        """Return the DynamoDB table of a space of items (`items.store`): ``state`` orders commits,
+        of ``subjects`` there are no backups.
+        """
+        return f"dormouse-{self.instance}-{space}"
 
     @property
     def spark_application(self) -> str:
