@@ -27,7 +27,8 @@ class MemoryItems:
 
     def get(self, *keys: Key, never_change: bool = False) -> list[Item | None]:
         """Return the items of some keys, None where there is none."""
-        return [self.kept.get(key) for key in keys]
+        with self._lock:  # what one write changes is seen together, as every real store has it
+            return [self.kept.get(key) for key in keys]
 
     def query(self, space: Space, owner: str, *, least: str = "") -> Iterator[Item]:
         """Yield the items of an owner by name, from a name on."""
