@@ -27,7 +27,13 @@ from dormouse.schema.schema import Schema
 from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, leaf_columns
 from dormouse.shards import stored_index, thrift
 from dormouse.shards.crcs import FALSE_POSITIVES, Paging, seek_footer, write_facts
-from dormouse.shards.footer import MOST_BLOCK_ROWS, MOST_COLUMNS, block_bytes, first_bytes
+from dormouse.shards.footer import (
+    MOST_BLOCK_ROWS,
+    MOST_COLUMNS,
+    MOST_SEARCHED_ROWS,
+    block_bytes,
+    first_bytes,
+)
 from dormouse.shards.terms import TermIndexWriter
 from dormouse.stored import checksums
 from dormouse.tables.shredding import is_shredded, other_id
@@ -502,7 +508,8 @@ class ParquetFileWriter:
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
         rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
         if self._has_blocks:
-            page, most = self._page_rows, max(1, MOST_BLOCK_ROWS // self._page_rows)
+            page = self._page_rows
+            most = (MOST_SEARCHED_ROWS if self._terms else MOST_BLOCK_ROWS) // page
             rows = page * min(most, max(1, round(rows / page)))
         return max(1, rows)
 
