@@ -15,10 +15,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dormouse.arrow.documents import holds, values_at
+from dormouse.arrow.documents import ABSENT, holds, values_at
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import Primitive
-from dormouse.statements.statement import Node, ParsedStatement, folded, parsed_tree
+from dormouse.statements.statement import HAS, Node, ParsedStatement, folded, parsed_tree
 from dormouse.statements.where import aliases_in, comparison, is_constant, path_of
 
 FUNCTION = "dormouse_json_holds"
@@ -31,6 +31,7 @@ _TEXT_MACRO = f"""CREATE MACRO {_TEXT}(part) AS CASE json_type(part)
     WHEN 'VARCHAR' THEN json_extract_string(part, '$') END"""
 _ODD = re.compile(r'^\s*([-+.\d]|$)|["\\]')
 """A name that DuckDB takes for a place, or not at all."""
+_COLLATE = "COLLATE"
 _PATTERNS = ("~~", "!~~", "~~*", "!~~*", "like_escape", "ilike_escape")
 
 
@@ -55,12 +56,15 @@ def _holds(texts: Any, paths: Any, ops: Any, constants: Any) -> Any:
 
 
 def _tested(op: str, value: object, constants: list[object]) -> bool | None:
-    if None in constants:  # a parameter that is null: documents have no NULL of SQL in them
-        return None
-    if op != "BETWEEN":
+    if op == "BETWEEN":
+        ends = _tested(">=", value, constants[:1]), _tested("<=", value, constants[1:])
+        return False if False in ends else None if None in ends else True
+    if None not in constants:
         return holds(op, value, constants)
-    least, most = holds(">=", value, constants[:1]), holds("<=", value, constants[1:])
-    return None if least is None else bool(least and most)
+    if op == "IN":  # with a NULL, as documents have none
+        return holds(op, value, [each for each in constants if each is not None]) or None
+    is_distinct = {"IS DISTINCT FROM": True, "IS NOT DISTINCT FROM": False}.get(op)
+    return None if is_distinct is None else is_distinct == (value is not ABSENT)
 
 
 def with_paths(
@@ -110,6 +114,8 @@ class _Replacing:
         if not isinstance(node, dict):
             return node
         op, operands = comparison(node) or ("", [])
+        if _COLLATE in (node.get("type"), *(each["type"] for each in operands)):
+            node, operands = {name: self._texts(part) for name, part in node.items()}, []
         path = self.path(operands[0]) if operands else None
         if path is not None and all(map(is_constant, operands[1:])):
             column, steps = path
@@ -120,13 +126,13 @@ class _Replacing:
         path = self.path(node) if "query_location" in node and "type" in node else None
         if path is not None and not all(map(_is_plain, path[1])):
             return self._part(*path, node["alias"])
-        if node.get("function_name") in _PATTERNS and node.get("is_operator"):
+        name = str(node.get("function_name")).lower()
+        if name == HAS or (name in _PATTERNS and node["is_operator"]):
             first, *others = node["arguments"]
             path = self.path(first["expression"])
             if path is not None and path[1]:
-                text = self._call(_TEXT, [self._part(*path)])
                 rest = self.replaced(others)
-                return {**node, "arguments": [{**first, "expression": text}, *rest]}
+                return {**node, "arguments": [self._texts(first), *rest]}
         parts = {name: self.replaced(part) for name, part in node.items()}
         for before, after in zip(
             node.get("select_list", ()), parts.get("select_list", ()), strict=True
@@ -155,6 +161,17 @@ class _Replacing:
         for step in steps:
             part = self._call("json_extract", [part, self._text(_step(step))])
         return {**part, "alias": alias}
+
+    def _texts(self, part: Any) -> Any:
+        """Return a part of a node in which what is in documents are texts, null of other values."""
+        if isinstance(part, list):
+            return [self._texts(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if "expression" in part:
+            return {**part, "expression": self._texts(part["expression"])}
+        path = self.path(part)
+        return self._call(_TEXT, [self._part(*path)]) if path else part
 
     def _call(self, name: str, arguments: Sequence[Node], alias: str = "") -> Node:
         children = [{"name": "", "expression": each} for each in arguments]

@@ -62,6 +62,7 @@ _OF_TEXTS = {
     "~~": "LIKE",
 }
 """Tests of a text by another: as DuckDB calls them, and as conditions do."""
+_CASTS = ("VARCHAR", "TEXT", "BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 
 
 def comparison(node: Node) -> tuple[str, list[Node]] | None:
@@ -81,12 +82,12 @@ def comparison(node: Node) -> tuple[str, list[Node]] | None:
 
 
 def is_constant(node: Node) -> bool:
-    """Return whether a node is a parameter, or a value other than NULL."""
-    if node["type"] == "VALUE_CONSTANT":
-        return "literal" in node and node["literal"]["kind"] != "NULL"
-    if node["type"] == "FUNCTION" and node["function_name"] == "-":
+    """Return whether a node is a parameter or a value, with a sign or as a text or number."""
+    if node["type"] == "FUNCTION" and node["function_name"] in ("-", "+"):
         return all(is_constant(each["expression"]) for each in node["arguments"])
-    return bool(node["type"] == "VALUE_PARAMETER")
+    if node["type"] == "OPERATOR_CAST" and node["type_expr"].get("type_name") in _CASTS:
+        return is_constant(node["child"])
+    return node["type"] in ("VALUE_CONSTANT", "VALUE_PARAMETER")
 
 
 def literal(node: Node, parameters: Mapping[str, object]) -> Literal | None:
