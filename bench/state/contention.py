@@ -40,13 +40,13 @@ from bench.state.tables import (
     table_of,
 )
 from bench.state.workload import TABLE, Ids, Mix
-from dormouse.aws.state_store import FEWEST_HEDGED, LATE, S3StateStore
-from dormouse.items.blobs import ItemStateStore
+from dormouse.aws.state_store import FEWEST_HEDGED, LATE
 from dormouse.log.blobs import AT_ONCE
 from dormouse.log.engine import LogStateStore, Options
 from dormouse.state.store import Committed
 from dormouse.system import RetryPolicy
 from tests.support.hooked_pages import HookedPages
+from tests.support.stores import items_store, objects_store
 
 _Wanted = TypeVar("_Wanted")
 
@@ -271,15 +271,15 @@ class LogWriter:
         tools = self.pages, table.clock, self._ids
         given: Any = {
             "retry_policy": RetryPolicy(clock.pause, network.chance.random, ATTEMPTS),
-            "options": Options(overlap=clock.overlap, fetch=clock.fetch),
+            "options": Options(overlap=clock.overlap),
         }
         self._store: LogStateStore
         if table.kept_in == "dynamodb":
             items = CountingDynamoDB(table.items, network).store
-            self._store = ItemStateStore(TABLE, items, *tools, **given)
+            self._store = items_store(TABLE, items, *tools, **given)
         else:
             storage = CountingStorage(table.storage, network)
-            self._store = S3StateStore(TABLE, storage, *tools, **given)
+            self._store = objects_store(TABLE, storage, *tools, **given, fetch=clock.fetch)
 
     def warm(self) -> None:
         self._mix = Mix(self._store.current(), self._ids, self._seed)

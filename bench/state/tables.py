@@ -27,8 +27,6 @@ from bench.figures import emit
 from bench.measure import T
 from bench.state.workload import KEYS, TABLE, Ids, Mix, clock, key
 from dormouse.aws.items import DynamoItems, attributes_of
-from dormouse.aws.state_store import S3StateStore
-from dormouse.items.blobs import ItemStateStore
 from dormouse.items.pages import ItemPages, head_key, page_key
 from dormouse.items.store import IDS, MARK, Item, Part, Put
 from dormouse.items.store import Key as ItemKey
@@ -60,6 +58,7 @@ from tests.support.adapters import FakeClock
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_items import MemoryItems
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import items_store, objects_store
 
 
 @dataclass
@@ -287,9 +286,9 @@ class Table:
         tools = CountingPages(self.pages, requests), self.clock, Ids(self.clock, seed)
         if self.kept_in == "dynamodb":
             items = CountingDynamoDB(self.items, requests).store
-            return ItemStateStore(TABLE, items, *tools)
+            return items_store(TABLE, items, *tools)
         storage = CountingStorage(self.storage, requests)
-        return S3StateStore(TABLE, storage, *tools)
+        return objects_store(TABLE, storage, *tools)
 
     def save(self, path: str) -> None:
         """Write the table to a path. Its objects are files beside it, so that no process that loads

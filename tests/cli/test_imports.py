@@ -155,15 +155,15 @@ def test_tables_on_aws_are_listed_without_what_works_on_rows(
 def test_the_state_of_a_small_table_is_committed_and_read_without_what_works_on_rows() -> None:
     program = """
 import sys
-from dormouse.aws.state_store import S3StateStore
 from dormouse.state.state import ReleaseJob
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import objects_store
 clock = FakeClock(0)
 kept = MemoryStorage(), HookedPages(), clock, CountingIds(clock)
-S3StateStore("t", *kept).commit(ReleaseJob("none"), generation=0)
-assert S3StateStore("t", *kept).current().version == 1
+objects_store("t", *kept).commit(ReleaseJob("none"), generation=0)
+assert objects_store("t", *kept).current().version == 1
 print("IMPORTED", *sys.modules, file=sys.stderr)
 """
     assert not imported(run(program)) & (ROWS | ELSEWHERE)

@@ -12,14 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.aws.state_store import S3StateStore
 from dormouse.folder.sqlite import SqliteItems
-from dormouse.folder.state_store import FolderStateStore
 from dormouse.items import blobs
-from dormouse.items.blobs import ItemStateStore
 from dormouse.items.pages import ItemPages
 from dormouse.items.store import ItemStore
-from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.engine import DEFAULTS, Options
 from dormouse.ports import Ids, Storage
 from dormouse.state.store import StateStore
@@ -33,6 +29,7 @@ from tests.support.depth import in_turn
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import files_store, items_store, objects_store
 
 AT_ENDPOINTS = ("endpoint objects", "endpoint items")
 STORES = (
@@ -83,7 +80,7 @@ class Instance:
 def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
     """Return a new instance of one of `STORES`."""
     # Both compact as soon as a page is full, so that a test of one tests the other.
-    monkeypatch.setattr(blobs, "COMPACTION", CompactionPolicy())
+    monkeypatch.setattr(blobs, "SNAPSHOT_SHARE", 3)
     clock = FakeClock()
     ids = UniqueIds(clock)
     pages = HookedPages()
@@ -119,7 +116,7 @@ def instance_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def in_objects(storage: Storage, pages: ItemPages, clock: FakeClock, ids: Ids) -> Instance:
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
-        return S3StateStore(table, storage, pages, clock, ids, options=options)
+        return objects_store(table, storage, pages, clock, ids, options=options)
 
     return Instance(store, clock, lambda: [stored.path for stored in storage.list("")])
 
@@ -129,7 +126,7 @@ def in_files(root: Path, items: SqliteItems, clock: FakeClock, ids: Ids) -> Inst
 
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
         made = storage, items, pages, clock, ids
-        return FolderStateStore(table, *made, options=options, defer=items.defer)
+        return files_store(table, *made, options=options, defer=items.defer)
 
     def kept() -> list[str]:
         return [each.path for each in storage.list("")] + blob_names(items)
@@ -141,6 +138,6 @@ def in_items(
     items: ItemStore, pages: ItemPages, clock: FakeClock, ids: Ids, kept: Callable[[], list[str]]
 ) -> Instance:
     def store(table: str, options: Options = DEFAULTS) -> StateStore:
-        return ItemStateStore(table, items, pages, clock, ids, options=options)
+        return items_store(table, items, pages, clock, ids, options=options)
 
     return Instance(store, clock, kept)

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import InvalidRequestError
-from dormouse.items.blobs import ItemStateStore
 from dormouse.keys import Key, encode_key
 from dormouse.log.deltas import encode_delta, identity_of
 from dormouse.log.engine import LogStateStore
@@ -41,6 +39,7 @@ from tests.support.hooked_pages import HookedPages
 from tests.support.machine import shard_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import items_store, objects_store
 from tests.support.trees import LEFT, RIGHT, TEXT, initialise
 from tests.unit.statestore.faults import small_pages
 
@@ -63,8 +62,8 @@ class Home:
     def store(self) -> LogStateStore:
         """Open the state as a process does that knows nothing yet."""
         if self.kept_in == "items":
-            return ItemStateStore("t", self.dynamodb.items(), self.pages, self.clock, self.ids)
-        return S3StateStore("t", self.storage, self.pages, self.clock, self.ids)
+            return items_store("t", self.dynamodb.items(), self.pages, self.clock, self.ids)
+        return objects_store("t", self.storage, self.pages, self.clock, self.ids)
 
     def begun(self) -> LogStateStore:
         """Open the state of a table that has something to lose."""

@@ -40,7 +40,7 @@ def opened(
     """Open the blobs of a kind."""
     if request.param in ("memory", "folder"):
         storage = MemoryStorage() if request.param == "memory" else FolderStorage(tmp_path)
-        yield lambda kind: ObjectBlobs(storage, f"t/{kind}s/", kind, WITHOUT_PAUSES)
+        yield lambda kind: ObjectBlobs(storage, "t", kind, WITHOUT_PAUSES)
     elif request.param == "items":
         with dynamodb_tables(monkeypatch) as (remote, _):
             yield lambda kind: ItemBlobs(remote, "t", kind, WITHOUT_PAUSES)

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from dormouse.aws.items import DynamoItems
-from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import CorruptDataError
 from dormouse.features.rebuild import rebuild
-from dormouse.items.blobs import ItemStateStore
 from dormouse.log.pages import LOWEST_ID, Manifest, Segment, Snapshot
 from dormouse.state.store import StateStore
 from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, dynamodb_tables
 from tests.contract.state_pages import DynamoPages, dynamodb_pages
 from tests.support.damaged_items import Item, damages, some_damages
+from tests.support.stores import items_store, objects_store
 from tests.support.world import World, letters
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ def _store(
     home: Home, world: World, table: Table, items: DynamoItems, pages: DynamoPages
 ) -> StateStore:
     if home == "s3":
-        return S3StateStore(table.state_id, world.storage, pages, world.clock, world.ids)
-    return ItemStateStore(table.state_id, items, pages, world.clock, world.ids)
+        return objects_store(table.state_id, world.storage, pages, world.clock, world.ids)
+    return items_store(table.state_id, items, pages, world.clock, world.ids)
 
 
 def rows(deployed: Deployed, table: Table) -> int:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.aws.state_store import S3StateStore
 from dormouse.keys import encode_key
+from dormouse.log.engine import LogStateStore
 from dormouse.schema.types import Primitive
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.partitions import PartitionTree
@@ -42,6 +42,7 @@ from tests.support.depth import in_turn
 from tests.support.hooked_pages import HookedPages
 from tests.support.machine import shard_of, verdict_of
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import objects_store
 from tests.support.trees import LEFT, RIGHT, initialise
 
 TREE = tuple(PartitionTree.from_split_points([("m",)]).by_id.values())
@@ -82,7 +83,7 @@ KINDS: dict[str, Transaction] = {
 }
 
 
-def commit(store: S3StateStore, transaction: Transaction) -> tuple[Outcome, ...]:
+def commit(store: LogStateStore, transaction: Transaction) -> tuple[Outcome, ...]:
     if isinstance(transaction, RestoreTable):
         earlier = store.at(version=transaction.version)
         return (store.restore(earlier, generation=transaction.generation),)
@@ -103,7 +104,7 @@ def interleave(mine: str, other: str) -> None:
     """Commit `mine` while a rival commits `other` between the look and the append."""
     clock, pages, storage = FakeClock(0), HookedPages(), MemoryStorage()
     ids = CountingIds(clock)
-    writer, rival, reader = (S3StateStore("t", storage, pages, clock, ids) for _ in range(3))
+    writer, rival, reader = (objects_store("t", storage, pages, clock, ids) for _ in range(3))
     for transaction in BEFORE:
         (outcome,) = writer.commit(transaction, generation=0)
         assert isinstance(outcome, Committed)

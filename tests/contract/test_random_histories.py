@@ -9,8 +9,6 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from dormouse.aws.state_store import S3StateStore
-from dormouse.items.blobs import ItemStateStore
 from dormouse.state.fold import Verdict
 from dormouse.state.state import Transaction
 from dormouse.state.store import StateStore
@@ -20,6 +18,7 @@ from tests.support.hooked_pages import HookedPages
 from tests.support.machine import TableMachine, verdict_of
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import items_store, objects_store
 from tests.unit.statestore.faults import small_pages
 
 
@@ -39,8 +38,8 @@ class StoreMachine(TableMachine):
     def process(self) -> StateStore:
         """Open the store as a process does that knows nothing yet."""
         if self.in_items:
-            return ItemStateStore("t", self.dynamodb.items(), self.pages, self.clock, self.ids)
-        return S3StateStore("t", self.storage, self.pages, self.clock, self.ids)
+            return items_store("t", self.dynamodb.items(), self.pages, self.clock, self.ids)
+        return objects_store("t", self.storage, self.pages, self.clock, self.ids)
 
     def go(self, transaction: Transaction) -> Verdict:
         self.clock.ms = self.count

@@ -32,12 +32,9 @@ from random import Random
 from typing import Any, Literal, cast
 
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox
-from dormouse.aws.state_store import S3StateStore
 from dormouse.aws.wiring import Wiring
 from dormouse.folder.sqlite import SqliteItems
-from dormouse.folder.state_store import FolderStateStore
 from dormouse.folder.wiring import FolderPublications
-from dormouse.items.blobs import ItemStateStore
 from dormouse.items.records import ItemPublications
 from dormouse.log.engine import Options
 from dormouse.messages.requests import AdminRequest
@@ -73,6 +70,7 @@ from tests.support.memory_items import MemoryItems
 from tests.support.memory_storage import MemoryStorage
 from tests.support.result_queues import MemoryResultQueues
 from tests.support.spark_package import package_in
+from tests.support.stores import files_store, items_store, objects_store
 
 MEMORY_BYTES = 64 * 1024 * 1024
 SCARCE_BYTES = 4096
@@ -342,10 +340,10 @@ class Worker:
         def open_store(state_id: str, kept_in: str, seconds: int) -> StateStore:
             options = Options(keep_seconds=seconds)
             if self.instance.in_folder:
-                return FolderStateStore(state_id, storage, items, pages, **tools, options=options)
+                return files_store(state_id, storage, items, pages, **tools, options=options)
             if kept_in == "dynamodb":
-                return ItemStateStore(state_id, items, pages, **tools, options=options)
-            return S3StateStore(state_id, storage, pages, **tools, options=options)
+                return items_store(state_id, items, pages, **tools, options=options)
+            return objects_store(state_id, storage, pages, **tools, options=options)
 
         def store(table: Table) -> StateStore:
             wanted = table.properties

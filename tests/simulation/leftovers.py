@@ -11,14 +11,7 @@ from dormouse.items.blobs import Kind
 from dormouse.log.engine import LogStateStore
 from dormouse.log.pages import version_before
 from dormouse.state.state import DAY_MS
-from dormouse.stored.paths import (
-    RESTORED,
-    SOURCES,
-    delta_prefix,
-    segment_prefix,
-    snapshot_prefix,
-    state_prefix,
-)
+from dormouse.stored.paths import RESTORED, SOURCES, blob_prefix, state_prefix
 from dormouse.tables.table import Table
 from tests.simulation.instance import Instance
 
@@ -95,7 +88,7 @@ def _in_objects(instance: Instance, table: Table) -> bool:
 def _strange(instance: Instance, table: Table) -> Iterator[str]:
     """Return the objects that are no part of a state, where it is kept."""
     on_s3 = _in_objects(instance, table)
-    parts = (delta_prefix(table.id), segment_prefix(table.id), snapshot_prefix(table.id))
+    parts = tuple(blob_prefix(table.id, kind) for kind in ("delta", "segment", "snapshot"))
     state = instance.worker("collector").wiring.services.store(table).current()
     sealed = {SOURCES.path(table.id, segment.id) for segment in state.all_source_segments}
     sealed.add(RESTORED.path(table.id, table.restored))

@@ -18,19 +18,16 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.aws.items import DynamoItems
-from dormouse.aws.state_store import S3StateStore
 from dormouse.features import export_rows, reset, versions
 from dormouse.features.administration import save_reply
 from dormouse.features.compaction_steps import OUTCOME, Step, StepSplit, StoredOutcome
 from dormouse.features.purge import REMAINING, Remaining, ShardMatches, purge_id_of, save_matches
 from dormouse.features.requests import request_key, request_left_path
 from dormouse.items import blobs as state_store
-from dormouse.items.blobs import ItemStateStore
 from dormouse.items.records import ItemTracker
 from dormouse.items.tables import ItemTables
 from dormouse.jobs import set_aside
 from dormouse.log import compaction
-from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.messages.requests import (
     ExportRows,
@@ -48,6 +45,7 @@ from dormouse.stored.paths import step_path
 from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, SNAPSHOTS, dynamodb_tables
 from tests.support.damage import rewrite
+from tests.support.stores import items_store, objects_store
 from tests.support.world import Crash, World, letters
 
 if TYPE_CHECKING:
@@ -145,14 +143,14 @@ class Everything:
 def everything(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Everything]:
     """Return the instance; `home` is where its states are kept."""
     # A page is compacted as soon as it is full, in either store.
-    monkeypatch.setattr(state_store, "COMPACTION", CompactionPolicy())
+    monkeypatch.setattr(state_store, "SNAPSHOT_SHARE", 3)
     with dynamodb_tables(monkeypatch) as (blobs, pages):
         world, client = World(folder), blobs._client
 
         def opened(table: Table) -> StateStore:
             if home == "s3":
-                return S3StateStore(table.state_id, world.storage, pages, world.clock, world.ids)
-            return ItemStateStore(table.state_id, blobs, pages, world.clock, world.ids)
+                return objects_store(table.state_id, world.storage, pages, world.clock, world.ids)
+            return items_store(table.state_id, blobs, pages, world.clock, world.ids)
 
         for name in ("tables", "jobs"):
             _create(client, name)

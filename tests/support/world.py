@@ -13,7 +13,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.aws.state_store import S3StateStore
 from dormouse.features.administration import administer, delete_request
 from dormouse.features.batch_files import batch_files
 from dormouse.features.export import export_id_of
@@ -23,7 +22,7 @@ from dormouse.features.sweep import sweep
 from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.tables import ItemTables
 from dormouse.keys import KeyRange
-from dormouse.log.engine import Options
+from dormouse.log.engine import LogStateStore, Options
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -66,6 +65,7 @@ from tests.support.hooked_pages import HookedPages
 from tests.support.memory_items import MemoryItems
 from tests.support.queries import query_rows
 from tests.support.spark_package import package_in
+from tests.support.stores import objects_store
 
 LETTERS = Schema.from_json(
     {
@@ -125,10 +125,10 @@ class World:
             has_spark=has_spark,
         )
 
-    def new_store(self, table: Table) -> S3StateStore:
+    def new_store(self, table: Table) -> LogStateStore:
         """Return a store with a cold cache, as another process would have."""
         options = Options(keep_seconds=table.properties.gc_delay_seconds)
-        return S3StateStore(
+        return objects_store(
             table.state_id, self.storage, self.pages, self.clock, self.ids, options=options
         )
 

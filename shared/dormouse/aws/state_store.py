@@ -1,4 +1,4 @@
-"""The state store that keeps deltas, segments and snapshots as objects of the data bucket.
+"""A state whose deltas, segments and snapshots are objects of the data bucket.
 
 Segments and snapshots are Parquet, which any reader opens. The log is items of DynamoDB.
 """
@@ -9,49 +9,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from dormouse.items.pages import ItemPages
-from dormouse.log.blobs import AT_ONCE, ObjectBlobs, fetched
-from dormouse.log.engine import DEFAULTS, LogStateStore, Options
+from dormouse.log.blobs import AT_ONCE, Fetch, ObjectBlobs, fetched
 from dormouse.log.log import Log, Reader
-from dormouse.ports import Clock, Ids, Storage
-from dormouse.stored.paths import delta_prefix, segment_prefix, snapshot_prefix
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.ports import Storage
 
 
-class S3StateStore(LogStateStore):
-    """The engine over objects of the data bucket.
+def objects_reader(log: Log, storage: Storage, fetch: Fetch = fetched) -> Reader:
+    """Return the reader of a state in objects alone, whose deltas `fetch` requests.
 
     Deltas carry those before them: a request takes longer than a few kilobytes.
     """
-
-    def __init__(
-        self,
-        table_id: str,
-        storage: Storage,
-        pages: ItemPages,
-        clock: Clock,
-        ids: Ids,
-        *,
-        retry_policy: RetryPolicy = WITHOUT_PAUSES,
-        options: Options = DEFAULTS,
-    ) -> None:
-        """Use the state of `table_id`; nothing is read yet."""
-        reader = Reader(
-            Log(table_id, pages, retry_policy, options.name),
-            deltas=ObjectBlobs(
-                storage,
-                delta_prefix(table_id),
-                "delta",
-                retry_policy,
-                suffix=".delta",
-                is_spread=True,
-                fetch=options.fetch,
-            ),
-            segments=ObjectBlobs(storage, segment_prefix(table_id), "segment", retry_policy),
-            snapshots=ObjectBlobs(storage, snapshot_prefix(table_id), "snapshot", retry_policy),
-            carries=True,
-        )
-        super().__init__(reader, clock, ids, options)
+    place, tries = (storage, log.table_id), log.retry_policy
+    return Reader(
+        log,
+        ObjectBlobs(*place, "delta", tries, suffix=".delta", is_spread=True, fetch=fetch),
+        ObjectBlobs(*place, "segment", tries),
+        ObjectBlobs(*place, "snapshot", tries),
+        carries=True,
+    )
 
 
 # Requests to S3 that are late are sent once more, and the answer that comes first counts.

@@ -174,29 +174,21 @@ def _store_factory(
 
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, kept_in: str, keep_seconds: int) -> StateStore:
-        from dormouse.aws.state_store import fetched_hedged
         from dormouse.log.blobs import side_by_side
-        from dormouse.log.engine import Options
+        from dormouse.log.engine import LogStateStore, Options
+        from dormouse.log.log import Log
 
-        clock, ids, tries = SystemClock(), TimeOrderedIds(), retry_policy()
-        options = Options(
-            name=name,
-            keep_seconds=keep_seconds,
-            observe=partial(observe, state_id),
-            overlap=side_by_side,
-            fetch=fetched_hedged,
-        )
+        log = Log(state_id, pages(), retry_policy(), name)
         if kept_in == "dynamodb":
-            from dormouse.items.blobs import ItemStateStore
+            from dormouse.items.blobs import items_reader
 
-            return ItemStateStore(
-                state_id, items, pages(), clock, ids, retry_policy=tries, options=options
-            )
-        from dormouse.aws.state_store import S3StateStore
+            reader = items_reader(log, items)
+        else:
+            from dormouse.aws.state_store import fetched_hedged, objects_reader
 
-        return S3StateStore(
-            state_id, storage, pages(), clock, ids, retry_policy=tries, options=options
-        )
+            reader = objects_reader(log, storage, fetched_hedged)
+        options = Options(keep_seconds, observe=partial(observe, state_id), overlap=side_by_side)
+        return LogStateStore(reader, SystemClock(), TimeOrderedIds(), options)
 
     def store(table: Table) -> StateStore:
         properties = table.properties

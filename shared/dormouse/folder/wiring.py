@@ -238,22 +238,15 @@ def keys_of(root: Path, database: Database | None = None) -> FileKeys:
 def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, keep_seconds: int) -> StateStore:
-        from dormouse.folder.state_store import FolderStateStore
+        from dormouse.items.blobs import files_reader
         from dormouse.items.pages import ItemPages
-        from dormouse.log.engine import Options
+        from dormouse.log.engine import LogStateStore, Options
+        from dormouse.log.log import Log
 
-        items, options = SqliteItems(database), Options(name, keep_seconds)
-        return FolderStateStore(
-            state_id,
-            storage,
-            items,
-            ItemPages(items),
-            SystemClock(),
-            TimeOrderedIds(),
-            retry_policy=retry_policy(),
-            options=options,
-            defer=items.defer,
-        )
+        items = SqliteItems(database)
+        log = Log(state_id, ItemPages(items), retry_policy(), name)
+        reader = files_reader(log, storage, items, items.defer)
+        return LogStateStore(reader, SystemClock(), TimeOrderedIds(), Options(keep_seconds))
 
     def store(table: Table) -> StateStore:
         properties = table.properties

@@ -19,17 +19,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
-from dormouse.items.pages import ItemPages
 from dormouse.items.store import ABSENT, BODY, Item, ItemStore, Key, Put, Space, put
-from dormouse.log.blobs import BlobRange, MissingBlobError, fetched
-from dormouse.log.compaction import CompactionPolicy
-from dormouse.log.engine import DEFAULTS, LogStateStore, Options
+from dormouse.log.blobs import BlobRange, MissingBlobError, ObjectBlobs, fetched
 from dormouse.log.log import Log, Reader
-from dormouse.ports import Clock, Ids
+from dormouse.ports import Storage
 from dormouse.state.store import REBUILD
 from dormouse.stored.checksums import crc32
 from dormouse.stored.decoding import raise_corrupt
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import RetryPolicy
 
 Kind = Literal["delta", "segment", "snapshot"]
 _Part = tuple[str, int]
@@ -206,33 +203,40 @@ def _gaps(before: str, needed: Collection[str]) -> list[tuple[str, str]]:
     )
 
 
-COMPACTION = CompactionPolicy(snapshot_share=5)
+SNAPSHOT_SHARE = 5
+FILES_PART_BYTES = 1024 * 1024
+"""A larger delta in SQLite, of some thousand shards, takes several items."""
 
 
-class ItemStateStore(LogStateStore):
-    """The engine over items alone, for many processes that commit: the log, deltas and snapshots.
+def items_reader(log: Log, items: ItemStore) -> Reader:
+    """Return the reader of a state in items alone, for many processes that commit.
 
     A process that commits fetches what others committed meanwhile: a hundred deltas in one request
     to DynamoDB, where S3 needs a hundred. What this costs is written by the kilobyte, so deltas are
     packed into less than one, and snapshots are written more rarely.
     """
+    place, tries = (items, log.table_id), log.retry_policy
+    return Reader(
+        log,
+        ItemBlobs(*place, "delta", tries),
+        ItemBlobs(*place, "segment", tries),
+        ItemBlobs(*place, "snapshot", tries),
+        snapshot_share=SNAPSHOT_SHARE,
+    )
 
-    def __init__(
-        self,
-        table_id: str,
-        items: ItemStore,
-        pages: ItemPages,
-        clock: Clock,
-        ids: Ids,
-        *,
-        retry_policy: RetryPolicy = WITHOUT_PAUSES,
-        options: Options = DEFAULTS,
-    ) -> None:
-        """Use the state of `table_id`; nothing is read yet."""
-        reader = Reader(
-            Log(table_id, pages, retry_policy, options.name),
-            deltas=ItemBlobs(items, table_id, "delta", retry_policy),
-            segments=ItemBlobs(items, table_id, "segment", retry_policy),
-            snapshots=ItemBlobs(items, table_id, "snapshot", retry_policy),
-        )
-        super().__init__(reader, clock, ids, options, COMPACTION)
+
+def files_reader(
+    log: Log, storage: Storage, items: ItemStore, defer: Callable[[Put], None] | None = None
+) -> Reader:
+    """Return the reader of a state in a folder: deltas are items of its SQLite file, what is large
+    is a file. A small delta is written in half the time that a file of its own takes, with its
+    name; with `defer`, it is put by that: with the next change of the log.
+    """
+    place, tries = (storage, log.table_id), log.retry_policy
+    part_bytes = FILES_PART_BYTES
+    return Reader(
+        log,
+        ItemBlobs(items, log.table_id, "delta", tries, part_bytes=part_bytes, defer=defer),
+        ObjectBlobs(*place, "segment", tries),
+        ObjectBlobs(*place, "snapshot", tries),
+    )

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 from dormouse.errors import CorruptDataError, NotFoundError, OutcomeUnknownError, UnavailableError
 from dormouse.ports import Storage
+from dormouse.stored.paths import blob_prefix
 from dormouse.system import RetryPolicy
 
 ABOVE_ALL_IDS = "~"
@@ -154,7 +155,7 @@ class ObjectBlobs:
     def __init__(
         self,
         storage: Storage,
-        prefix: str,
+        state_id: str,
         kind: str,
         retry_policy: RetryPolicy,
         *,
@@ -163,7 +164,7 @@ class ObjectBlobs:
         fetch: Fetch = fetched,
     ) -> None:
         """Keep blobs under ``<prefix><id><suffix>``, or ``<prefix><digit>/<id><suffix>``."""
-        self._storage, self._prefix, self._kind = storage, prefix, kind
+        self._storage, self._prefix, self._kind = storage, blob_prefix(state_id, kind), kind
         self._retry_policy, self._suffix = retry_policy, suffix
         self._is_spread, self._fetch = is_spread, fetch
 
@@ -207,9 +208,9 @@ class ObjectBlobs:
         path = self._path(span.blob_id)
         with suppress(NotFoundError):
             # A join would hold all pieces and the body at once: that of a large snapshot twice.
-            read = BytesIO()
-            read.writelines(self._storage.stream(path, span.size_bytes, span.start, span.end))
-            body = read.getvalue()
+            buffer = BytesIO()
+            buffer.writelines(self._storage.stream(path, span.size_bytes, span.start, span.end))
+            body = buffer.getvalue()
             if len(body) != span.end - span.start:
                 raise CorruptDataError(f"{self._kind} {span.blob_id} is shorter than it was")
             return body

@@ -33,25 +33,12 @@ REFERENCES_TO_INDEX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionPolicy:
-    """What a state store pays for cheap reads.
-
-    A snapshot is due when the segments since the last one are a `snapshot_share`-th of its size:
-    with 3, commits pay three times their own small size for it. What was committed since, a cold
-    reader reads in increments.
-    """
-
-    snapshot_share: int = 3
-
-
-@dataclass(frozen=True, slots=True)
 class LogCompaction:
     """Compacts one table's log; versions are kept readable for `keep_ms`."""
 
     reader: Reader
     ids: Ids
     keep_ms: int
-    policy: CompactionPolicy
 
     def compact(self, head: log_pages.Head) -> bool:
         """Make full pages a segment, if there are any; return whether the manifest changed."""
@@ -184,7 +171,7 @@ def has_key_index(state: TableState) -> bool:
     return state.reference_count >= REFERENCES_TO_INDEX
 
 
-def is_snapshot_due(manifest: log_pages.Manifest, policy: CompactionPolicy) -> bool:
+def is_snapshot_due(manifest: log_pages.Manifest, snapshot_share: int) -> bool:
     """Return whether the newest state should be kept whole.
 
     For example: a snapshot of 4.8 MB, a share of 4, and since then segments of 1.2 MB.
@@ -192,7 +179,7 @@ def is_snapshot_due(manifest: log_pages.Manifest, policy: CompactionPolicy) -> b
     newest = manifest.newest
     version = newest.version if newest else 0
     since = sum(s.size_bytes for s in manifest.segments if s.version > version)
-    share = newest.size_bytes // policy.snapshot_share if newest else 0
+    share = newest.size_bytes // snapshot_share if newest else 0
     return since >= max(LEAST_BYTES_TO_SNAPSHOT, share)
 
 

@@ -8,9 +8,8 @@ reads the verdict. So no commit conflicts with another, and a retry rewrites not
 What a crash leaves: after the delta is stored, a blob that nothing names; after the append, a
 commit whose author does not know of it, and finds out by committing the same again.
 
-The engine knows three ports: the log, its head (both in `log.pages`) and the blobs (`blobs`). The
-stores that consist of it and adapters are `aws.state_store`, `items.blobs` and
-`folder.state_store`.
+The engine knows three ports: the log, its head (both in `log.pages`) and the blobs (`blobs`). What
+a state is kept in is up to its `Reader`: `aws.state_store` and `items.blobs` make them.
 """
 
 import threading
@@ -22,7 +21,7 @@ from functools import partial
 from dormouse import errors
 from dormouse.keys import KeyRange
 from dormouse.log import compaction
-from dormouse.log.blobs import ABOVE_ALL_IDS, Fetch, Overlap, fetched, in_turn
+from dormouse.log.blobs import ABOVE_ALL_IDS, Overlap, in_turn
 from dormouse.log.deltas import encode_delta, identity_of
 from dormouse.log.log import CollectedError, Reader, packed
 from dormouse.log.pages import LOWEST_ID, Manifest, Page, not_below
@@ -114,21 +113,17 @@ class Options:
 
     A version can be read for `keep_seconds` after it was current. What takes longer than
     `upload_seconds` from its upload to the log is uploaded again; clocks may differ by less.
-    `name` is what people call the table, for errors.
     `overlap` stores the delta of a commit and reads those of others at once, or in turn, and so the
-    pieces that a part of the state is read from. `fetch` requests deltas that are objects.
+    pieces that a part of the state is read from.
     """
 
-    name: str = ""
     keep_seconds: int = 15 * 60
     upload_seconds: int = 15 * 60
     observe: Callable[[store.CommitReport], None] = _unobserved
     overlap: Overlap = in_turn
-    fetch: Fetch = fetched
 
 
 DEFAULTS = Options()
-DEFAULT_COMPACTION = compaction.CompactionPolicy()
 
 
 class LogStateStore:
@@ -138,24 +133,16 @@ class LogStateStore:
     nothing is new. Every call raises NotFoundError once the table's state was destroyed.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        clock: Clock,
-        ids: Ids,
-        options: Options = DEFAULTS,
-        policy: compaction.CompactionPolicy = DEFAULT_COMPACTION,
-    ) -> None:
+    def __init__(self, reader: Reader, clock: Clock, ids: Ids, options: Options = DEFAULTS) -> None:
         """Use the table whose log and blobs `reader` reads; nothing is read yet."""
-        self.reader, self.policy = reader, policy
-        self._log, self._options = reader.log, options
+        self.reader, self._log, self._options = reader, reader.log, options
         self._table_id, self._retry_policy = reader.log.table_id, reader.log.retry_policy
         self._clock, self._ids = clock, ids
         self._tail = LogTail(reader)
         self._partial_reads = PartialReads(reader, options.overlap)
         self._group = GroupCommit(self._append)
         keep_ms, upload_ms = options.keep_seconds * 1000, options.upload_seconds * 1000
-        self._compaction = compaction.LogCompaction(reader, ids, keep_ms, policy)
+        self._compaction = compaction.LogCompaction(reader, ids, keep_ms)
         self._collector = compaction.Collector(reader, clock, keep_ms, upload_ms)
         self.pins = Pinning(reader, clock, ids, keep_ms, upload_ms, self.current)
 
@@ -247,7 +234,7 @@ class LogStateStore:
             head = self._retry_policy.retry(self._log.head) or earlier
         manifest = head.manifest
         self._retry_policy.retry(lambda: self._compaction.merge_history(manifest))
-        if compaction.is_snapshot_due(manifest, self.policy):
+        if compaction.is_snapshot_due(manifest, self.reader.snapshot_share):
             state = self.current()
             if self._compaction.snapshot(state):
                 self._tail.kept(state)

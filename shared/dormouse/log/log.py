@@ -346,7 +346,9 @@ def fold_delta(
 class Reader:
     """One table's log, and the three kinds of blobs that it leads to.
 
-    Some deltas carry those before them if `carries`.
+    Some deltas carry those before them if `carries`. A snapshot is due when the segments since the
+    last one are a `snapshot_share`-th of its size: with 3, commits pay three times their own small
+    size for it. What was committed since, a cold reader reads in increments.
     """
 
     log: Log
@@ -354,6 +356,7 @@ class Reader:
     segments: BlobStore
     snapshots: BlobStore
     carries: bool = False
+    snapshot_share: int = 3
 
     def manifest(self) -> log_pages.Manifest:
         """Return the head's manifest, or the empty one of a log that has not begun."""

@@ -173,19 +173,9 @@ def state_prefix(state_id: str) -> str:
     return f"{table_id}/state/{log}/" if log else f"{table_id}/state/"
 
 
-def delta_prefix(table_id: str) -> str:
-    """Return the prefix of a table's state deltas."""
-    return f"{state_prefix(table_id)}deltas/"
-
-
-def segment_prefix(table_id: str) -> str:
-    """Return the prefix of the segments, each of which holds many of a table's deltas."""
-    return f"{state_prefix(table_id)}segments/"
-
-
-def snapshot_prefix(table_id: str) -> str:
-    """Return the prefix of a table's state snapshots."""
-    return f"{state_prefix(table_id)}snapshots/"
+def blob_prefix(state_id: str, kind: str) -> str:
+    """Return the prefix of the blobs of a state that are of a kind, such as ``delta``."""
+    return f"{state_prefix(state_id)}{kind}s/"
 
 
 def spark_package_prefix(version: str) -> str:

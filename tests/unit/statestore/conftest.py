@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from dormouse.items import blobs
-from dormouse.log.compaction import CompactionPolicy
 from tests.support.depth import in_long_turn
 from tests.unit.statestore.faults import Home, small_items
 
@@ -18,6 +17,6 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
     Pages are compacted as soon as they are full, in either.
     """
-    monkeypatch.setattr(blobs, "COMPACTION", CompactionPolicy())
+    monkeypatch.setattr(blobs, "SNAPSHOT_SHARE", 3)
     with small_items():
         yield request.param

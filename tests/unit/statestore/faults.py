@@ -9,26 +9,24 @@ from functools import cache, lru_cache, wraps
 from typing import Any, Literal, ParamSpec, TypeVar
 from unittest.mock import patch
 
-from dormouse.aws.state_store import S3StateStore
 from dormouse.items import blobs
-from dormouse.items.blobs import ItemStateStore
 from dormouse.items.pages import ItemPages
 from dormouse.log import compaction, pages
 from dormouse.log import compaction as collection
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
-from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.deltas import identity_of
 from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log, fold_delta
 from dormouse.log.pages import Head, Page
 from dormouse.state.state import Entry, RestoreTable, TableState, without_expired
-from dormouse.stored.paths import delta_prefix
+from dormouse.stored.paths import blob_prefix
 from dormouse.system import WITHOUT_PAUSES, RetryPolicy
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.deltas import decode_delta
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import items_store, objects_store
 
 T = TypeVar("T")
 OptionsOfRig = ParamSpec("OptionsOfRig")
@@ -135,8 +133,8 @@ class Rig:
         }
         made = self.pages, self.clock, self.ids
         if self.home == "items":
-            return ItemStateStore("t", self.dynamodb.items(), *made, **tools)
-        return S3StateStore("t", self.storage, *made, **tools)
+            return items_store("t", self.dynamodb.items(), *made, **tools)
+        return objects_store("t", self.storage, *made, **tools)
 
     def log(self) -> Log:
         return Log("t", self.pages, self.retry_policy)
@@ -221,7 +219,7 @@ class Rig:
 
     def _entries_of(self, delta_id: str) -> tuple[Entry, ...]:
         if self.home == "objects":
-            path = f"{delta_prefix('t')}{delta_id[-1]}/{delta_id}.delta"
+            path = f"{blob_prefix('t', 'delta')}{delta_id[-1]}/{delta_id}.delta"
             return _entries(self.storage.ever_put[path], delta_id)
         put = self.dynamodb.ever_put
         count = int.from_bytes(put[f"{delta_id}#0000"]["body"]["B"][:4])
@@ -274,7 +272,7 @@ def fail(error: Exception) -> Callable[[], None]:
 @contextmanager
 def small_pages(capacity: int) -> Iterator[None]:
     """Let everything be due early, so that short tests turn pages, merge, snapshot and collect."""
-    due, small = compaction.is_snapshot_due, CompactionPolicy(snapshot_share=18)
+    due, small = compaction.is_snapshot_due, 18
     with (
         patch.multiple(pages, PAGE_CAPACITY=capacity),
         patch.multiple(compaction, LEAST_BYTES_TO_SNAPSHOT=550),

@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 from dormouse.keys import KeyRange
 from dormouse.log import compaction, key_index, log, pinning
-from dormouse.log.compaction import CompactionPolicy
 from dormouse.log.pages import Manifest
 from dormouse.state.state import TableState
 
@@ -30,7 +29,7 @@ def indexed_early() -> Iterator[None]:
         yield
 
 
-def _is_snapshot_due(manifest: Manifest, _: CompactionPolicy) -> bool:
+def _is_snapshot_due(manifest: Manifest, _: int) -> bool:
     covered = manifest.segments[-1].version if manifest.segments else 0
     return covered > 0 and (manifest.newest is None or covered - manifest.newest.version >= 16)
 

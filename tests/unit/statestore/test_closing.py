@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.aws.state_store import S3StateStore
 from dormouse.errors import NotFoundError
+from dormouse.log.engine import LogStateStore
 from dormouse.stored.paths import table_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_storage import MemoryStorage
+from tests.support.stores import objects_store
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import small_pages
 from tests.unit.statestore.histories import ONE_LEAF, addition
@@ -23,8 +24,8 @@ class Process:
         self.storage, self.pages = MemoryStorage(clock), HookedPages()
         self.clock, self.ids = clock, CountingIds(clock)
 
-    def store(self, state_id: str = "t") -> S3StateStore:
-        return S3StateStore(state_id, self.storage, self.pages, self.clock, self.ids)
+    def store(self, state_id: str = "t") -> LogStateStore:
+        return objects_store(state_id, self.storage, self.pages, self.clock, self.ids)
 
 
 def test_a_closed_state_is_closed_to_all_and_keeps_its_deltas() -> None:

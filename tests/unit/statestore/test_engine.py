@@ -16,7 +16,7 @@ from dormouse.log.blobs import Overlap, in_turn, side_by_side
 from dormouse.log.engine import LogStateStore
 from dormouse.state.state import TableState, without_expired
 from dormouse.state.store import AlreadyCommitted, Committed
-from dormouse.stored.paths import delta_prefix
+from dormouse.stored.paths import blob_prefix
 from tests.support.depth import examples
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
@@ -277,11 +277,11 @@ def test_deltas_lie_below_sixteen_prefixes_and_all_are_destroyed() -> None:
         store.commit(INITIALISE, generation=0)
         for number in range(16):
             store.commit(addition(number), generation=0)
-        paths = [each.path for each in rig.storage.list(delta_prefix("t"))]
+        paths = [each.path for each in rig.storage.list(blob_prefix("t", "delta"))]
         assert len({path.rpartition("/")[0] for path in paths}) == 16
         assert rig.store().current().version == 17
         store.destroy()
-        assert not [*rig.storage.list(delta_prefix("t"))]
+        assert not [*rig.storage.list(blob_prefix("t", "delta"))]
 
 
 def test_a_lost_delta_is_named(rig: Rig) -> None:

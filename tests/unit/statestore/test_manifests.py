@@ -16,7 +16,6 @@ from dormouse.aws.items import attributes_of
 from dormouse.items.pages import put_head
 from dormouse.log.compaction import (
     COMMITS_TO_INCREMENT,
-    CompactionPolicy,
     increment_period,
     is_increment_due,
     is_snapshot_due,
@@ -115,14 +114,14 @@ def test_a_segment_made_of_what_others_have_changed_since_is_dropped() -> None:
 
 def test_a_snapshot_is_due_when_what_follows_the_last_is_a_third_of_it() -> None:
     small = Manifest(1, (), (Segment("a", 0, 48, 256 * 1024 - 1),))
-    assert not is_snapshot_due(small, CompactionPolicy())
+    assert not is_snapshot_due(small, 3)
     enough = Manifest(1, (), (Segment("a", 0, 48, 256 * 1024),))
-    assert is_snapshot_due(enough, CompactionPolicy())
+    assert is_snapshot_due(enough, 3)
     big = Snapshot("s", 40, 1, 50_000_000)
     for size_bytes, is_due in ((16_666_665, False), (16_666_666, True)):
         manifest = Manifest(1, (big,), (Segment("a", 0, 48, size_bytes),))
-        assert is_snapshot_due(manifest, CompactionPolicy()) == is_due
-        assert is_snapshot_due(manifest, CompactionPolicy(snapshot_share=2)) is False
+        assert is_snapshot_due(manifest, 3) == is_due
+        assert is_snapshot_due(manifest, 2) is False
 
 
 @given(st.lists(st.integers(0, 40), max_size=40), st.integers(1, 60), st.integers(0, 60))
@@ -225,7 +224,7 @@ def heads_of(snapshot_bytes: int, pages: int) -> Iterator[Head]:
             merged = with_history_merged(manifest, run, made)
             assert merged
             manifest = merged
-        if is_snapshot_due(manifest, CompactionPolicy()):
+        if is_snapshot_due(manifest, 3):
             kept = Snapshot(f"{next(ids):032x}", version, time_ms, snapshot_bytes)
             manifest = with_snapshot(manifest, kept, keep_ms) or manifest
         elif is_increment_due(manifest):
@@ -267,9 +266,7 @@ def test_what_is_merged_follows_one_another_on_one_side_of_the_newest_snapshot(
     merged = with_history_merged(manifest, run, made)
     assert merged
     assert len(merged.segments) == len(segments) - len(run) + 1
-    assert is_snapshot_due(merged, CompactionPolicy()) <= is_snapshot_due(
-        manifest, CompactionPolicy()
-    )
+    assert is_snapshot_due(merged, 3) <= is_snapshot_due(manifest, 3)
     assert with_history_merged(merged, run, made) is None, "it has no such run any more"
 
 

@@ -10,7 +10,7 @@ from dormouse.errors import AlreadyExistsError
 from dormouse.features.deletion import collect_leftovers
 from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import CreateTable, DeleteTable
-from dormouse.stored.paths import delta_prefix, table_prefix
+from dormouse.stored.paths import blob_prefix, table_prefix
 from tests.support.adapters import HookedStore
 from tests.support.world import LETTERS, Crash, World, letters
 
@@ -98,7 +98,7 @@ def test_one_refused_leaves_nothing_of_a_delivery_that_died_before_its_entry_was
     world: World,
 ) -> None:
     table_id = blake2b(REQUEST.request_id.encode(), digest_size=8).hexdigest()
-    world.storage.put(f"{delta_prefix(table_id)}{'0' * 32}.delta", b"put, and not appended")
+    world.storage.put(f"{blob_prefix(table_id, 'delta')}{'0' * 32}.delta", b"put, and not appended")
     others_take_the_name(world)
     with pytest.raises(AlreadyExistsError):
         world.administer(REQUEST)
