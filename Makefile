@@ -164,7 +164,7 @@ format: $(INSTALLED) ## Format the code
 lock: ## Resolve all dependencies again; pin them, with the hashes of all their files
 	$(PYTHON) -m venv --clear build/lock
 	build/lock/bin/$(PINNED) requirements-lock.txt
-	$(LOCK) $(EVERYWHERE) --extra demo,dev,local,report,spark pyproject.toml --output-file requirements.txt
+	$(LOCK) $(EVERYWHERE) --extra dev,local,report,spark pyproject.toml --output-file requirements.txt
 	$(LOCK) $(EVERYWHERE) --extra bench --constraint requirements.txt pyproject.toml --output-file requirements-bench.txt
 	echo atheris | $(LOCK) --python-version 3.11 - --output-file requirements-fuzz.txt
 	echo schemathesis | $(LOCK) $(EVERYWHERE) --constraint requirements.txt - --output-file requirements-http.txt

@@ -8,6 +8,7 @@ bucket.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
 from numbers import Integral
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from dormouse import errors
-from dormouse.client.waiting import WAIT_SECONDS, Awaited, Polling, TaskProgress
+from dormouse.client.waiting import WAIT_SECONDS, Awaited, Polling, Queues, TaskProgress
 from dormouse.features.queries import QUERIES, QueryEnd, load_end, question
 from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage, QueryLimits
-from dormouse.ports import Outbox, Services
+from dormouse.ports import Services
 from dormouse.showing import Listing
 from dormouse.state.jobs import JobRecord
 from dormouse.stored.decoding import check_types
@@ -42,7 +43,7 @@ class AskedQuery:
 
     id: str
     services: Services
-    queues: Outbox
+    queues: Queues
     polling: Polling
     asked: AnswerQuery | None = None
 
@@ -81,15 +82,21 @@ class AskedQuery:
 
         Raises:
             DormouseError: it failed: the error is of the class that it would have been here.
-            NotFoundError: it was cancelled, or its result has expired.
+            NotFoundError: there is none, it was cancelled, or its result has expired.
             TimedOutError: it had not ended after `timeout_seconds`; it goes on.
             DeadLetterError: only a dead letter is left of it.
         """
-        awaited = Awaited(self.services, (QUEUE,), lambda: [(self.id,)])
-        self.polling.until_ended(
-            self.progress, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited
+        awaited = Awaited(
+            self.services, (QUEUE,), lambda: [(self.id,)], self.queues, is_known=self._is_known
         )
+        with suppress(errors.NotFoundError):  # results outlive records
+            self.polling.until_ended(
+                self.progress, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited
+            )
         return self.end()
+
+    def _is_known(self) -> bool:
+        return bool(self.asked or self.services.tracker.get(QUERIES, self.id))
 
     def end(self) -> QueryEnd:
         """Return the manifest of a query that has ended; raises as `wait`."""
@@ -132,14 +139,13 @@ class AskedQuery:
 
 
 def ask(
-    services: Services, queues: Outbox, polling: Polling, request: AnswerQuery, seconds: float
+    services: Services, queues: Queues, polling: Polling, request: AnswerQuery, seconds: float
 ) -> AskedQuery:
     """Send a query, which may take so many seconds; infinitely many are as many as it may."""
     if not seconds > 0:
         raise errors.InvalidRequestError(f"a query has some seconds, which {seconds!r} is not")
     limits = QueryLimits() if seconds == inf else QueryLimits(seconds=ceil(seconds))
-    request = structs.replace(request, limits=limits)
-    check_types(request)
+    request = check_types(structs.replace(request, limits=limits))
     queues.send([OutboundMessage(QUEUE, request)])
     return AskedQuery(request.query_id, services, queues, polling, request)
 

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import structs
 
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from dormouse.state.sources import Source
     from dormouse.state.state import TableState
 
+
+_T = TypeVar("_T")
 
 FILE_BYTES = 128 * 1024 * 1024
 """The size in memory of the rows of one file of a writer; compressed, it is a fraction of that."""
@@ -152,7 +154,7 @@ class TableHandle(Shown):
         from dormouse.query.selection import selected_ranges
 
         now_ms = self.services.clock.now_ms()
-        ask = ranges, exact, where, columns, limit
+        ask = _listed(ranges), _listed(exact), where, _listed(columns), limit
         table, state = read_as_of(
             self.services,
             self.current(),
@@ -745,8 +747,7 @@ class TableHandle(Shown):
         from dormouse.stored.decoding import check_types
 
         table, selection = self.current(), self._selected(where, keys)
-        request = requests.PurgeRows(self.services.ids.new(), table.name, selection)
-        check_types(request)
+        request = check_types(requests.PurgeRows(self.services.ids.new(), table.name, selection))
         return prove_purge(self.services, table, build_purge_request(table, request), watch)
 
     def forget(self, subjects: Sequence[KeyValue]) -> int:
@@ -789,3 +790,8 @@ class TableHandle(Shown):
         title = f"table {self.name!r} ({'; '.join([*keys, columns])})"
         described = self.table.schema.described()
         return title, show_table(title, ("column", "type", "role"), described)[1]
+
+
+def _listed(values: _T) -> _T | list[Any]:
+    """Return what can be gone through more than once."""
+    return list(values) if isinstance(values, Iterator) else values

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import unquote_plus
 
-from dormouse.errors import CorruptDataError, DeadLetterError, TimedOutError, UnavailableError
+from dormouse.errors import (
+    CorruptDataError,
+    DeadLetterError,
+    NotFoundError,
+    TimedOutError,
+    UnavailableError,
+)
 from dormouse.messages.stages import STAGES
 from dormouse.ports import Clock, DeadLetter, Outbox, QueueCounts, Services
 from dormouse.showing import HtmlText, Shown, show_facts
@@ -123,7 +129,8 @@ class Awaited:
 
     `names` returns the names of what is left, and `sent_to` the queues of the messages about it.
     With `queues`, messages from before `since_ms` may be about an earlier attempt at the same: such
-    a dead letter counts only while no message waits or is worked on.
+    a dead letter counts only while no message waits or is worked on. If `is_known` says that
+    nothing is recorded of it, and nobody has a message, there is nothing to wait for.
     """
 
     services: Services
@@ -131,16 +138,22 @@ class Awaited:
     names: Callable[[], Iterable[Named]]
     queues: Queues | None = None
     since_ms: int = 0
+    is_known: Callable[[], bool] = lambda: True
 
     def check(self) -> None:
-        """Raise DeadLetterError if nobody works on what is left, and a dead letter is about it."""
+        """Raise DeadLetterError if nobody works on what is left, and a dead letter is about it;
+        NotFoundError if nothing is.
+        """
         try:
             entry = self._dead_letter()
+            is_known = entry is not None or self.is_known() or bool(self._working_queues())
         except UnavailableError:  # who waits may have no right to look at dead letters
             return
         if entry is not None:
             queue, letter = entry
             raise dead_letter_error("what is waited for failed at each attempt", queue, letter)
+        if not is_known:
+            raise NotFoundError(f"nothing is known of {self.examples()}")
 
     def examples(self) -> str:
         """Return the names of some of what is left, or where its messages are; empty if neither is

@@ -369,8 +369,7 @@ def administer(
         AlreadyExistsError: the object that the request would create exists.
         NotFoundError: no table has that name.
     """
-    check_types(request)
-    context = RequestContext.of(services, request, once=once)
+    context = RequestContext.of(services, check_types(request), once=once)
     if (messages := _resume(services, context)) is not None:
         return messages
     if (earlier := context.earlier_record()) is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import msgspec
@@ -81,12 +82,20 @@ def select(
         check_visible(visible, permission, condition.columns if condition else (), ranges)
     return Selection(
         version,
-        tuple(_checked_columns(visible, permission, columns, limit)),
+        tuple(_checked_columns(visible, permission, columns)),
         tuple(requested_ranges(schema, ranges)) or (KeyRange((), ()),),
         condition,
-        limit,
+        _limit(limit),
         time_ms,
     )
+
+
+def _limit(limit: object) -> int | None:
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0:
+        raise InvalidRequestError(f"a limit is a number of rows, which {limit!r} is not")
+    return int(limit)
 
 
 def selected_ranges(table: Table, selection: Selection) -> list[KeyRange]:
@@ -122,10 +131,8 @@ def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
 
 
 def _checked_columns(
-    schema: Schema, permission: Permission, columns: Sequence[str] | None, limit: int | None
+    schema: Schema, permission: Permission, columns: Sequence[str] | None
 ) -> list[str]:
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise InvalidRequestError(f"a limit is a number of rows, which {limit!r} is not")
     names = [f.name for f in schema.fields] if columns is None else check_list("columns", columns)
     if not names:
         raise InvalidRequestError("no columns are asked for", hint="leave them out to get all")

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import index
 from typing import Any, TypeVar, get_args, overload
 
 import msgspec
@@ -19,6 +20,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError, did_you_mean
 from dormouse.stored import checksums
 
 _T = TypeVar("_T")
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)`$")
 _UNKNOWN_TYPE = re.compile(r"Invalid value '(.*)' - at `\$\.type`$")
 
@@ -53,12 +55,12 @@ def decode_json(text: str | bytes, kind: Any) -> Any:
         raise ValueError(_explained(error, kind)) from error
 
 
-def check_types(message: msgspec.Struct) -> None:
-    """Check the types of what a message has that a program made.
+def check_types(message: _Struct) -> _Struct:
+    """Return what a program made as a message says it: NumPy's whole numbers are Python's.
     Raises InvalidRequestError: a value is of another type, or text that is not UTF-8.
     """
     try:
-        decode_json(msgspec.json.encode(message), type(message))
+        return decode_json(msgspec.json.encode(message, enc_hook=index), type(message))
     except UnicodeEncodeError as error:  # no record could say why it is refused
         raise InvalidRequestError("the request has text that is not UTF-8") from error
     except (TypeError, ValueError) as error:
@@ -142,8 +144,6 @@ def raise_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
 #
 # Each object contains its kind, its format number and the path at which it was put, and ends with a
 # checksum of all of it (`checksums`). So an object that is damaged, or was moved, is not believed.
-
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

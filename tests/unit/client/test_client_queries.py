@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -101,6 +103,27 @@ def test_a_limit_beyond_what_arrow_counts_limits_nothing(memory: InMemory) -> No
     table = memory.instance.create_table("letters", LETTERS)
     add(table, "abc")
     assert spelled(table.query(limit=2**63)) == "abc"
+
+
+def test_numbers_of_numpy_are_numbers(memory: InMemory) -> None:
+    properties = {"gc_delay_seconds": np.int64(60)}
+    table = memory.instance.create_table("letters", LETTERS, properties)  # type: ignore[arg-type]
+    add(table, "abc")
+    limit: Any = np.int64(2)
+    assert spelled(table.query(limit=limit)) == "ab"
+    assert spelled(table.query(limit=limit, run="remote")) == "ab"
+    assert table.current().properties.gc_delay_seconds == 60
+
+
+def test_iterators_of_keys_and_columns_say_what_lists_do_whatever_is_read_twice(
+    memory: InMemory,
+) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    add(table, "abcd")
+    cold = replace(table, services=replace(table.services, store=memory.world.new_store))
+    columns: Any = iter(["letter"])
+    found = cold.query(iter([("a", "b")]), exact=iter("c"), columns=columns)
+    assert spelled(found) == "ac"
 
 
 @pytest.mark.parametrize("asked", [{"limit": "5"}, {"limit": 0.5}, {"limit": True}, {"where": 5}])

@@ -27,6 +27,7 @@ from dormouse.errors import (
 )
 from dormouse.features.kinds import ResultFile
 from dormouse.features.queries import END, QueryEnd
+from dormouse.features.queries import QUERIES as QUERY_RECORDS
 from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import DecimalType, ListType, Primitive
@@ -328,3 +329,23 @@ def test_a_query_of_which_nothing_is_known_is_not_found(memory: InMemory) -> Non
         instance.asked("q").record()
     with pytest.raises(NotFoundError, match="not there"):
         instance.asked("q").end()
+    with pytest.raises(NotFoundError, match="'q'"):
+        instance.asked("q").result()
+
+
+def test_a_query_is_waited_for_while_somebody_may_have_its_message(
+    memory: InMemory, handle: TableHandle
+) -> None:
+    memory.world.queue.append(
+        OutboundMessage("queries", AnswerQuery(query_id="q", table="letters"))
+    )
+    memory.sleeper.asleep = True
+    with pytest.raises(TimedOutError):
+        memory.instance.asked("q").result()
+
+
+def test_a_result_is_there_after_its_record(memory: InMemory, handle: TableHandle) -> None:
+    handle.query(run="remote").close()
+    (record,) = memory.instance.queries()
+    del memory.world.tracker.kept[QUERY_RECORDS, record.job_id]
+    assert memory.instance.asked(record.job_id).result().to_arrow().num_rows == 4
