@@ -16,7 +16,6 @@ from dormouse.quiet import QuietTables
 if TYPE_CHECKING:
     from dormouse.items.records import ItemPublications, ItemTracker
     from dormouse.items.tables import ItemTables
-    from dormouse.messages.stages import OutboundMessage
     from dormouse.state.jobs import ClusterSize, Metric
     from dormouse.state.sources import Source
     from dormouse.state.store import StateStore
@@ -499,13 +498,6 @@ class Metrics(Protocol):
 
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:
         """Publish the current values of gauges and the newest counts of a table."""
-
-
-class Outbox(Protocol):
-    """Sends messages to queues."""
-
-    def send(self, messages: Iterable[OutboundMessage]) -> None:
-        """Send all messages. Raises UnavailableError if some may not have been sent."""
 
 
 @dataclass(frozen=True, slots=True)

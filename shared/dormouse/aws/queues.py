@@ -1,4 +1,4 @@
-"""The queues on SQS: `ports.Outbox`, and what the client and the functions need of them."""
+"""The queues on SQS, for the client and the functions."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from dormouse.errors import (
     TimedOutError,
     UnavailableError,
 )
-from dormouse.messages.stages import STAGES
-from dormouse.ports import Clock, DeadLetter, Outbox, QueueCounts, Services
+from dormouse.messages.stages import STAGES, OutboundMessage
+from dormouse.ports import Clock, DeadLetter, QueueCounts, Services
 from dormouse.showing import HtmlText, Shown, show_facts
 from dormouse.state.sources import Source
 
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 # The ports that only the client uses; `aws` implements them.
 
 
-class Queues(Outbox, Protocol):
+class Queues(Protocol):
     """The queues: send messages, and count those that wait."""
+
+    def send(self, messages: Iterable[OutboundMessage]) -> None:
+        """Send all messages. Raises UnavailableError if some may not have been sent."""
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """Return the number of messages in each queue that wait or are in flight, not delayed."""

@@ -142,7 +142,7 @@ class Received:
 
 
 class SqliteQueues:
-    """All queues of an instance: `ports.Outbox` and `client.ports.Queues`, and their other end.
+    """All queues of an instance: `client.waiting.Queues`, and their other end.
 
     `process` is the name of this one among the processes of the folder, and `is_alive` says which
     others still are. `sent` is called after messages were sent.
