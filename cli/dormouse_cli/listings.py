@@ -9,6 +9,7 @@ escapes them.
 
 import csv
 import io
+import json
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ from enum import StrEnum
 import typer
 from rich.cells import cell_len
 
-from dormouse.showing import printable
+from dormouse.showing import json_lines, printable
 from dormouse_cli.terminal import print_json
 
 GAP = "  "
@@ -98,10 +99,16 @@ def cell_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={cell_text(part)}" for name, part in value.items())
+        return ", ".join(f"{name}={_part_text(part)}" for name, part in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(cell_text, value))
+        return ", ".join(map(_part_text, value))
     return str(value)
+
+
+def _part_text(value: object) -> str:
+    """Return a text in quotes that would be taken for several in a list, and others as they are."""
+    text = cell_text(value)
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and "," in text else text
 
 
 def print_table(
@@ -139,7 +146,9 @@ def table_lines(
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Cells]) -> str:
-    """Return a header and a line for each row; None is empty, a boolean is true or false."""
+    """Return a header and a line for each row; None is empty, a boolean is true or false, and what
+    has names is JSON.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([printable(column) for column in columns])
@@ -148,6 +157,8 @@ def csv_text(columns: Sequence[str], rows: Sequence[Cells]) -> str:
 
 
 def _csv_cell(value: object) -> str:
+    if isinstance(value, Mapping):
+        return json_lines([value]).decode().strip()
     return str(value).lower() if isinstance(value, bool) else cell_text(value)
 
 

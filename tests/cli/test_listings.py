@@ -72,6 +72,13 @@ def test_csv_has_a_line_for_each_row_which_readers_take_apart(
                 assert text == str(value).lower()
 
 
+def test_names_with_values_cannot_be_taken_for_others() -> None:
+    some = [({"a": "1", "b": "2"},), ({"a": "1, b=2"},), ({"a": '1", "b": "2'},)]
+    _, *read = csv.reader(io.StringIO(csv_text(("tags",), some)))
+    assert [(json.loads(text),) for (text,) in read] == some
+    assert len(set(table_lines(("tags",), some))) == 1 + len(some)
+
+
 LISTS = (
     ("table", "list"),
     ("partitions", "flights"),
