@@ -134,7 +134,7 @@ def read_sources(
                     accepted.append(source)
                 else:
                     refused.append((source, refusal))
-        rows = _sampled(loader.sorted_rows(), sampler, memory_bytes // BLOCKS_IN_MEMORY)
+        rows = _sampled(loader.sorter.sorted_rows(), sampler, memory_bytes // BLOCKS_IN_MEMORY)
         path = new_file(access, task)
         store_rows(path, rows, loaded_schema(table, tagged=order.tagged))
     return ReadResult(
@@ -143,7 +143,7 @@ def read_sources(
         tuple(loader.rejected),
         loader.emptied,
         sampler.rows,
-        loader.size_bytes,
+        loader.sorter.size_bytes,
         sampler.keys(),
         path,
     )

@@ -8,8 +8,8 @@ import pytest
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError, UnavailableError
-from dormouse.features import export as request
 from dormouse.messages.stages import ExportJob
+from dormouse.query import selection
 from dormouse.stored.paths import EXPORTS
 from dormouse.tables.table import Table
 from dormouse_spark.export_rows import export_rows
@@ -23,7 +23,7 @@ TEXT = "thequickbrownfoxjumpsoverthelazydog"
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every leaf is a task of its own."""
-    monkeypatch.setattr(request, "plan_tasks", partial(request.plan_tasks, task_shards=1))
+    monkeypatch.setattr(selection, "MAX_TASK_SHARDS", 1)
 
 
 def begun(world: World) -> tuple[Table, ExportJob]:

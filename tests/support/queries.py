@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
 
 from dormouse.access import EVERYTHING
 from dormouse.encryption import KeyService, NoKeys
@@ -12,7 +15,7 @@ from dormouse.keys import KeyRange
 from dormouse.ports import Cache, Storage
 from dormouse.query import rows
 from dormouse.query import rows as count
-from dormouse.query.result import QueryResult
+from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.rows import LOOK_UP_BYTES
 from dormouse.query.selection import select
 from dormouse.rows.predicates import Predicate
@@ -49,7 +52,7 @@ def query_rows(
     cache: Cache | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
 ) -> QueryResult:
-    """Make a selection and query it."""
+    """Make a selection and query it; rows of up to `look_up_bytes` are read at once."""
     condition = None if where is None else where.condition
     selection = select(
         table.schema,
@@ -62,7 +65,16 @@ def query_rows(
         permission=EVERYTHING,
     )
     resources = Resources(storage, scratch, memory_bytes, Cache() if cache is None else cache)
-    return rows.query_rows(resources, table, state, selection, look_up_bytes=look_up_bytes)
+    result = rows.query_rows(resources, table, state, selection)
+    if look_up_bytes == LOOK_UP_BYTES:
+        return result
+    return replace(result, batches=PeekableBatches(looked_up(result, look_up_bytes)))
+
+
+def looked_up(result: QueryResult, look_up_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a query that reads up to so many bytes of rows at once."""
+    with patch.object(rows, "LOOK_UP_BYTES", look_up_bytes):
+        yield from result.batches
 
 
 def count_rows(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from dormouse.arrow.order import row_key
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.planning import even_split_points
-from dormouse.files.changes import FileChanges
+from dormouse.files.changes import changes_in_files
 from dormouse.files.formats import FoundFile, counted_reading, infer_file, read_source
 from dormouse.files.frames import Frame, frame_columns
 from dormouse.files.inferred import infer_path_columns
@@ -82,7 +82,7 @@ def infer_schema(
         sampled = None if sample.is_whole else sample.rows
     else:
         columns, of = tuple(frame_columns(like)), "the frame"
-    if changes := FileChanges.of(Schema((), is_part=True), _properties(properties)):
+    if changes := changes_in_files(Schema((), is_part=True), _properties(properties)):
         marks = {field.name for field in changes.added}  # they say what becomes of a row
         columns = tuple(
             replace(column, nullable=column.nullable and column.name != changes.by)
@@ -156,7 +156,7 @@ def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | No
     rejects = Rejects(path.name) if of_table.ingest_on_error == "skip" else None
     name, dialect = path.as_posix(), csv_dialect(of_table)
     with counted_reading(path):
-        changes = FileChanges.of(schema, of_table)
+        changes = changes_in_files(schema, of_table)
         batches = read_source(path, name, schema, dialect, rejects=rejects, changes=changes)
         rows = sum(batch.num_rows for batch in batches)
     if rejects is not None:
@@ -254,7 +254,7 @@ def estimate_splits(
     most = min(max(SAMPLED_AT_LEAST, SAMPLED_PER_PARTITION * partitions), SAMPLED_AT_MOST)
     sample = KeySample(schema, most, 0)
     of_table = _properties(properties)
-    dialect, changes = csv_dialect(of_table), FileChanges.of(schema, of_table)
+    dialect, changes = csv_dialect(of_table), changes_in_files(schema, of_table)
     for path in map(Path, files):
         if not path.is_file():
             raise NotFoundError(f"there is no file {str(path)!r}")

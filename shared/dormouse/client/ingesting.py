@@ -467,7 +467,7 @@ def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBa
     Raises:
         RefusedSourceError: they do not fit the table.
     """
-    changes = changes_in_files(table)
+    changes = changes_in_files(table.schema, table.properties)
     if changes is None:
         return table.schema.opened, read_frame(frame, table.schema.opened)
     return changes.file_schema, changes.checked(read_frame(frame, changes.file_schema))
@@ -583,10 +583,10 @@ class TableWriter:
         self._tags = tags
         if idempotency_key is not None:
             idempotent_key(handle.table, idempotency_key)
-        self._handle, self._changes = handle, changes_in_files(handle.current())
-        self._schema = (
-            self._changes.file_schema if self._changes else handle.current().schema.opened
-        )
+        table = handle.current()
+        self._handle = handle
+        self._changes = changes_in_files(table.schema, table.properties)
+        self._schema = self._changes.file_schema if self._changes else table.schema.opened
         self._file_bytes, self._idempotency_key = file_bytes, idempotency_key
         self._rows: list[Row] = []
         self._written_rows = self._pending_bytes = 0

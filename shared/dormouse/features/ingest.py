@@ -198,8 +198,8 @@ def _write_in_scratch(
         if not accepted:
             return Written()
         shards = _write(services, table, state, loader, accepted, Path(folder))
-    rejected = tuple(loader.rejected)
-    return Written(accepted, loader.rows, tuple(shards), rejected=rejected, emptied=loader.emptied)
+    rows, rejected = loader.sorter.rows, tuple(loader.rejected)
+    return Written(accepted, rows, tuple(shards), rejected=rejected, emptied=loader.emptied)
 
 
 def _scratch(services: Services, local: LocalRows | None) -> AbstractContextManager[str | Path]:
@@ -514,13 +514,13 @@ def _write(
     )
     leaves = list(state.partitions.leaves())
     holding = len(leaves)  # as little as this shares shards, in however few leaves it lies
-    if loader.size_bytes >= MIN_LEAF_BYTES:
-        holding = count_leaves_holding(loader.sampled_keys(), leaves)
+    if loader.sorter.size_bytes >= MIN_LEAF_BYTES:
+        holding = count_leaves_holding(loader.sorter.sampled_keys(), leaves)
     strategy = table.properties.ingest_file_strategy
     return write_shards(
         services.storage.with_commits(),
         ruled_rows(
-            loader.sorted_rows(),
+            loader.sorter.sorted_rows(),
             table,
             context.written_ms,
             loader.columns,
@@ -533,7 +533,7 @@ def _write(
         lambda n: make_shard_id(attempt, n),
         scratch=folder,
         target_bytes=table.properties.shard_target_bytes,
-        spanning=spans_leaves(strategy, loader.size_bytes, holding),
+        spanning=spans_leaves(strategy, loader.sorter.size_bytes, holding),
     )
 
 

@@ -261,7 +261,7 @@ def _rows(services: Services, message: AnswerQuery) -> queries.Query:
     is_cut = size_bytes > table.properties.query_cut_bytes
     task_bytes = table.properties.query_task_bytes if is_cut else max(1, size_bytes)
     cut = services.ids.new()
-    pieces = selection.plan_tasks(state, ranges, task_bytes=task_bytes)
+    pieces = selection.plan_tasks(state, ranges, task_bytes)
     tasks = queries.parts_of(services.results, message.query_id, cut).save(pieces)
     if scope.limit is not None and state.rows <= scope.limit:
         scope = replace(scope, limit=None)  # it leaves nothing out

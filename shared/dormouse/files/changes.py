@@ -18,7 +18,6 @@ from dormouse.rows.latest import entombed
 from dormouse.schema.schema import CHANGE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.tables.properties import Properties
-from dormouse.tables.table import Table
 
 CHANGES = ("insert", "update", "delete")
 _NO_ORDER = "it is no value by which rows are ordered, as NaN; or no change sequence of 35 digits"
@@ -35,13 +34,6 @@ class FileChanges:
     by: str = ""
     form: str = ""
     emptied: Callable[[Emptied], None] = lambda _: None
-
-    @staticmethod
-    def of(schema: Schema, properties: Properties) -> "FileChanges | None":
-        """Return it for a table with these properties; None if it keeps all rows."""
-        if properties.keep == "all":
-            return None
-        return FileChanges(schema.opened, properties.latest_by, properties.change_data)
 
     @property
     def added(self) -> tuple[Field, ...]:
@@ -143,9 +135,11 @@ class FileChanges:
                 yield field.name, missing, "there is no value, and the column cannot be null"
 
 
-def changes_in_files(table: Table) -> FileChanges | None:
+def changes_in_files(schema: Schema, properties: Properties) -> FileChanges | None:
     """Return how files say what becomes of rows of a table; None if it keeps all rows."""
-    return FileChanges.of(table.schema, table.properties)
+    if properties.keep == "all":
+        return None
+    return FileChanges(schema.opened, properties.latest_by, properties.change_data)
 
 
 def _deletes(batch: pa.RecordBatch) -> Array:

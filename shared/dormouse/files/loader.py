@@ -25,7 +25,6 @@ from dormouse.files.change_data import Emptied
 from dormouse.files.changes import FileChanges, changes_in_files
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects, RowNumbers
-from dormouse.keys import Key
 from dormouse.ports import Arrivals, Sources, Storage
 from dormouse.rows.predicates import apply_row_rules
 from dormouse.rows.sorting import Sorter
@@ -65,8 +64,8 @@ ROWS_OF_A_FILE = 2**40
 
 @dataclass(eq=False)
 class SourceLoader:
-    """Collects the rows of valid files, in memory and then in `scratch`; `rows` counts them. As a
-    whole it uses about `memory_bytes` of memory.
+    """Collects the rows of valid files in `sorter`, in memory and then in `scratch`. As a whole it
+    uses about `memory_bytes` of memory.
 
     `dialect` is the dialect of CSV files, by default comma-separated with a header. `on_error` says
     by its key whether rows of a file are skipped; `store` puts such rows, in a local file, into the
@@ -100,22 +99,12 @@ class SourceLoader:
     def __post_init__(self) -> None:
         """Start empty."""
         self._files = 0
-        self._loaded = self._sorter()
-
-    @property
-    def rows(self) -> int:
-        """The number of loaded rows."""
-        return self._loaded.rows
+        self.sorter = self._sorter()
 
     @property
     def columns(self) -> Schema:
         """The columns of the loaded rows."""
         return self.schema.with_values(*self.added)
-
-    @property
-    def size_bytes(self) -> int:
-        """The uncompressed size of the rows in memory, in bytes."""
-        return self._loaded.size_bytes
 
     def add(
         self, local: Path, key: str, arrivals: Arrivals | None = None, source: Source | None = None
@@ -163,7 +152,7 @@ class SourceLoader:
             raise
         finally:
             left_out.unlink(missing_ok=True)
-        self._loaded.absorb(staged)
+        self.sorter.absorb(staged)
         self._files += 1
         first = file * ROWS_OF_A_FILE
         times = (replace(each, row=first + each.row) for each in emptied)
@@ -179,7 +168,7 @@ class SourceLoader:
         origin = self._origin(source)
         rows = batches if self.changes is None else self.changes.stored(batches)
         for batch in self._in_order(rows, self._files, origin, RowNumbers()):
-            self._loaded.add(batch)
+            self.sorter.add(batch)
         self._files += 1
 
     def _origin(self, source: Source | None) -> dict[str, str]:
@@ -217,20 +206,12 @@ class SourceLoader:
                 batch = batch.append_column(column.name, cells)  # noqa: PLW2901
             yield batch
 
-    def sampled_keys(self) -> Iterator[Key]:
-        """Return the keys of a sample of rows: one in every few hundred KiB."""
-        return self._loaded.sampled_keys()
-
-    def sorted_rows(self) -> Iterator[pa.RecordBatch]:
-        """Return all loaded rows, sorted by the keys; they can be read once."""
-        return self._loaded.sorted_rows()
-
     def _sorter(self) -> Sorter:
         return Sorter(self.columns, self.scratch, memory_bytes=self.memory_bytes)
 
     def _make_room(self, staged: Sorter) -> None:
-        if self._loaded.held_bytes + staged.held_bytes > self.memory_bytes // SHARE_HELD:
-            max(self._loaded, staged, key=lambda sorter: sorter.held_bytes).spill()
+        if self.sorter.held_bytes + staged.held_bytes > self.memory_bytes // SHARE_HELD:
+            max(self.sorter, staged, key=lambda sorter: sorter.held_bytes).spill()
 
 
 def loader_of(
@@ -262,7 +243,7 @@ def loader_of(
         dialect=csv_dialect(table.properties),
         on_error=lambda key: on_error_of(key) or table.properties.ingest_on_error,
         store=store,
-        changes=changes_in_files(table),
+        changes=changes_in_files(table.schema, table.properties),
         order=order,
         added=_added_fields(table, tagged=tagged),
         keeps_tags=rules.keeps_tags,
@@ -286,9 +267,10 @@ def ingested_schema(table: Table, sources: Iterable[Source]) -> tuple[Schema, st
     tags of all rows if these are no column. In a table that keeps the latest rows, their commit
     says of all what `SEQUENCE` says of each.
     """
-    schema = table.schema.with_values(TOMBSTONE) if changes_in_files(table) else table.schema
+    rules = row_rules(table.schema, table.properties)
+    schema = table.schema.with_values(TOMBSTONE) if rules.keeps_latest else table.schema
     schema = schema.with_values(*_added_fields(table, tagged=False))
-    if ROW_ID in origin_fields(row_rules(table.schema, table.properties), table.properties):
+    if ROW_ID in origin_fields(rules, table.properties):
         schema = schema.with_values(ROW_ID)
     tags = {*map(row_tags_of, sources)}
     return (schema, tags.pop()) if len(tags) == 1 else (schema.with_values(TAGS), "")

@@ -463,9 +463,10 @@ def _longest_repeated(local: LocalParquet, metadata: pq.FileMetaData, groups: li
     with open_parquet(local, every, metadata) as file:
         for number, paths in paths_by_group.items():
             for batch in file.iter_batches(1, [number], paths, use_threads=False):
-                for texts in chain.from_iterable(map(_dictionaries, batch.columns)):
-                    lengths = pc.call_function("binary_length", [texts])
-                    longest = max(longest, pc.max(lengths).as_py() or 0)
+                for cells in chain.from_iterable(map(leaves, batch.columns)):
+                    if isinstance(cells, pa.DictionaryArray):
+                        lengths = pc.call_function("binary_length", [cells.dictionary])
+                        longest = max(longest, pc.max(lengths).as_py() or 0)
                 break
     return longest
 
@@ -482,21 +483,6 @@ def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
     mostly_in_it = column.total_uncompressed_size <= INDEX_BYTES * column.num_values
     may_be_long = column.total_uncompressed_size > REPEATED_BYTES // BATCH_ROWS
     return may_be_long and (mostly_in_it or stored_bytes <= SMALL_DICTIONARY_BYTES)
-
-
-def _dictionaries(column: Array) -> Iterator[Array]:
-    """Yield the dictionaries in a column, at any depth."""
-    array: Any = column
-    if isinstance(array, pa.DictionaryArray):
-        yield array.dictionary
-    elif isinstance(array, pa.StructArray):
-        for child in array.flatten():
-            yield from _dictionaries(child)
-    elif isinstance(array, pa.MapArray):
-        yield from _dictionaries(array.keys)
-        yield from _dictionaries(array.items)
-    elif isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-        yield from _dictionaries(array.values)
 
 
 # Columns of Arrow, of a Parquet file or a frame, as columns of the table.

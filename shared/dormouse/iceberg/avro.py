@@ -59,9 +59,7 @@ def read_container(data: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
 def _read(data: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
     pairs, start = _decoder(_HEADER)(data, len(_MAGIC))
     sync, body = data[start : start + _SYNC_BYTES], data[start + _SYNC_BYTES : -_SYNC_BYTES]
-    # files that were written before the digest covered their records have one of the header
-    digests = _digest(data[:start] + body), _digest(data[:start])
-    if sync not in digests or data[start:] != _framed(body, sync):
+    if sync != _digest(data[:start] + body) or data[start:] != _framed(body, sync):
         raise ValueError("it is cut off or damaged")
     metadata = {pair["key"]: pair["value"] for pair in pairs}
     decode, records = _decoder(json.loads(metadata["avro.schema"])), []

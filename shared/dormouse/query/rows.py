@@ -102,33 +102,15 @@ class QueryResources(Protocol):
 
 
 def query_rows(
-    resources: QueryResources,
-    table: Table,
-    state: TableState,
-    selection: Selection,
-    *,
-    look_up_bytes: int = LOOK_UP_BYTES,
-    is_sifted: bool = True,
-    reads: ReadCounters | None = None,
+    resources: QueryResources, table: Table, state: TableState, selection: Selection
 ) -> QueryResult:
     """Return the selected rows of `table`, in key order; `state` is the selection's version of it.
 
     Rows are read while the result is read: with a limit, little more than the limit. Up to
-    `look_up_bytes` of rows are read at once; more are merged as a stream. Unless `is_sifted`, other
-    rows in the ranges come too, and in any order: a condition only leaves out row groups, a limit
-    says that few rows may be enough. Tables with rules can only be read sifted. `reads` counts for
-    several queries.
+    `LOOK_UP_BYTES` of rows are read at once; more are merged as a stream.
     """
     parts = slices_to_read(state, selected_ranges(table, selection))
-    return query_slices(
-        resources,
-        table,
-        parts,
-        selection,
-        look_up_bytes=look_up_bytes,
-        is_sifted=is_sifted,
-        reads=reads,
-    )
+    return query_slices(resources, table, parts, selection)
 
 
 def query_slices(
@@ -137,7 +119,6 @@ def query_slices(
     parts: Iterable[list[Slice]],
     selection: Selection,
     *,
-    look_up_bytes: int = LOOK_UP_BYTES,
     is_sifted: bool = True,
     reads: ReadCounters | None = None,
     lost_by: tuple[Deletion, ...] = (),
@@ -146,9 +127,11 @@ def query_slices(
     """Query as `query_rows` does, reading only `parts` of the selection's version of `table`.
 
     Parts are disjoint and in key order. Each has the slices of all shards for one range within one
-    leaf, as `slices_to_read` returns them. With `lost_by`, which are later deletions than those of
-    the slices, only the rows that these hide are returned. Encrypted columns have their values,
-    or what is stored of these.
+    leaf, as `slices_to_read` returns them. Unless `is_sifted`, other rows in the ranges come too,
+    and in any order: a condition only leaves out row groups, a limit says that few rows may be
+    enough. Tables with rules can only be read sifted. `reads` counts for several queries. With
+    `lost_by`, which are later deletions than those of the slices, only the rows that these hide are
+    returned. Encrypted columns have their values, or what is stored of these.
 
     Raises:
         ForbiddenError: this process lacks the key of a column that is asked for.
@@ -171,7 +154,7 @@ def query_slices(
         stored = deletions_for(stored, (*earlier, *lost_by)).schema
         rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
-    query = _Query(resources, table, stored, selection, rules, look_up_bytes, is_sifted, reads)
+    query = _Query(resources, table, stored, selection, rules, is_sifted, reads)
     schema = pa.schema([arrow_schema(shown).field(name) for name in selection.columns])
     batches = query.result(parts, schema)
     if not as_stored and any(f.name in selection.columns for f in table.schema.encrypted):
@@ -213,7 +196,6 @@ class _Query:
     schema: Schema
     selection: Selection
     rules: RowRules
-    look_up_bytes: int
     is_sifted: bool
     reads: ReadCounters
 
@@ -365,7 +347,7 @@ class _Query:
             self._found(parts, where, picked),
             self.schema,
             columns,
-            look_up_bytes=self.look_up_bytes,
+            look_up_bytes=LOOK_UP_BYTES,
             is_limited=self.is_limited,
         )
         for step in steps:

@@ -263,11 +263,7 @@ MAX_TASK_SHARDS = 1000
 
 
 def plan_tasks(
-    state: TableState,
-    ranges: Iterable[KeyRange],
-    *,
-    task_bytes: int = MAX_TASK_BYTES,
-    task_shards: int = MAX_TASK_SHARDS,
+    state: TableState, ranges: Iterable[KeyRange], task_bytes: int = MAX_TASK_BYTES
 ) -> Iterator[tuple[Piece, ...]]:
     """Group the partitions of disjoint ascending ranges into tasks, in key order.
 
@@ -277,8 +273,8 @@ def plan_tasks(
     task: list[Piece] = []
     size_bytes = slices = 0
     for piece, piece_bytes in _pieces(state, ranges):
-        is_full = size_bytes + piece_bytes > task_bytes or slices + len(piece.shards) > task_shards
-        if task and is_full:
+        is_too_many = slices + len(piece.shards) > MAX_TASK_SHARDS
+        if task and (is_too_many or size_bytes + piece_bytes > task_bytes):
             yield tuple(task)
             task, size_bytes, slices = [], 0, 0
         task.append(piece)

@@ -307,13 +307,16 @@ class ShardRows:
         return of_shard(batch, self.result, self.blocks[0].slice.shard.constants)
 
     @property
-    def alike(self) -> object:
-        """What small shards have in common of which all rows are decoded together."""
+    def shared_form(self) -> tuple[Field, ...] | str:
+        """What shards have in common whose rows are decoded together: how their columns are stored,
+        of small ones that are read whole. No other shard has the path of one in common with it.
+        """
         part = self.blocks[0].slice
         is_small = part.shard.size_bytes <= SMALL_BYTES and len(self._index.blocks) == 1
-        if not is_small or self.kept or self.whole is not self.needed or not part.is_whole:
-            return self.path
-        return tuple(self._index.stored_fields(self.whole).values())
+        is_whole = part.is_whole and self.whole is self.needed and not self.kept
+        if is_small and is_whole:
+            return tuple(self._index.stored_fields(self.needed).values())
+        return self.path
 
     @property
     def _index(self) -> ShardIndex:
@@ -660,31 +663,33 @@ def read_blocks(
             for rows, groups in zip(shards, spans, strict=True)
         ]
         pairs = zip(shards, files, strict=True)
-        alike = [list(some) for _, some in groupby(pairs, lambda pair: pair[0].alike)]
-        started = [start_decoding(partial(_decoded, some, cache)) for some in alike]
+        together = [list(some) for _, some in groupby(pairs, lambda pair: pair[0].shared_form)]
+        started = [start_decoding(partial(_decoded, some, cache)) for some in together]
         return [batches for wait in started for batches in wait()]
 
 
 def _decoded(
-    alike: Sequence[tuple[ShardRows, FetchedFile]], cache: Cache
+    shards: Sequence[tuple[ShardRows, FetchedFile]], cache: Cache
 ) -> list[list[pa.RecordBatch]]:
-    """Return the rows of each shard; those of several, which are `alike`, are decoded as one."""
-    if len(alike) > 1:
+    """Return the rows of each shard; those of several, which have a `shared_form`, are decoded as
+    one.
+    """
+    if len(shards) > 1:
         with suppress(pa.ArrowException, OSError):  # decoded alone, a shard says that it is damaged
-            return _decoded_together(alike, cache)
-    return [rows.decoded(file, cache) for rows, file in alike]
+            return _decoded_together(shards, cache)
+    return [rows.decoded(file, cache) for rows, file in shards]
 
 
 def _decoded_together(
-    alike: Sequence[tuple[ShardRows, FetchedFile]], cache: Cache
+    shards: Sequence[tuple[ShardRows, FetchedFile]], cache: Cache
 ) -> list[list[pa.RecordBatch]]:
     groups = []
-    for rows, file in alike:
+    for rows, file in shards:
         with file:
             groups += rows.groups(file, rows.numbers)
-    first, at, result = alike[0][0], 0, []
+    first, at, result = shards[0][0], 0, []
     batch = first.excerpt(first.whole, groups)
-    for (rows, _), group in zip(alike, groups, strict=True):
+    for (rows, _), group in zip(shards, groups, strict=True):
         part = batch.slice(at, group.rows)
         rows.keep(0, part, cache)
         result.append([rows.shown(part)])

@@ -14,6 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import accumulate, pairwise
 from math import isqrt
@@ -44,60 +45,74 @@ ADDRESS_BYTES = 15
 """What an address counts as its length."""
 
 
-def digests_of(pieces: Pieces, tokenizer: Tokenizer, column: int) -> Iterator[tuple[Array, Any]]:
-    """Yield the hashes of the terms in pieces of texts, with the lengths of the terms: of words and
-    of the nothing between separators that follow each other, each once, and of addresses. The last
-    ones are of the parts of words, without lengths.
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Hashes of words, and of the nothing between separators that follow each other, and of
+    addresses, each with the length of what it is of; and hashes of the parts of words.
     """
+
+    terms: Array
+    lengths: Array
+    parts: Array
+
+
+def digests_of(pieces: Pieces, tokenizer: Tokenizer, column: int) -> Digests:
+    """Return the hashes of what is in pieces of texts."""
     buffers = [None, pieces.spaces.buffers()[1], pa.py_buffer(pieces.letters)]
     every: Any = pa.Array.from_buffers(pa.binary(), len(pieces.spaces) - 1, buffers)
-    coded = every.dictionary_encode() if tokenizer == "log" else None  # it takes longer
-    words: Any = pc.unique(every) if coded is None else coded.dictionary
-    _, offsets, body = words.buffers()
-    edges = pa.Array.from_buffers(pa.int32(), len(words) + 1, [None, offsets])
-    numbers, starts = _Numbers(body), pc.add(edges.slice(0, len(words)), _i32(1))
-    ends = edges.slice(1)
-    lengths: Any = pc.subtract(ends, starts)
-    masks = _masks().take(pc.min_element_wise(lengths, _i32(_LONG)))
-    first = pc.bit_wise_and(numbers.at(starts), masks)
-    is_short = pc.less_equal(lengths, _i32(_LONG))
-    yield _digests([first.filter(is_short)], _WORD, column), lengths.filter(is_short)
-    is_long = pc.invert(is_short)
-    last = numbers.at(pc.subtract(ends.filter(is_long), _i32(_LONG)))
-    yield _digests([first.filter(is_long), last], _WORD, column), lengths.filter(is_long)
-    if coded is not None:
-        found = pc.unique(_digests(_addresses(pieces, coded.indices, first), _ADDRESS, column))
-        yield found, pa.repeat(_i32(ADDRESS_BYTES), len(found))
-    letters = pc.greater_equal(characters(body), pa.scalar(64, pa.uint8()))
-    three = numbers.at(places(_all_from(letters, letters, letters)))
-    yield pc.unique(_digests([pc.bit_wise_and(three, _u64(0xFFFFFF))], _PART, column)), None
+    if tokenizer == "log":
+        coded = every.dictionary_encode()  # which takes longer
+        words = _Words(coded.dictionary)
+        addresses = _addresses(pieces, coded.indices, words.first)
+        others = pc.unique(_digests(addresses, _ADDRESS, column))
+    else:
+        words, others = _Words(pc.unique(every)), pa.array([], pa.uint32())
+    lengths = [words.lengths, pa.repeat(_i32(ADDRESS_BYTES), len(others))]
+    terms = [_digests([words.first, words.last], _WORD, column), others]
+    parts = pc.unique(_digests([words.threes()], _PART, column))
+    return Digests(pa.concat_arrays(terms), pa.concat_arrays(lengths), parts)
 
 
 def digests_in(text: str, tokenizer: Tokenizer, column: int) -> tuple[list[int], list[int]]:
     """Return the hashes of the terms in a text, the longest first, and of the parts of words."""
     terms, parts = set[Any](), list[Any]()
     for pieces in cut(pa.array([text], pa.string())):
-        for digests, lengths in digests_of(pieces, tokenizer, column):
-            if lengths is None:
-                parts += digests.to_pylist()
-            else:
-                terms |= set(zip(lengths.to_pylist(), digests.to_pylist(), strict=True))
+        digests = digests_of(pieces, tokenizer, column)
+        terms |= set(zip(digests.lengths.to_pylist(), digests.terms.to_pylist(), strict=True))
+        parts += digests.parts.to_pylist()
     return [digest for length, digest in sorted(terms, reverse=True) if length], parts
 
 
-class _Numbers:
-    """The numbers that eight bytes of a text are."""
+class _Words:
+    """Words of a column, each behind a space, as numbers of eight bytes: `first` has those that a
+    word begins with, and no other byte; `last` those that it ends with, 0 if it has no more.
+    """
 
-    def __init__(self, text: pa.Buffer) -> None:
-        self._step = text.size // 8 + 1
-        longer = pa.concat_arrays([characters(text), characters(pa.py_buffer(bytes(16)))])
+    def __init__(self, words: Any) -> None:
+        _, offsets, self._body = words.buffers()
+        edges: Any = pa.Array.from_buffers(pa.int32(), len(words) + 1, [None, offsets])
+        self._step = self._body.size // 8 + 1
+        longer = pa.concat_arrays([characters(self._body), characters(pa.py_buffer(bytes(16)))])
         from_each = pa.concat_arrays([longer.slice(n, 8 * self._step) for n in range(8)])
         self._all: Any = pa.Array.from_buffers(pa.uint64(), 8 * self._step, from_each.buffers())
+        starts, ends = pc.add(edges.slice(0, len(words)), _i32(1)), edges.slice(1)
+        self.lengths: Any = pc.subtract(ends, starts)
+        masks = _masks().take(pc.min_element_wise(self.lengths, _i32(_LONG)))
+        self.first: Any = pc.bit_wise_and(self._numbers(starts), masks)
+        is_long = pc.greater(self.lengths, _i32(_LONG))
+        last = self._numbers(pc.subtract(ends.filter(is_long), _i32(_LONG)))
+        self.last: Any = pc.replace_with_mask(pa.repeat(_u64(0), len(words)), is_long, last)
 
-    def at(self, starts: Any) -> Any:
-        """Return those from some places on."""
+    def _numbers(self, starts: Any) -> Any:
+        """Return the eight bytes from some places on, as numbers."""
         rows = pc.multiply(pc.bit_wise_and(starts, _i32(7)), _i32(self._step))
         return self._all.take(pc.add(rows, pc.shift_right(starts, _i32(3))))
+
+    def threes(self) -> Any:
+        """Return each three letters that follow each other."""
+        letters = pc.greater_equal(characters(self._body), pa.scalar(64, pa.uint8()))
+        starts = places(_all_from(letters, letters, letters))
+        return pc.bit_wise_and(self._numbers(starts), _u64(0xFFFFFF))
 
 
 def _addresses(pieces: Pieces, words: Any, first: Any) -> list[Any]:
@@ -196,10 +211,10 @@ class TermIndexWriter:
         for field, tokenizer in self._columns:
             texts: Any = rows.column(field.name).combine_chunks()
             for pieces in cut(texts):
-                terms = digests_of(pieces, tokenizer, field.id)
-                found = pa.concat_arrays([digests for digests, _ in terms])
-                self._pending.append((found, min(block, _MOST_BLOCK)))
-                self._pending_pairs += len(found)
+                digests = digests_of(pieces, tokenizer, field.id)
+                for each in (digests.terms, digests.parts):
+                    self._pending.append((each, min(block, _MOST_BLOCK)))
+                    self._pending_pairs += len(each)
                 if self._pending_pairs >= RUN_PAIRS:
                     self._end_run()
 

@@ -234,7 +234,7 @@ class WrittenShard:
 
 
 class ShardWriter:
-    """Writes one shard; end it with `finish` or `discard`."""
+    """Writes one shard, whose rows are in `file`; end it with `finish` or `discard`."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class ShardWriter:
         self._local = scratch / f"{shard_id}.parquet"
         self._shredder = shredder or Shredder([])
         schema = context.schema.with_values(*self._shredder.fields)
-        self._file = ParquetFileWriter(
+        self.file = ParquetFileWriter(
             self._local,
             schema,
             context.bloom_columns,
@@ -265,26 +265,6 @@ class ShardWriter:
         self._has_tags = TAGS in context.schema.values
         self._tags = set[str]() if self._has_tags else {context.tags}
         self._range = KeyRange()
-
-    @property
-    def size_bytes(self) -> int:
-        """The size written so far, in bytes."""
-        return self._file.size_bytes
-
-    @property
-    def finished_bytes(self) -> int:
-        """About the size of the shard if what was written is all, in bytes."""
-        return self._file.finished_bytes
-
-    def is_full(self, target_bytes: int) -> bool:
-        """Return whether the shard has its target size, or as many column chunks as it may have."""
-        return self._file.is_full(target_bytes)
-
-    def room(self, batch: pa.RecordBatch, target_bytes: int) -> int:
-        """Return how many of the first rows of `batch`, at least one, may be written before
-        it must be asked again whether it `is_full`.
-        """
-        return self._file.room(batch, target_bytes)
 
     @property
     def last_key(self) -> Key:
@@ -305,8 +285,8 @@ class ShardWriter:
             self._tags.update(text or "" for text in pc.unique(batch.column(TAGS.name)).to_pylist())
         check_encrypted(self._context.schema, batch)
         self._sampler.see(batch)
-        self._file.write(self._shredder.added(batch))
-        self._upload.advance(self._file.size_bytes)
+        self.file.write(self._shredder.added(batch))
+        self._upload.advance(self.file.size_bytes)
 
     def finish(self, *, last: bool) -> WrittenShard:
         """Complete the file; `last` says whether it is its run's last. Requires: it has rows."""
@@ -322,7 +302,7 @@ class ShardWriter:
             samples=self._sampler.samples(),
             tags=joined_texts(self._tags),
         )
-        self._file.close(
+        self.file.close(
             {footers.METADATA_KEY: footers.encode_footer(footer).decode()},
             context.table_id,
             self._shard_id,
@@ -333,7 +313,7 @@ class ShardWriter:
     def discard(self) -> None:
         """Abort the upload, and remove the local file."""
         self._upload.abort()
-        self._file.discard()
+        self.file.discard()
 
 
 def _adopt(storage: Storage, path: str, expected: footers.ShardFooter) -> int:
@@ -404,7 +384,7 @@ class ShardPublisher:
 
         Raises what `check` raises.
         """
-        size_bytes = shard.finished_bytes
+        size_bytes = shard.file.finished_bytes
         try:
             while not self._has_room(size_bytes):
                 wait(self._waiting, return_when=FIRST_COMPLETED)
@@ -526,7 +506,7 @@ class _RunWriter:
                 if writer is not None:
                     self._publish(writer)
                 writer = self._writer = self._begin_shard(batch)
-                rows = writer.room(batch, self.target_bytes)
+                rows = writer.file.room(batch, self.target_bytes)
             writer.write(leaf, batch.slice(0, rows))
             batch = batch.slice(rows)
 
@@ -554,8 +534,8 @@ class _RunWriter:
         """
         if not self.spanning and not writer.holds_rows_of(leaf):
             return 0
-        if not writer.is_full(self.target_bytes):
-            return writer.room(batch, self.target_bytes)
+        if not writer.file.is_full(self.target_bytes):
+            return writer.file.room(batch, self.target_bytes)
         return row_span(batch, writer.last_key, self.context.schema)[1]
 
     def _begin_shard(self, first: pa.RecordBatch) -> ShardWriter:

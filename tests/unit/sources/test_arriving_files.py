@@ -240,7 +240,7 @@ def test_a_file_that_does_not_arrive_is_neither_loaded_nor_refused(
     loading = Loading(Bucket(body, fail), key, tmp_path)
     with pytest.raises(type(error)):
         loading.load()
-    assert loading.loader.rows == 0
+    assert loading.loader.sorter.rows == 0
     assert not list(tmp_path.iterdir())
 
 
@@ -251,7 +251,7 @@ def test_a_file_that_was_overwritten_while_it_arrived_is_refused_for_that(tmp_pa
 
     loading = Loading(Bucket(text(), overwritten), "t/x.csv", tmp_path)
     assert loading.load() == "'t/x.csv' was overwritten"
-    assert loading.loader.rows == 0
+    assert loading.loader.sorter.rows == 0
 
 
 def test_bytes_that_no_reader_needs_must_arrive_too(
@@ -273,7 +273,7 @@ def test_bytes_that_no_reader_needs_must_arrive_too(
     loading = Loading(Bucket(body, fail), "t/x.parquet", tmp_path)
     with pytest.raises(UnavailableError):
         loading.load()
-    assert loading.loader.rows == 0
+    assert loading.loader.sorter.rows == 0
 
 
 @pytest.mark.parametrize("key", ["t/x.csv", "t/x.csv.gz", "t/x.json"])
@@ -300,4 +300,4 @@ def test_a_refusal_names_the_line_and_ends_the_download(key: str, tmp_path: Path
         patch.setattr(Arrivals, "stop", stopped)
         assert f"line {line}" in loading.load()
     assert [type(error) for error in bucket.ended] == [StoppedError]
-    assert loading.loader.rows == 0
+    assert loading.loader.sorter.rows == 0

@@ -58,7 +58,7 @@ class Loading:
                 self.most_files = max(self.most_files, len(list(self.scratch.glob("*"))))
                 if refusal is not None:
                     self.refused[source.key] = str(refusal)
-        return [key for batch in self.loader.sorted_rows() for key in batch["k"].to_pylist()]
+        return [key for batch in self.loader.sorter.sorted_rows() for key in batch["k"].to_pylist()]
 
 
 def test_small_files_are_downloaded_together(tmp_path: Path) -> None:
@@ -125,5 +125,5 @@ def test_a_failed_download_is_raised_when_its_turn_comes_and_leaves_no_file(tmp_
     loading = Loading(tmp_path, Bucket(fail))
     with pytest.raises(UnavailableError, match="no answer"):
         loading.load(files(40))
-    assert loading.loader.rows == 3
+    assert loading.loader.sorter.rows == 3
     assert not list(tmp_path.iterdir())

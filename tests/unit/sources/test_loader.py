@@ -57,11 +57,11 @@ def test_rows_of_all_files_come_out_sorted(
     for n in range(4):
         keys = shuffled(20_000 * n, 20_000 * n + 30_000)
         intake.add(csv_file(tmp_path / "file", keys), "letters/1.csv")
-    assert intake.rows == 120_000
-    assert intake.size_bytes > 120_000 * 18
+    assert intake.sorter.rows == 120_000
+    assert intake.sorter.size_bytes > 120_000 * 18
     assert bool(list(scratch.iterdir())) == (memory_bytes == LITTLE)
     expected = sorted(key for n in range(4) for key in shuffled(20_000 * n, 20_000 * n + 30_000))
-    assert keys_of(intake.sorted_rows()) == expected
+    assert keys_of(intake.sorter.sorted_rows()) == expected
     assert not list(scratch.iterdir())
 
 
@@ -75,15 +75,15 @@ def test_a_file_bad_at_its_last_row_is_dropped_as_a_whole_and_leaves_the_others(
     with pytest.raises(RefusedSourceError, match="line 120002"):
         intake.add(bad, "letters/2.csv")
     intake.add(csv_file(tmp_path / "next", shuffled(30_000, 40_000)), "letters/3.csv")
-    assert intake.rows == 40_000
-    assert keys_of(intake.sorted_rows()) == list(range(40_000))
+    assert intake.sorter.rows == 40_000
+    assert keys_of(intake.sorter.sorted_rows()) == list(range(40_000))
     assert not list(scratch.iterdir())
 
 
 def test_a_loader_without_files_returns_no_rows(tmp_path: Path, scratch: Path) -> None:
     intake = SourceLoader(SCHEMA, scratch, memory_bytes=LITTLE)
     intake.add(csv_file(tmp_path / "empty", []), "letters/1.csv")
-    assert keys_of(intake.sorted_rows()) == []
+    assert keys_of(intake.sorter.sorted_rows()) == []
 
 
 def test_a_scratch_space_that_is_full_says_so_and_the_files_before_keep_their_rows(
@@ -99,7 +99,7 @@ def test_a_scratch_space_that_is_full_says_so_and_the_files_before_keep_their_ro
         patched.setattr(Sorter, "spill", full)
         with pytest.raises(OSError, match="no space left"):
             intake.add(csv_file(tmp_path / "large", range(100_000)), "letters/2.csv")
-    assert keys_of(intake.sorted_rows()) == list(range(100))
+    assert keys_of(intake.sorter.sorted_rows()) == list(range(100))
 
 
 def test_rows_that_were_read_before_a_file_turned_out_bad_are_dropped(
@@ -114,5 +114,5 @@ def test_rows_that_were_read_before_a_file_turned_out_bad_are_dropped(
         patched.setattr(intake_module, "read_source", halting)
         with pytest.raises(RefusedSourceError, match="second row"):
             intake.add(tmp_path / "bad", "letters/1.csv")
-    assert intake.rows == 0
-    assert keys_of(intake.sorted_rows()) == []
+    assert intake.sorter.rows == 0
+    assert keys_of(intake.sorter.sorted_rows()) == []

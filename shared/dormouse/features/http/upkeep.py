@@ -401,7 +401,7 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
                 table.schema.opened,
                 dialect,
                 rejects=rejects if skips else None,
-                changes=changes_in_files(table),
+                changes=changes_in_files(table.schema, table.properties),
             )
             rows = sum(batch.num_rows for batch in batches)
     rejects.check(rows)

@@ -462,7 +462,7 @@ def test_what_ingest_spills_has_no_values(
     loader.add(local, "people/many.csv")
     assert any(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
     assert places_of(SECRET, scratch) == []
-    assert sum(batch.num_rows for batch in loader.sorted_rows()) == 30_000
+    assert sum(batch.num_rows for batch in loader.sorter.sorted_rows()) == 30_000
 
 
 def test_latest_rows_of_a_table_are_found_by_keys_and_compared_by_values(

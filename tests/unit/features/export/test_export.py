@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
-from dormouse.features import export as request
 from dormouse.features import export_rows as stage
 from dormouse.messages.stages import ExportTask
+from dormouse.query import selection as cutting
 from tests.support.world import World, letters
 from tests.unit.features.exports import (
     ALL,
@@ -30,8 +30,7 @@ from tests.unit.features.exports import (
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every leaf is a task of its own."""
-    one_leaf = partial(request.plan_tasks, task_shards=1)
-    monkeypatch.setattr(request, "plan_tasks", one_leaf)
+    monkeypatch.setattr(cutting, "MAX_TASK_SHARDS", 1)
 
 
 @pytest.mark.parametrize("splits", [[], LEAVES])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,13 +11,13 @@ from msgspec import structs
 
 from dormouse.errors import AlreadyExistsError, DormouseError, OutcomeUnknownError, UnavailableError
 from dormouse.features import export as exports
-from dormouse.features import export as request
 from dormouse.features import export_rows as stage
 from dormouse.features.administration import administer
 from dormouse.features.export import load_export, load_manifest, save_manifest
 from dormouse.messages.requests import ExportRows, ReinitialiseTable
 from dormouse.messages.stages import ExportTask, OutboundMessage, PartitionSplits
 from dormouse.ports import Storage
+from dormouse.query import selection as cutting
 from dormouse.state.jobs import JobEvent, Tracked
 from dormouse.stored.paths import shard_path
 from tests.support.depth import calls_in_turn
@@ -30,8 +29,7 @@ from tests.unit.features.exports import ALL, assert_forgotten, exported, filled,
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every leaf is a task of its own."""
-    one_leaf = partial(request.plan_tasks, task_shards=1)
-    monkeypatch.setattr(request, "plan_tasks", one_leaf)
+    monkeypatch.setattr(cutting, "MAX_TASK_SHARDS", 1)
 
 
 @pytest.mark.usefixtures("small_tasks")

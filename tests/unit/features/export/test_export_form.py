@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from dormouse.features.export import EXPORT, FILES, ExportRequest, SkippedShard,
 from dormouse.features.kinds import ResultFile
 from dormouse.features.long_jobs import ReadTable
 from dormouse.keys import KeyRange
+from dormouse.query import selection as cutting
 from dormouse.query.selection import Selection, decode_pieces, encode_pieces, plan_tasks
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
@@ -53,7 +56,8 @@ def test_tasks_are_whole_leaves_in_order_and_no_larger_than_they_must_be(
     counts: list[int], task_bytes: int, task_shards: int
 ) -> None:
     state = table_of(counts)
-    tasks = list(plan_tasks(state, [KeyRange()], task_bytes=task_bytes, task_shards=task_shards))
+    with patch.object(cutting, "MAX_TASK_SHARDS", task_shards):
+        tasks = list(plan_tasks(state, [KeyRange()], task_bytes))
     pieces = [piece for task in tasks for piece in task]
     assert [len(piece.shards) for piece in pieces] == [count for count in counts if count]
     assert [piece.range.min for piece in pieces] == sorted(piece.range.min for piece in pieces)
@@ -75,7 +79,9 @@ def test_ranges_cut_leaves_and_leave_others_out(counts: list[int]) -> None:
 
 @given(COUNTS)
 def test_pieces_are_stored_as_they_are(counts: list[int]) -> None:
-    for task in plan_tasks(table_of(counts), [KeyRange()], task_shards=3):
+    with patch.object(cutting, "MAX_TASK_SHARDS", 3):
+        tasks = list(plan_tasks(table_of(counts), [KeyRange()]))
+    for task in tasks:
         assert decode_pieces(encode_pieces(task, "k", "x"), "k", "x") == task
 
 
