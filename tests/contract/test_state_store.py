@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
+from dormouse.errors import ContendedError, InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.keys import encode_key
 from dormouse.log import compaction as consolidation
+from dormouse.log.pages import first_version
 from dormouse.state.partitions import NewShard, PartitionTree, Shard
 from dormouse.state.rules import Rule, Violation
 from dormouse.state.state import (
@@ -174,6 +176,42 @@ def test_versions_go_on_over_the_ends_of_pages(instance: Instance, store: StateS
     for reader in (store, instance.store("t")):
         state = reader.current()
         assert (state.version, state.reference_count) == (13, 12)
+
+
+@small_pages(4)
+def test_a_log_begins_with_a_state_of_a_version_that_no_earlier_log_had(
+    instance: Instance, store: StateStore
+) -> None:
+    store.commit(addition(2), generation=0)
+    state = replace(store.current(), version=first_version(instance.clock.now_ms()))
+    assert state.version > instance.clock.now_ms()
+    begun = instance.store("u")
+    begun.begin(state)
+    with pytest.raises(ContendedError):
+        instance.store("u").begin(state)
+    with pytest.raises(ContendedError):
+        store.begin(state)
+    assert begun.current().shards == state.shards
+    for number in range(3, 12):
+        (outcome,) = instance.store("u").commit(addition(number), generation=0)
+        assert outcome == Committed(state.version + number - 2)
+        begun.maintain()
+    for reader in (begun, instance.store("u")):
+        assert (reader.current().version, reader.current().reference_count) == (
+            state.version + 9,
+            10,
+        )
+        assert reader.at(version=state.version).reference_count == 1
+        assert [each.version for each in reader.history()] == [
+            *range(state.version, state.version + 10)
+        ]
+        for version in (1, 2, state.version - 1, state.version + 10):
+            with pytest.raises(NotFoundError):
+                reader.at(version=version)
+    begun.destroy()
+    with pytest.raises(NotFoundError):
+        instance.store("u").begin(state)
+    assert store.current().version == 2
 
 
 def at_once(*works: Callable[[], object]) -> None:

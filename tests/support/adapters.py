@@ -272,14 +272,18 @@ class HookedStore:
             self.late.pop(0)()
         return outcome
 
+    def begin(self, state: TableState) -> None:
+        if self.hooks:
+            self.hooks.pop(0)()
+        self.inner.begin(state)
+        if self.late:
+            self.late.pop(0)()
+
     def maintain(self) -> None:
         self.inner.maintain()
 
     def log_length(self) -> int:
         return self.inner.log_length()
-
-    def reopen(self) -> None:
-        self.inner.reopen()
 
     def terminate(self) -> None:
         self.inner.terminate()

@@ -72,6 +72,7 @@ class HookedPages(ItemPages):
     head = _hooked("head", ItemPages.head)
     page = _hooked("page", ItemPages.page)
     append = _hooked("append", ItemPages.append)
+    begin = _hooked("begin", ItemPages.begin)
     open_page = _hooked("open_page", ItemPages.open_page)
     set_manifest = _hooked("set_manifest", ItemPages.set_manifest)
     raise_low_water_mark = _hooked("raise_low_water_mark", ItemPages.raise_low_water_mark)

@@ -30,8 +30,8 @@ from dormouse.features.rebuild_plan import (
 from dormouse.features.reset import load_restored
 from dormouse.features.seal_sources import load_segments
 from dormouse.features.spark import list_spark_requests
-from dormouse.features.versions import REBUILDING
 from dormouse.jobs import Progress, map_watched
+from dormouse.log.pages import first_version
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services, StoredObject
 from dormouse.rows.deletions import id_of_job
@@ -51,61 +51,53 @@ from dormouse.state.state import (
     TableState,
     Transaction,
 )
-from dormouse.state.store import Rejected, StateStore
+from dormouse.state.store import StateStore
 from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import data_prefix, is_index_object, shard_id_of
 from dormouse.tables.table import Table
 
-# The transactions that make a planned state, and the state that they make.
 
-SHARDS_PER_TRANSACTION = 1000
-SOURCES_PER_TRANSACTION = 10_000
-
-
-def rebuild_transactions(plan: RebuildPlan) -> Iterator[Transaction]:
-    """Yield the transactions that make the planned state from an empty log, in order.
+def _transactions(plan: RebuildPlan) -> Iterator[Transaction]:
+    """Yield the transactions that make the planned state of an empty one, in order.
 
     A shard is added with all its rows. Where they were merged into other shards, a compaction
     without outputs removes them again. So the state knows shards that nothing references, and
     garbage collection deletes them.
 
     Example: shard r-0 is live in leaf 1 and merged in leaf 0. It is added to the root, which gives
-    it a reference in each leaf. Then job rebuild-merged-0 replaces r-0 in leaf 0 by no shards.
+    it a reference in each leaf. Then job merged-0 replaces r-0 in leaf 0 by no shards.
     """
     yield InitialisePartitions(plan.tree.splits, plan.key_types)
     if plan.generation:
         yield ResetTable(plan.generation, plan.tree.splits)
     if plan.segments:
         yield AdoptSegments(plan.segments)
-    for start in range(0, len(plan.sources), SOURCES_PER_TRANSACTION):
-        chunk = plan.sources[start : start + SOURCES_PER_TRANSACTION]
-        yield AddShards(f"{REBUILDING}sources-{start}", chunk, ())
-    for start in range(0, len(plan.shards), SHARDS_PER_TRANSACTION):
-        some = plan.shards[start : start + SHARDS_PER_TRANSACTION]
-        new = (NewShard(item.shard, item.counted or ((ROOT, item.shard.rows),)) for item in some)
-        yield AddShards(f"{REBUILDING}shards-{some[0].shard.id}", (), tuple(new))
+    shards = (NewShard(p.shard, p.counted or ((ROOT, p.shard.rows),)) for p in plan.shards)
+    yield AddShards("rebuild", plan.sources, tuple(shards))
     for deletion in plan.deletions:  # hides rows of the shards with lesser numbers than its own
         yield HideRows(structs.replace(deletion, time_ms=0))
     merged: dict[str, list[str]] = {}
     for item in plan.shards:
         for leaf in item.merged:
             merged.setdefault(leaf, []).append(item.shard.id)
-    for leaf, shards in sorted(merged.items()):
-        job = f"{REBUILDING}merged-{leaf}"
-        yield AssignJob(job, leaf, tuple(shards))
-        yield ReplaceShards(job, leaf, tuple(shards), ())
+    for leaf, shards_of_leaf in sorted(merged.items()):
+        job = f"merged-{leaf}"
+        yield AssignJob(job, leaf, tuple(shards_of_leaf))
+        yield ReplaceShards(job, leaf, tuple(shards_of_leaf), ())
 
 
 def planned_state(plan: RebuildPlan, now_ms: int) -> TableState:
-    """Return the state that the transactions of a plan make.
+    """Return the state with which a new log begins, in one version: what a plan says.
     Raises InvariantError: a transaction is rejected, or the state breaks an invariant or has other
     live rows than planned.
     """
-    state = TableState()
+    version = first_version(now_ms)
+    state = TableState(version - 1)
     broken: list[str] = []
-    for transaction in rebuild_transactions(plan):
+    for transaction in _transactions(plan):
         state, verdict = apply(state, Entry(transaction, now_ms, state.generation))
         broken += map(str, verdict.violations)
+    state = replace(state, version=version)
     broken += broken_invariants(state, whole=True)
     live = {(leaf, item.shard.id) for item in plan.shards for leaf in item.live}
     if live != {(r.partition, r.shard) for r in state.all_references()}:
@@ -164,9 +156,7 @@ def rebuild(
     store = services.store(replace(closed, log=log))
     new = commit_plan(store, table.name, plan, services.clock.now_ms())
     try:
-        services.tables.change(  # versions are counted from the beginning
-            table.id, lambda newest: replace(_same_log(newest, table), log=log, purged_version=0)
-        )
+        services.tables.change(table.id, lambda newest: replace(_same_log(newest, table), log=log))
     except (ContendedError, NotFoundError):
         store.destroy()
         raise
@@ -194,18 +184,11 @@ def _same_log(newest: Table, before: Table) -> Table:
 
 
 def commit_plan(store: StateStore, name: str, plan: RebuildPlan, now_ms: int) -> TableState:
-    """Commit the plan to an empty log, and read it back; return the state that it makes.
+    """Begin an empty log with the planned state, and read it back; return it.
     Raises InvariantError: the state read back differs from the plan; it is destroyed.
     """
     expected = planned_state(plan, now_ms)
-    generation = 0
-    for transaction in rebuild_transactions(plan):
-        (outcome,) = store.commit(transaction, generation=generation)
-        if isinstance(transaction, ResetTable):
-            generation = transaction.generation
-        if isinstance(outcome, Rejected):
-            raise InvariantError(f"a transaction of the new state was rejected: {outcome}")
-    store.reopen()
+    store.begin(expected)
     if (difference := _difference(expected, store.current())) is not None:
         store.destroy()
         raise InvariantError(f"the new state of table {name!r} has other {difference} than planned")

@@ -37,12 +37,6 @@ from dormouse.state.versions import (
 from dormouse.stored.paths import EXPORTS, SOURCES
 from dormouse.tables.table import Table
 
-REBUILDING = "rebuild-"
-"""What the jobs are called that make the first whole version of a rebuilt or copied state. The
-versions before the last of them have only a part of the rows.
-"""
-
-
 RangesOf: TypeAlias = Callable[[Table], Sequence[KeyRange]]
 """Returns the ranges of keys of a table that a reader of rows looks at."""
 
@@ -395,12 +389,10 @@ def _check_kept(table: Table, history: Sequence[VersionRecord], version: int) ->
     if history and history[0].version > max(version, 1):
         raise _expired(table, version, f"the log is kept from version {history[0].version} on")
     for record in history:
-        rebuilt = any(job.startswith(REBUILDING) for job in record.jobs)
-        if record.version > version and (rebuilt or not _BEGINNINGS.isdisjoint(record.changes)):
-            what = "rebuilt" if rebuilt else "reset or restored"
+        if record.version > version and not _BEGINNINGS.isdisjoint(record.changes):
             raise NotFoundError(
-                f"table {table.name!r} was {what} at version {record.version}, so that its rows "
-                f"are not those of version {version} and what was ingested since",
+                f"table {table.name!r} was reset or restored at version {record.version}, so that "
+                f"its rows are not those of version {version} and what was ingested since",
                 hint=_HINT,
             )
 
@@ -456,7 +448,6 @@ def _register(services: Services, table: Table, request: RestoreVersion) -> Tabl
     store, restored = services.store(table), request_key(request) + services.ids.new()
     table, earlier = read_as_of(services, table, request.as_of)
     _check_version(table, earlier, store.current())
-    _check_whole(table, earlier, store.history())
     earlier = store.pins.state(store.pins.add(restorer(restored), earlier))
 
     def next_generation(newest: Table) -> Table:
@@ -506,19 +497,6 @@ def _check_version(table: Table, earlier: TableState, newest: TableState) -> Non
                 f"{shard} was deleted, or left the table when it was reset",
                 hint="if the version can still be read, export its rows and ingest the files",
             )
-
-
-def _check_whole(table: Table, earlier: TableState, history: list[VersionRecord]) -> None:
-    """Refuse a version that was never the table's: a part of a state that was being rebuilt."""
-    rebuilding = [
-        each.version for each in history if any(job.startswith(REBUILDING) for job in each.jobs)
-    ]
-    if rebuilding and earlier.version < rebuilding[-1]:
-        raise NotFoundError(
-            f"version {earlier.version} of table {table.name!r} has a part of the rows only: the "
-            f"state was being rebuilt up to version {rebuilding[-1]}",
-            hint="restore that version, or a later one",
-        )
 
 
 def _segments(

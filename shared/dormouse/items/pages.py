@@ -93,6 +93,12 @@ class ItemPages:
         item = self._items.append(key, bytes.fromhex(delta_id), room=log_pages.PAGE_CAPACITY)
         return _page(number, item) if item else None
 
+    def begin(self, table_id: str, head: Head) -> bool:
+        """Make a log with a head and its last page; False, and nothing done, if there was one."""
+        mark = bytes.fromhex(head.low_water_mark)
+        page = Put(page_key(table_id, head.last_page), {IDS: b"", MARK: mark}, ABSENT)
+        return self._items.write(put_head(table_id, head), page)
+
     def open_page(self, table_id: str, number: int, low_water_mark: str) -> bool:
         """Make page `number` with the head's low-water mark, and the head with page 0.
 
@@ -100,15 +106,12 @@ class ItemPages:
         this mark. This fences a writer that slept: it cannot make a page twice, nor revive a
         destroyed log, nor lower the mark.
         """
-        key, mark = head_key(table_id), bytes.fromhex(low_water_mark)
-        head: Put | Set
         if number == 0:
-            head = put_head(table_id, Head(0, Manifest(), low_water_mark))
-        else:
-            before = has(key, **{_LAST: str(number - 1), MARK: mark, _CLOSED: None})
-            head = Set(key, {_LAST: str(number)}, before)
+            return self.begin(table_id, Head(0, Manifest(), low_water_mark))
+        key, mark = head_key(table_id), bytes.fromhex(low_water_mark)
+        before = has(key, **{_LAST: str(number - 1), MARK: mark, _CLOSED: None})
         page = Put(page_key(table_id, number), {IDS: b"", MARK: mark}, ABSENT)
-        return self._items.write(head, page)
+        return self._items.write(Set(key, {_LAST: str(number)}, before), page)
 
     def set_manifest(self, table_id: str, manifest: Manifest) -> bool:
         """Change the manifest; False, and nothing done, unless its revision is the next one."""

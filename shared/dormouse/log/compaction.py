@@ -95,6 +95,13 @@ class LogCompaction:
         """Keep a state whole; return whether it became the newest snapshot.
         Raises InvariantError: the state contradicts itself; nothing was kept.
         """
+        snapshot = self.put_snapshot(state)
+        return self.reader.log.install(
+            snapshot.id, lambda now: tail.with_snapshot(now, snapshot, self.keep_ms)
+        )
+
+    def put_snapshot(self, state: TableState) -> log_pages.Snapshot:
+        """Store a state whole; return what the manifest is to say of it. Raises: as `snapshot`."""
         from dormouse.log.snapshot import encode_snapshot
 
         table_id = self.reader.log.table_id
@@ -103,10 +110,7 @@ class LogCompaction:
         snapshot_id = self.ids.new()
         self.reader.snapshots.put(snapshot_id, body)
         facts = state.version, state.time_ms, len(body)
-        snapshot = log_pages.Snapshot(snapshot_id, *facts, tail.index_place_of(body))
-        return self.reader.log.install(
-            snapshot_id, lambda now: tail.with_snapshot(now, snapshot, self.keep_ms)
-        )
+        return log_pages.Snapshot(snapshot_id, *facts, tail.index_place_of(body))
 
     def increment(self, cut: TableState, state: TableState, manifest: log_pages.Manifest) -> bool:
         """Keep what changed since a state that is kept; return whether `state` is kept now, too.

@@ -219,6 +219,13 @@ class LogStateStore:
         (outcome,) = self._append(entries, without_expired(earlier))
         return outcome
 
+    def begin(self, state: TableState) -> None:
+        """Begin the log with a state, of a version that no other log had (`pages.first_version`).
+
+        Order of writes: the snapshot of the state, the log. Raises: as `Log.begin`.
+        """
+        self._log.begin(self._compaction.put_snapshot(state))
+
     def maintain(self) -> None:
         """Compact the log and collect its garbage, as far as due. Any number may at once.
 
@@ -257,10 +264,6 @@ class LogStateStore:
         """Count the versions since the newest snapshot: what a new process has to fold."""
         newest = self._retry_policy.retry(self.reader.manifest).newest
         return self.current().version - (newest.version if newest else 0)
-
-    def reopen(self) -> None:
-        """Drop what is kept in memory: the next look reads what is stored."""
-        self._tail.reset()
 
     def terminate(self) -> None:
         """Close the state for good: no process can commit or read any more; blobs stay. Idempotent.

@@ -74,6 +74,19 @@ class Log:
             raise NotFoundError(f"the state of {self.title} was destroyed")
         return head
 
+    def begin(self, snapshot: log_pages.Snapshot) -> None:
+        """Begin with a snapshot, whose version ends a page.
+
+        Raises:
+            NotFoundError: the table was destroyed.
+            ContendedError: another process has begun the log.
+        """
+        page, _ = log_pages.place_after(snapshot.version)
+        head = log_pages.Head(page, log_pages.Manifest(snapshots=(snapshot,)), first_page=page)
+        if not self.retry_policy.retry(lambda: self.pages.begin(self.table_id, head)):
+            self.head()
+            raise ContendedError(f"another process has begun the log of {self.title}")
+
     def append(self, delta_id: str, page: int) -> Placement:
         """Append an id to the last page, `page` being a guess at it; return its place.
 

@@ -63,6 +63,13 @@ def version_before(page: int) -> int:
     return page * PAGE_CAPACITY
 
 
+def first_version(time_ms: int) -> int:
+    """Return the version of a state that begins a log at a time. No earlier log of its table had
+    it, since commits take longer than a millisecond. It ends a page.
+    """
+    return version_before(place_after(time_ms)[0] + 1)
+
+
 def id_at(time_ms: int) -> str:
     """Return the lowest id that can be made at a time."""
     return f"{max(time_ms, 0):012x}" + "0" * 20

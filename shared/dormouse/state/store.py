@@ -180,14 +180,19 @@ class StateStore(Protocol):
         Raises: as `commit`.
         """
 
+    def begin(self, state: TableState) -> None:
+        """Begin with a state instead of an empty one; its version ends a page of the log.
+
+        Raises:
+            NotFoundError: the state was destroyed.
+            ContendedError: another process has begun it.
+        """
+
     def maintain(self) -> None:
         """Keep reads cheap, as by a snapshot, if that is due. Processes may overlap."""
 
     def log_length(self) -> int:
         """Return the number of versions since the newest snapshot: what a new process folds."""
-
-    def reopen(self) -> None:
-        """Drop what is cached in memory: the next read loads what is stored."""
 
     def terminate(self) -> None:
         """End the state for every process: it can be neither read nor changed any more.

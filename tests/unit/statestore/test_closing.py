@@ -1,4 +1,4 @@
-"""A closed state takes nothing more from any process; a reopened store reads from the start."""
+"""A closed state takes nothing more from any process."""
 
 from __future__ import annotations
 
@@ -60,21 +60,8 @@ def test_the_logs_of_one_table_do_not_touch_and_lie_below_it() -> None:
     new.commit(initialise(ONE_LEAF), generation=0)
     new.commit(addition(1), generation=0)
     old.destroy()
-    new.reopen()
-    assert set(new.current().shards)
+    assert set(process.store("t/2").current().shards)
     assert all(o.path.startswith(table_prefix("t")) for o in process.storage.list(""))
-
-
-def test_a_reopened_store_sees_what_is_stored_and_not_what_it_remembers() -> None:
-    process = Process()
-    store = process.store()
-    store.commit(initialise(ONE_LEAF), generation=0)
-    before = store.current()
-    store.reopen()
-    assert store.current() == before
-    process.pages.lose()
-    store.reopen()
-    assert not len(store.current().partitions)
 
 
 def test_a_destroyed_state_leaves_neither_deltas_nor_segments_nor_snapshots() -> None:

@@ -10,6 +10,8 @@ import pytest
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features import rebuild as rebuild_stage
 from dormouse.features.rebuild import preview_rebuild, rebuild
+from dormouse.log.engine import LogStateStore
+from dormouse.log.pages import first_version
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import StoredObject
 from dormouse.state.state import TableState
@@ -34,11 +36,6 @@ def registered(world: World, table: Table) -> Table:
     return found
 
 
-def deltas(world: World, table: Table) -> set[str]:
-    found = world.storage.list(f"{table.id}/")
-    return {stored.path for stored in found if "/deltas/" in stored.path}
-
-
 def test_a_commit_after_the_shards_were_listed_is_refused_and_comes_again(
     world: World, table: Table
 ) -> None:
@@ -61,11 +58,11 @@ def test_a_commit_after_the_shards_were_listed_is_refused_and_comes_again(
 def test_a_new_state_that_is_not_stored_as_it_was_committed_is_not_registered(
     world: World, table: Table
 ) -> None:
-    before = deltas(world, table)
     gone: list[str] = []
 
     def loses() -> None:
-        gone.extend(deltas(world, table) - before)
+        found = (stored.path for stored in world.storage.list(f"{table.id}/"))
+        gone.extend(path for path in found if "/snapshots/" in path)
         world.storage.delete(gone)
 
     world.after_next_commit(loses)
@@ -78,7 +75,9 @@ def test_a_new_state_that_is_not_stored_as_it_was_committed_is_not_registered(
 def test_a_new_state_that_is_another_than_it_was_to_be_is_not_registered(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_stage, "planned_state", lambda *_: TableState())
+    begin = LogStateStore.begin
+    other = TableState(version=first_version(0))
+    monkeypatch.setattr(LogStateStore, "begin", lambda store, _: begin(store, other))
     with pytest.raises(InvariantError, match="has other partitions"):
         rebuild(world.services, table)
     assert registered(world, table).log == table.log

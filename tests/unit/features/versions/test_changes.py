@@ -164,12 +164,16 @@ def test_over_a_reset_or_restore_they_are_refused_and_go_on_after_it(
 
 
 def test_over_a_rebuild_they_are_refused(world: World, table: Table) -> None:
+    before = world.state(table).version
     rebuilt = lose_state(world, table)
-    with pytest.raises(NotFoundError, match="was rebuilt at version"):
-        changes(world, rebuilt, 1)
     last = world.state(rebuilt).version
-    drop(world, 2, "xyz")
-    assert changes(world, rebuilt, last)[0] == "xyz"
+    for number in range(before):  # the new log gets as long as the old one
+        drop(world, 2 + number, "xyz")
+    assert world.state(rebuilt).version >= last + before
+    for since in (0, 1, before, last - 1):
+        with pytest.raises(NotFoundError, match=f"is kept from version {last} on"):
+            changes(world, rebuilt, since)
+    assert set(changes(world, rebuilt, last)[0]) == set("xyz")
 
 
 def test_changes_lack_what_was_deleted_since_and_have_what_came_after(
