@@ -17,7 +17,7 @@ from tests.support.adapters import FakeClock
 def database_in(folder: Path) -> Iterator[Database]:
     """Return the database of a new instance, and close it at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    database = Database(FolderLayout(folder).database, busy_seconds=30)
+    database = Database(FolderLayout(folder).database)
     database.create()
     try:
         yield database

@@ -87,11 +87,6 @@ class Known:
         return Source(BUCKET, self.file.key, self.etag, size_bytes, dropped_ms=self.dropped_ms)
 
 
-def all_known(connection: sqlite3.Connection) -> Iterator[Known]:
-    """Yield what is known of all files."""
-    yield from map(_known, connection.execute(_SELECT))
-
-
 def note(connection: sqlite3.Connection, file: File, etag: str, now_ms: int) -> Known:
     """Keep what is known of a file. Send its notification, unless this content was announced.
 
@@ -102,17 +97,14 @@ def note(connection: sqlite3.Connection, file: File, etag: str, now_ms: int) -> 
     earlier = _known(row) if row else None
     if earlier is not None and earlier.file == file:
         return earlier
-    if earlier is not None and _is_same(earlier, file, etag):
+    facts = (etag, file.modified_ns)
+    if earlier is not None and (earlier.etag, earlier.file.modified_ns) == facts:
         record = Known(file, etag, earlier.dropped_ms)
     else:
         record = Known(file, etag, now_ms, is_new=True)
         insert_message(connection, "files", encode(FilesDropped((record.source,))), now_ms)
     connection.execute(_INSERT, (*astuple(file), etag, record.dropped_ms))
     return record
-
-
-def _is_same(earlier: Known, file: File, etag: str) -> bool:
-    return earlier.etag == etag and earlier.file.modified_ns == file.modified_ns
 
 
 def _known(row: tuple[str, int, int, int, int, str, int]) -> Known:
@@ -267,8 +259,8 @@ class Inbox:
         return noted
 
     def _all_known(self) -> dict[str, Known]:
-        with self._database.reading() as connection:
-            return {record.file.key: record for record in all_known(connection)}
+        records = map(_known, self._database.select(_SELECT))
+        return {record.file.key: record for record in records}
 
     def _forget(self, keys: Iterable[str]) -> None:
         """Forget files that are gone."""

@@ -35,38 +35,6 @@ _JOB_QUEUES = ("compaction-jobs", "spark-jobs", "purges", "exports")
 _JOB_ID = re.compile(r'"(?:job|purge|export)_id":"([^"]+)"')
 
 
-def release(
-    database: Database, now_ms: int, this: str, own: Set[str], is_alive: Callable[[str], bool]
-) -> int:
-    """Let messages be seen on which nobody works any more; return how many.
-
-    `this` is the name of this process, `own` has the receipts of what it works on, and `is_alive`
-    says which other processes live.
-    """
-    with database.reading() as connection:
-        numbers = _held_by_others(connection, this, is_alive) + _unheld(connection, this, own)
-        is_set_back = connection.execute(
-            "SELECT 1 FROM messages WHERE since_ms > ? LIMIT 1", (now_ms,)
-        ).fetchone()
-    if not numbers and not is_set_back:
-        return 0
-    with database.writing() as connection:
-        # What was delayed before the clock was set back waits for as long as it was to, from now.
-        connection.execute(
-            "UPDATE messages SET visible_ms = ?1 + visible_ms - since_ms, since_ms = ?1"
-            " WHERE since_ms > ?1 AND process = ''",
-            (now_ms,),
-        )
-        freed = connection.executemany(
-            "UPDATE messages SET visible_ms = min(sent_ms, ?), since_ms = ?, process = ''"
-            " WHERE number = ? AND receipt = ? AND process != ''",
-            [(now_ms, now_ms, number, receipt) for number, receipt in numbers],
-        )
-        if freed.rowcount > 0:
-            sweep_soon(connection)
-        return max(0, freed.rowcount)
-
-
 def sweep_soon(connection: sqlite3.Connection) -> None:
     """Let the next process that looks sweep."""
     connection.execute("UPDATE settings SET value = '0' WHERE name = ?", (SWEPT,))
@@ -80,25 +48,6 @@ def jobs_in_queues(database: Database) -> Set[str]:
             f"SELECT body FROM messages WHERE queue IN ({', '.join('?' * len(queues))})", queues
         ).fetchall()
     return {job_id for (body,) in bodies for job_id in _JOB_ID.findall(body)}
-
-
-def _held_by_others(
-    connection: sqlite3.Connection, this: str, is_alive: Callable[[str], bool]
-) -> list[tuple[int, str]]:
-    names = connection.execute("SELECT DISTINCT process FROM messages WHERE process != ''")
-    dead = [name for (name,) in names.fetchall() if name != this and not is_alive(name)]
-    return [message for name in dead for message in _of(connection, name)]
-
-
-def _unheld(connection: sqlite3.Connection, this: str, own: Set[str]) -> list[tuple[int, str]]:
-    """Return what this process has by name, and no thread of it: its end could not be written."""
-    return [message for message in _of(connection, this) if message[1] not in own]
-
-
-def _of(connection: sqlite3.Connection, process: str) -> list[tuple[int, str]]:
-    return connection.execute(
-        "SELECT number, receipt FROM messages WHERE process = ? AND process != ''", (process,)
-    ).fetchall()
 
 
 MAX_REASON_CHARACTERS = 1000
@@ -121,8 +70,6 @@ _SEEN = (
 )
 THIS = "WHERE number = ? AND queue = ? AND receipt = ?"
 """A message that was received and did not come again since."""
-
-IsAlive = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +100,7 @@ class SqliteQueues:
         database: Database,
         clock: Clock,
         process: str,
-        is_alive: IsAlive,
+        is_alive: Callable[[str], bool],
         sent: Callable[[], None] = lambda: None,
     ) -> None:
         self._database, self._clock = database, clock
@@ -287,10 +234,39 @@ class SqliteQueues:
 
         Their process has died, or it is this one and could not write how its work ended.
         """
+        now_ms = self._clock.now_ms()
         with self._lock:
-            return release(
-                self._database, self._clock.now_ms(), self._process, self._held, self._is_alive
-            )
+            with self._database.reading() as connection:
+                messages = connection.select(
+                    "SELECT process, number, receipt FROM messages WHERE process != ''"
+                )
+                is_set_back = connection.select(
+                    "SELECT 1 FROM messages WHERE since_ms > ? LIMIT 1", (now_ms,)
+                )
+            others = {process for process, _, _ in messages} - {self._process}
+            dead = {name for name in others if not self._is_alive(name)}
+            unheld = [
+                (now_ms, now_ms, number, receipt)
+                for process, number, receipt in messages
+                if process in dead or (process == self._process and receipt not in self._held)
+            ]
+            if not unheld and not is_set_back:
+                return 0
+            with self._database.writing() as connection:
+                # What was delayed before the clock was set back waits for as long, from now.
+                connection.execute(
+                    "UPDATE messages SET visible_ms = ?1 + visible_ms - since_ms, since_ms = ?1"
+                    " WHERE since_ms > ?1 AND process = ''",
+                    (now_ms,),
+                )
+                freed = connection.executemany(
+                    "UPDATE messages SET visible_ms = min(sent_ms, ?), since_ms = ?, process = ''"
+                    " WHERE number = ? AND receipt = ? AND process != ''",
+                    unheld,
+                )
+                if freed.rowcount > 0:
+                    sweep_soon(connection)
+                return max(0, freed.rowcount)
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """Return how many messages of each queue are waiting or in flight, without delayed ones."""

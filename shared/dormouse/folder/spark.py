@@ -85,9 +85,7 @@ class SparkRuns:
     def describe(self, run_id: str) -> SparkRunState | None:
         """Return the state of a run; None if there is none, or if its record is damaged."""
         (item,) = self._items.get(_key(run_id))
-        if item is None:
-            return None
-        run = _read(item)
+        run = _read(item) if item else None
         if run is None:
             return None
         return SparkRunState(run.table_id, run.job_id, run.attempt, run.outcome, run.reason)

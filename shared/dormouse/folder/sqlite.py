@@ -67,7 +67,7 @@ class Connection(sqlite3.Connection):
         return nullcontext(self)
 
 
-def connect(path: Path, mode: str, busy_seconds: float) -> Connection:
+def connect(path: Path, mode: str) -> Connection:
     """Return a connection to the file `path`.
 
     Raises:
@@ -79,7 +79,7 @@ def connect(path: Path, mode: str, busy_seconds: float) -> Connection:
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
-        timeout=busy_seconds,
+        timeout=BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
         factory=Connection,
@@ -283,12 +283,9 @@ class Database:
     synchronous = "FULL"
     """What a commit that is not lazy waits for; see SQLite's pragma."""
 
-    def __init__(
-        self, path: Path, *, is_read_only: bool = False, busy_seconds: float = BUSY_SECONDS
-    ) -> None:
+    def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
         """Use the file at `path`, which `create` made; nothing is opened yet."""
         self.path, self.is_read_only = path, is_read_only
-        self._busy_seconds = busy_seconds
         self._free: list[Connection] = []
         self._deferred: dict[object, tuple[str, Sequence[object]]] = {}
         self._lock = threading.Lock()
@@ -478,7 +475,7 @@ class Database:
         if self.is_read_only:
             looks = self._looks() if self._is_at_rest() else None
             mode = "ro&immutable=1" if looks else "ro"
-        connection = connect(self.path, mode, self._busy_seconds)
+        connection = connect(self.path, mode)
         connection.looks = looks
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         connection.execute("PRAGMA secure_delete = ON")  # deleted deltas name keys of rows

@@ -132,9 +132,12 @@ def test_writers_of_many_threads_wait_for_each_other(database: Database) -> None
     assert got(database) == "80"
 
 
-def test_a_lock_that_others_keep_ends_the_wait_with_an_error(tmp_path: Path) -> None:
+def test_a_lock_that_others_keep_ends_the_wait_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dormouse.folder.sqlite.BUSY_SECONDS", 0)
     with database_in(tmp_path) as database:
-        impatient = Database(database.path, busy_seconds=0)
+        impatient = Database(database.path)
         with database.writing(), pytest.raises(ContendedError, match="locked"):
             put(impatient, "x")
         put(impatient, "x")
