@@ -235,7 +235,7 @@ def stale_repair(tables: DynamoTables) -> tuple[Repair, list[Item]]:
     put(tables, {**good, "more": {"S": ""}})
     seen = list(tables._items.scan("tables", "id#", "name#", "copy#"))
     put(tables, good)
-    return Repair(tables._items, tables._tombstones), seen
+    return Repair(tables._items), seen
 
 
 def test_a_repair_that_comes_late_sets_nothing_back(tables: DynamoTables) -> None:
@@ -251,7 +251,7 @@ def test_a_repair_that_comes_late_brings_no_deleted_table_back(tables: DynamoTab
     _, seen = stale_repair(tables)
     lost = [each for each in seen if each.key.owner != "id#a1"]
     tables.delete(A)
-    repair = Repair(tables._items, tables._tombstones)
+    repair = Repair(tables._items)
     assert repair.repair(lost, "a1") == ["the name 'letters'"][:0]
     assert tables.get("a1") is None
 

@@ -5,7 +5,7 @@ belongs to one table; ``id#<id>`` with all the rest; and ``copy#id#<id>``, the s
 which `Repair` brings back what is damaged. The item ``instance``, and its copy, hold the properties
 of tables unless their own say otherwise; ``access``, and its copy, the access rules.
 
-What was deleted has a tombstone (`ItemTombstones`). An id never has one and a table that is not in
+What was deleted has a tombstone. An id never has one and a table that is not in
 deletion: each is put in a transaction that checks for the other.
 """
 
@@ -33,9 +33,9 @@ from dormouse.items.store import (
     Item,
     ItemStore,
     Key,
-    Put,
     has,
     put,
+    put_json,
     unchanged,
 )
 from dormouse.schema.schema import Schema
@@ -58,7 +58,7 @@ class ItemTables:
     """The tables of an instance, its properties and its access rules."""
 
     def __init__(self, items: ItemStore) -> None:
-        self._items, self._tombstones = items, ItemTombstones(items)
+        self._items = items
 
     def get(self, table_id: str) -> Table | None:
         """Return a table by id; None if there is none (any more)."""
@@ -133,7 +133,7 @@ class ItemTables:
         Raises CorruptDataError if some cannot be restored; all others were.
         """
         items = self._items.scan("tables", ID, NAME, INSTANCE.owner, ACCESS.owner, COPY)
-        return Repair(self._items, self._tombstones).repair(items, which)
+        return Repair(self._items).repair(items, which)
 
     def create(self, table: Table) -> None:
         """Add a table; that it was added before, by the same id and name, is no error.
@@ -143,7 +143,7 @@ class ItemTables:
         is_new = self._items.write(
             put(name_key(table.name), table.id, ABSENT),
             *_with_copy(id_key(table.id), table_body(table), None),
-            self._tombstones.none_of(table.id),
+            Check(_tombstone_key(table.id), ABSENT),
         )
         if not is_new:
             before = self.get(table.id)
@@ -194,9 +194,11 @@ class ItemTables:
             if item is not None and not table_of(item, {}).deleting:
                 return self.tombstone(tombstone.table_id)
             # the copy of an entry that was lost goes, so that nobody waits for a repair
-            copies = [] if item else [Delete(copy_key(key))]
+            copies: list[Change] = [] if item else [Delete(copy_key(key))]
             no_table = Check(key, unchanged(item))
-            if self._items.write(no_table, *copies, *self._tombstones.puts(tombstone)):
+            first = put_json(_tombstone_key(tombstone.table_id), tombstone, ABSENT)
+            copies.append(put_json(_tombstone_place(tombstone), tombstone))
+            if self._items.write(no_table, first, *copies):
                 return tombstone
             if earlier := self.tombstone(tombstone.table_id):
                 return earlier
@@ -204,11 +206,18 @@ class ItemTables:
 
     def tombstone(self, table_id: str) -> Tombstone | None:
         """Return the tombstone of an id; None if it has none."""
-        return self._tombstones.get(table_id)
+        item = self._get(_tombstone_key(table_id))
+        return _tombstone(item) if item else None
 
     def tombstones(self, since_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
         """Return the tombstones of deletions since a time, in order, and the damaged ones."""
-        return self._tombstones.since(since_ms)
+        tombstones, damaged = [], []
+        for item in self._items.query("state", IN_ORDER, least=_time_text(since_ms)):
+            try:
+                tombstones.append(_tombstone(item))
+            except CorruptDataError as error:
+                damaged.append(error)
+        return tombstones, damaged
 
     def delete(self, table: Table) -> None:
         """Remove a table, under whatever name; none of that id is no error."""
@@ -521,7 +530,6 @@ class Repair:
     """
 
     items: ItemStore
-    tombstones: "ItemTombstones"
     repaired: list[str] = field(default_factory=list)
     hopeless: list[str] = field(default_factory=list)
     unread: bool = False
@@ -546,9 +554,7 @@ class Repair:
             if which in ("", name, entry[0].id if entry else name):
                 self._mend_name(name, entry, there.get(NAME + name))
         if not which:
-            repaired, hopeless = self.tombstones.repair()
-            self.repaired += repaired
-            self.hopeless += hopeless
+            self._mend_tombstones()
         if self.hopeless:
             raise CorruptDataError(
                 f"of {', '.join(self.hopeless)} the copy is damaged or missing too",
@@ -581,7 +587,7 @@ class Repair:
             # tombstone was put.
             checks = [Check(copy_key(key), unchanged(copy))]
             if table is not None and not table.deleting:
-                checks.append(self.tombstones.none_of(table.id))
+                checks.append(Check(_tombstone_key(table.id), ABSENT))
             self._write(_described(key, table), put(key, body, unchanged(item)), *checks)
         return body
 
@@ -599,6 +605,19 @@ class Repair:
         elif item and not leads_to:
             free = Delete(key, unchanged(item))
             self._write(f"the name {name!r}, which no table has", free)
+
+    def _mend_tombstones(self) -> None:
+        for item in self.items.query("state", IN_ORDER):
+            table_id = item.key.name.partition("#")[2]
+            (other,) = self.items.get(_tombstone_key(table_id))
+            tombstone, copy = _readable_tombstone(item), _readable_tombstone(other)
+            name = f"the tombstone of table {table_id!r}"
+            if tombstone is not None and copy is None:
+                self._write(name, put_json(_tombstone_key(table_id), tombstone, unchanged(other)))
+            elif tombstone is None and copy is not None and _tombstone_place(copy) == item.key:
+                self._write(name, put_json(item.key, copy, unchanged(item)))
+            elif tombstone is None:
+                self.hopeless.append(name)
 
     def _write(self, what: str, *changes: Change) -> None:
         if self.items.write(*changes):  # else others changed it just now, which mends it too
@@ -649,59 +668,6 @@ def _described(key: Key, table: Table | None) -> str:
 IN_ORDER = "(tombstones)"
 
 
-class ItemTombstones:
-    """The tombstones of an instance."""
-
-    def __init__(self, items: ItemStore) -> None:
-        self._items = items
-
-    def get(self, table_id: str) -> Tombstone | None:
-        """Return the tombstone of an id; None if it has none."""
-        (item,) = self._items.get(_tombstone_key(table_id))
-        return _tombstone(item) if item else None
-
-    def since(self, time_ms: int) -> tuple[list[Tombstone], list[CorruptDataError]]:
-        """Return the tombstones from a time on, the oldest first, and what is wrong with others."""
-        tombstones, damaged = [], []
-        for item in self._items.query("state", IN_ORDER, least=_time_text(time_ms)):
-            try:
-                tombstones.append(_tombstone(item))
-            except CorruptDataError as error:
-                damaged.append(error)
-        return tombstones, damaged
-
-    def repair(self) -> tuple[list[str], list[str]]:
-        """Restore damaged items from their copies; return those restored, and those not."""
-        repaired, unrepaired = [], []
-        for item in self._items.query("state", IN_ORDER):
-            table_id = item.key.name.partition("#")[2]
-            (other,) = self._items.get(_tombstone_key(table_id))
-            tombstone, copy = _readable_tombstone(item), _readable_tombstone(other)
-            if tombstone is not None and copy is not None:
-                continue
-            name = f"the tombstone of table {table_id!r}"
-            if tombstone is not None:
-                self._items.write(_put_tombstone(_tombstone_key(table_id), tombstone, other))
-            elif copy is not None and _tombstone_place(copy) == item.key:
-                self._items.write(_put_tombstone(item.key, copy, item))
-            else:
-                unrepaired.append(name)
-                continue
-            repaired.append(name)  # or another process did just now
-        return repaired, unrepaired
-
-    def puts(self, tombstone: Tombstone) -> list[Put]:
-        """Return what puts a tombstone, if its id has none."""
-        return [
-            _put_tombstone(_tombstone_key(tombstone.table_id), tombstone, None),
-            put(_tombstone_place(tombstone), _tombstone_body(tombstone)),
-        ]
-
-    def none_of(self, table_id: str) -> Check:
-        """Return a check that an id has no tombstone."""
-        return Check(_tombstone_key(table_id), ABSENT)
-
-
 def _tombstone_key(table_id: str) -> Key:
     return Key("state", f"{table_id}#T")
 
@@ -712,14 +678,6 @@ def _tombstone_place(tombstone: Tombstone) -> Key:
 
 def _time_text(time_ms: int) -> str:
     return f"{max(0, time_ms):015d}"
-
-
-def _put_tombstone(key: Key, tombstone: Tombstone, before: Item | None) -> Put:
-    return put(key, _tombstone_body(tombstone), unchanged(before))
-
-
-def _tombstone_body(tombstone: Tombstone) -> str:
-    return msgspec.json.encode(tombstone).decode()
 
 
 def _readable_tombstone(item: Item | None) -> Tombstone | None:
