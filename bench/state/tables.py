@@ -53,11 +53,11 @@ from dormouse.log.tail import index_place_of, key_indexes
 from dormouse.ports import Storage, StoredObject
 from dormouse.state.state import Entry, TableState
 from dormouse.storage import FolderStorage
-from dormouse.system import WITHOUT_PAUSES
 from tests.support.adapters import FakeClock
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_items import MemoryItems
 from tests.support.memory_storage import MemoryStorage
+from tests.support.retries import WITHOUT_PAUSES
 from tests.support.stores import items_store, objects_store
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar
@@ -149,36 +150,13 @@ class UnfinishedUpload:
     started_ms: int
 
 
-class Uploads(Protocol):
-    """What a data root does with local files."""
-
-    def upload(self, path: str, local: Path) -> bool:
-        """Store a local file as `put` does, without loading it into memory.
-
-        The file must not be changed any more: it may be another name of the object from now on.
-        """
-
-    def start_upload(self, path: str, local: Path) -> Upload:
-        """Start to upload a local file that is still being written."""
-
-    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Yield the uploads to paths that begin with `prefix` which are not finished: none where
-        nothing is sent before a file is whole.
-        """
-        return iter(())
-
-    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
-        """Delete what was sent of uploads; those that were finished meanwhile are left alone."""
-        return
-
-
 class WholeUpload:
     """An upload that sends nothing before the file is whole: to a disk or memory of this machine.
 
     So it leaves nothing unfinished but what `upload` of its storage itself leaves.
     """
 
-    def __init__(self, storage: Uploads, path: str, local: Path) -> None:
+    def __init__(self, storage: Storage, path: str, local: Path) -> None:
         self._storage, self._path, self._local = storage, path, local
 
     def advance(self, final_bytes: int) -> None:
@@ -421,7 +399,7 @@ class StreamedObjects(Objects, Protocol):
         return False
 
 
-class Storage(StreamedObjects, Uploads, Protocol):
+class Storage(StreamedObjects, Protocol):
     """The data root: a bucket or a folder. Paths are relative, with ``/`` and without ``..``.
 
     Objects are immutable: they are put once, never changed, and finally deleted. What has a body
@@ -437,6 +415,25 @@ class Storage(StreamedObjects, Uploads, Protocol):
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object if its path is free; otherwise return False and change nothing."""
+
+    def upload(self, path: str, local: Path) -> bool:
+        """Store a local file as `put` does, without loading it into memory.
+
+        The file must not be changed any more: it may be another name of the object from now on.
+        """
+
+    def start_upload(self, path: str, local: Path) -> Upload:
+        """Start to upload a local file that is still being written."""
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Yield the uploads to paths that begin with `prefix` which are not finished: none where
+        nothing is sent before a file is whole.
+        """
+        return iter(())
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Delete what was sent of uploads; those that were finished meanwhile are left alone."""
+        return
 
     def with_commits(self) -> Storage:
         """Return it for objects of new names, to which nobody else writes: each is there no later
@@ -555,20 +552,14 @@ CACHE_BYTES = 64 * 1024 * 1024
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    value: object
-    size_bytes: int
-
-
 class Cache:
     """Values by path and type. The least recently used are evicted first. Thread-safe."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         """Cache values of up to `limit_bytes` in total; 0 caches nothing."""
         self._limit_bytes = limit_bytes
-        self._entries: LRUCache[tuple[str, type], _Entry] = LRUCache(
-            limit_bytes, getsizeof=lambda entry: entry.size_bytes
+        self._entries: LRUCache[tuple[str, type], tuple[object, int]] = LRUCache(
+            limit_bytes, getsizeof=itemgetter(1)
         )
         self._lock = Lock()
 
@@ -579,14 +570,14 @@ class Cache:
     def get(self, path: str, kind: type[_T]) -> _T | None:
         """Return the cached value of an object; None if there is none."""
         with self._lock:
-            entry = self._entries.get((path, kind))
-        return entry.value if entry is not None and isinstance(entry.value, kind) else None
+            value, _ = self._entries.get((path, kind), (None, 0))
+        return value if isinstance(value, kind) else None
 
     def put(self, path: str, value: object, size_bytes: int) -> None:
         """Cache `value`, which takes about `size_bytes`, unless it alone exceeds the limit."""
         if size_bytes <= self._limit_bytes:
             with self._lock:
-                self._entries[path, type(value)] = _Entry(value, size_bytes)
+                self._entries[path, type(value)] = value, size_bytes
 
 
 NO_TABLE = "-"

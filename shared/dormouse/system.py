@@ -27,11 +27,11 @@ class RetryPolicy:
     The pause after the n-th failure in a row is a random share of
     ``first_pause_seconds * 2**(n - 1)``, but of no more than ``longest_pause_seconds``: with the
     defaults, of 25, 50, 100 ms and so on, up to 4 s. `sleep` takes seconds, `random` returns a
-    number from 0 up to 1. The wiring passes both in, so that tests neither wait nor vary.
+    number from 0 up to 1: tests pass in others, so that they neither wait nor vary.
     """
 
-    sleep: Callable[[float], None]
-    random: Callable[[], float]
+    sleep: Callable[[float], None] = time.sleep
+    random: Callable[[], float] = random.random
     attempts: int = 12
     first_pause_seconds: float = 0.025
     longest_pause_seconds: float = 4.0
@@ -81,14 +81,8 @@ class RetryPolicy:
             parts = rest
 
 
-def _no_pause(seconds: float) -> None:
-    """Take the place of a sleep."""
-
-
-WITHOUT_PAUSES = RetryPolicy(sleep=_no_pause, random=lambda: 0.0)
-"""Retries at once: for tests, and where the log is in memory."""
-
-
+RETRIES = RetryPolicy()
+"""The policy of a real process."""
 _RANDOM_BITS = 80
 
 
@@ -126,8 +120,3 @@ class TimeOrderedIds:
             else:
                 self._last += 1
             return f"{self._last:032x}"
-
-
-def retry_policy() -> RetryPolicy:
-    """Return the retry policy of a real process, which sleeps between its attempts."""
-    return RetryPolicy(sleep=time.sleep, random=random.random)

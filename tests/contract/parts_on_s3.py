@@ -24,5 +24,6 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
 
 
 @pytest.fixture
-def on_s3(client: S3Client) -> S3Storage:
-    return S3Storage(client, "data", part_bytes=PART_BYTES)
+def on_s3(client: S3Client, monkeypatch: pytest.MonkeyPatch) -> S3Storage:
+    monkeypatch.setattr("dormouse.aws.uploads.PART_BYTES", PART_BYTES)
+    return S3Storage(client, "data")

@@ -11,8 +11,8 @@ import pytest
 
 from dormouse.aws.items import DynamoItems
 from dormouse.items.store import ItemStore
-from dormouse.system import WITHOUT_PAUSES
 from tests.contract.state_pages import DynamoPages, dynamodb_pages
+from tests.support.retries import WITHOUT_PAUSES
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -19,12 +19,13 @@ from dormouse.items.blobs import BUCKETS, PART_BYTES, ItemBlobs, Kind
 from dormouse.items.store import Key, put
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError, ObjectBlobs
 from dormouse.storage import FolderStorage
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import RetryPolicy
 from tests.contract.state_items import dynamodb_tables
 from tests.support.damaged_items import damages
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_items import MemoryItems
 from tests.support.memory_storage import MemoryStorage
+from tests.support.retries import WITHOUT_PAUSES
 
 HOMES = ("memory", "folder", "memory items", "fake items", "items")
 IDS = [f"{number:032x}" for number in range(40)]

@@ -26,8 +26,9 @@ from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import Source
 from dormouse.stored.paths import InstanceNames
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import RetryPolicy
 from tests.support.depth import in_turn
+from tests.support.retries import WITHOUT_PAUSES
 
 THRICE = replace(WITHOUT_PAUSES, attempts=3)
 ONCE = Config(retries={"total_max_attempts": 1})

@@ -18,10 +18,11 @@ from dormouse.log.log import Log
 from dormouse.settings import CONDITIONS_TRIED_AT, Settings
 from dormouse.state.versions import PublicationRecord
 from dormouse.stored.paths import InstanceNames
-from dormouse.system import WITHOUT_PAUSES, TimeOrderedIds
+from dormouse.system import TimeOrderedIds
 from dormouse.tables.table import Table
 from tests.contract.mocked_aws import dynamodb_table, mocked_aws, s3_bucket
 from tests.contract.state_pages import DynamoPages
+from tests.support.retries import WITHOUT_PAUSES
 from tests.support.world import LETTERS
 
 NAMES = InstanceNames("dev", "123456789012")

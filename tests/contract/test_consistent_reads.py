@@ -16,10 +16,10 @@ import pytest
 from dormouse.items.blobs import ItemBlobs
 from dormouse.log.blobs import MissingBlobError
 from dormouse.log.pages import LOWEST_ID
-from dormouse.system import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws
 from tests.contract.state_items import dynamodb_tables
 from tests.contract.test_tables import A, registry
+from tests.support.retries import WITHOUT_PAUSES
 
 READS = {"GetItem", "Query", "Scan", "BatchGetItem"}
 

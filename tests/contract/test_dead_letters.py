@@ -16,9 +16,10 @@ from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import DeadLetter, DeadLetters, QueueCounts
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
-from dormouse.system import WITHOUT_PAUSES, SystemClock
+from dormouse.system import SystemClock
 from tests.contract.folders import database_in
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
+from tests.support.retries import WITHOUT_PAUSES
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -39,10 +40,11 @@ def outbox(client: SQSClient) -> SqsOutbox:
 
 
 @pytest.fixture
-def dead(client: SQSClient, outbox: SqsOutbox) -> SqsDeadLetters:
+def dead(client: SQSClient, outbox: SqsOutbox, monkeypatch: pytest.MonkeyPatch) -> SqsDeadLetters:
+    monkeypatch.setattr("dormouse.aws.queues.LOOK_SECONDS", 0)
     for number in range(12):
         outbox.send_to_dead_letters(QUEUE, f"body {number}", f"reason {number}")
-    return SqsDeadLetters(client, NAMES, WITHOUT_PAUSES, look_seconds=0)
+    return SqsDeadLetters(client, NAMES, WITHOUT_PAUSES)
 
 
 @pytest.fixture(params=["sqs", "folder"])
@@ -119,7 +121,7 @@ def test_large_dead_letters_travel_in_requests_of_a_mebibyte(
 ) -> None:
     for _ in range(4):
         outbox.send_to_dead_letters(QUEUE, "x" * 400_000, "large")
-    dead = SqsDeadLetters(client, NAMES, WITHOUT_PAUSES, look_seconds=0)
+    dead = SqsDeadLetters(client, NAMES, WITHOUT_PAUSES)
     letters = taken(dead)
     assert len(dead.redrive(QUEUE, letters)) == len(letters) == 4
 

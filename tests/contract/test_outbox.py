@@ -14,8 +14,8 @@ from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages.requests import Redrive
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage, TableChanged, decode
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
-from dormouse.system import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, sqs_queues
+from tests.support.retries import WITHOUT_PAUSES
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

@@ -22,8 +22,8 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.shards.index_objects import read_end
-from dormouse.system import WITHOUT_PAUSES
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
+from tests.support.retries import WITHOUT_PAUSES
 from tests.support.world import letters, letters_file
 
 if TYPE_CHECKING:

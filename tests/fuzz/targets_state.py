@@ -26,13 +26,13 @@ from dormouse.log.segments import decode_segment
 from dormouse.log.snapshot import decode_snapshot
 from dormouse.state.jobs import JobRecord
 from dormouse.stored import checksums
-from dormouse.system import WITHOUT_PAUSES
 from dormouse.tables.table import Table
 from tests.contract.state_pages import DynamoPages
 from tests.fuzz.mutations import mangled, odd_tree
 from tests.fuzz.samples import COUNTS
 from tests.fuzz.targets import Target, refusing
 from tests.support.deltas import decode_delta
+from tests.support.retries import WITHOUT_PAUSES
 from tests.unit.statestore.samples import DELTA, golden_files
 
 _GOLDEN = golden_files()

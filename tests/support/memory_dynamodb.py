@@ -15,7 +15,8 @@ from typing import Any, cast
 from botocore.exceptions import ClientError
 
 from dormouse.aws.items import DynamoItems
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import RetryPolicy
+from tests.support.retries import WITHOUT_PAUSES
 
 Hook = Callable[[str], None]
 Key = tuple[str, str, str]

@@ -12,7 +12,8 @@ from dormouse.log.blobs import Fetch, fetched
 from dormouse.log.engine import DEFAULTS, LogStateStore, Options
 from dormouse.log.log import Log
 from dormouse.ports import Clock, Ids, Storage
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import RetryPolicy
+from tests.support.retries import WITHOUT_PAUSES
 
 
 def objects_store(

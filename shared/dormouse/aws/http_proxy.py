@@ -5,7 +5,6 @@ sends on what the API needs: no cookie, no origin, and not the token of that ser
 """
 
 import re
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from botocore.auth import SigV4Auth
@@ -27,14 +26,11 @@ _RETURNED = (
 _SECONDS = 35
 """An HTTP API answers within thirty seconds."""
 
-Send = Callable[[AWSRequest], tuple[int, dict[str, str], bytes]]
-"""Sends a signed request; returns the status, headers by their names in lower case, and body."""
-
 
 class SigningProxy:
     """Answers requests by those of an HTTP API on AWS."""
 
-    def __init__(self, url: str, send: Send | None = None) -> None:
+    def __init__(self, url: str) -> None:
         """`url` is where the API is, without a path.
         Raises InvalidRequestError: it is none, or could be read on its way.
         """
@@ -49,7 +45,6 @@ class SigningProxy:
         self._region = region[1] if region else session().get_config_variable("region")
         if self._region is None:
             raise NoRegionError()
-        self._send = send or _send
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a request as the API does; 502 if that does not answer."""
@@ -63,7 +58,7 @@ class SigningProxy:
             raise NoCredentialsError()
         SigV4Auth(credentials.get_frozen_credentials(), _SERVICE, self._region).add_auth(outgoing)
         try:
-            status, fields, body = self._send(outgoing)
+            status, fields, body = _send(outgoing)
         except (HTTPClientError, BotoCoreError) as error:
             return json_response(502, {"detail": f"the API does not answer: {error}"})
         returned = {name: fields[name] for name in _RETURNED if name in fields}
@@ -94,6 +89,7 @@ def api_uri(instance: str) -> str:
 
 
 def _send(request: AWSRequest) -> tuple[int, dict[str, str], bytes]:
+    """Return status, headers by their names in lower case, and body of the answer."""
     response = URLLib3Session(timeout=_SECONDS).send(request.prepare())
     headers = {str(name).lower(): str(value) for name, value in response.headers.items()}
     return response.status_code, headers, response.content

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dormouse import system
 from dormouse.aws.clients import ConditionFailedError, read_pages, reading, writing
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.items import store
 from dormouse.log.blobs import fetched
-from dormouse.system import RetryPolicy
+from dormouse.system import RETRIES, RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -56,14 +55,14 @@ class DynamoItems:
         self,
         client: DynamoDBClient,
         table_names: Mapping[store.Space, str],
-        retry_policy: RetryPolicy | None = None,
+        retry_policy: RetryPolicy = RETRIES,
     ) -> None:
         """Use these DynamoDB tables, which must exist.
 
         `retry_policy` is for what a request for many items left undone.
         """
         self._client, self._table_names = client, table_names
-        self._retry_policy = retry_policy or system.retry_policy()
+        self._retry_policy = retry_policy
 
     def get(self, *keys: store.Key, never_change: bool = False) -> list[store.Item | None]:
         """Return the items of some keys, None where there is none.

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse import system
 from dormouse.aws.clients import Failure, client, code_of, kind_of_code, reading
 from dormouse.aws.clients import unavailable as unavailable_service
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages.stages import OfTable, OutboundMessage, encode
 from dormouse.ports import DeadLetter, QueueCounts, gone, not_listed
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
-from dormouse.system import RetryPolicy
+from dormouse.system import RETRIES, RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
@@ -145,11 +144,11 @@ class SqsOutbox:
     """The queues of one instance; thread-safe, like its client."""
 
     def __init__(
-        self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy | None = None
+        self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy = RETRIES
     ) -> None:
         """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
         self._client, self._names = client, names
-        self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
+        self._queues = SqsQueues(client, names, retry_policy)
 
     def send(self, messages: Iterable[OutboundMessage]) -> None:
         """Send all messages, in as few requests as possible, while the iterable is consumed.
@@ -297,16 +296,11 @@ class SqsDeadLetters:
     """The dead letters of one instance; thread-safe, like its client."""
 
     def __init__(
-        self,
-        client: SQSClient,
-        names: InstanceNames,
-        retry_policy: RetryPolicy | None = None,
-        *,
-        look_seconds: int = LOOK_SECONDS,
+        self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy = RETRIES
     ) -> None:
         """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
-        self._client, self._look_seconds = client, look_seconds
-        self._queues = SqsQueues(client, names, retry_policy or system.retry_policy())
+        self._client = client
+        self._queues = SqsQueues(client, names, retry_policy)
 
     def receive(self, queue: str, most: int) -> list[DeadLetter]:
         """Receive dead letters, which are invisible to others for some minutes unless released."""
@@ -317,7 +311,7 @@ class SqsDeadLetters:
             # Without a wait only some servers of SQS answer; if there may be messages, query all.
             is_full = len(answer) == MAX_BATCH_ENTRIES
             may_be_more = is_full or self._queues.numbers(dead, _VISIBLE) != [0]
-            answer = self._receive(dead, most - len(letters), self._look_seconds * may_be_more)
+            answer = self._receive(dead, most - len(letters), LOOK_SECONDS * may_be_more)
             if not answer:
                 break
             letters |= {letter.id: letter for letter in map(_letter, answer)}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypedDict, cast
 
 from botocore.exceptions import ClientError
 
-from dormouse import ports, system
+from dormouse import ports
 from dormouse.aws.clients import (
     PRECONDITION_FAILED,
     Failure,
@@ -25,7 +25,7 @@ from dormouse.aws.clients import (
     reading,
     writing,
 )
-from dormouse.aws.uploads import PART_BYTES, MultipartUpload, S3Upload, put_once
+from dormouse.aws.uploads import MultipartUpload, S3Upload, put_once
 from dormouse.errors import (
     CorruptDataError,
     NotFoundError,
@@ -35,7 +35,7 @@ from dormouse.errors import (
 )
 from dormouse.state.sources import Source, is_file_below
 from dormouse.storage import PIECE_BYTES, SeekableFile, check_path, check_prefix
-from dormouse.system import RetryPolicy
+from dormouse.system import RETRIES, RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -70,7 +70,7 @@ class RangedObject(SeekableFile):
         version: str = "",
         *,
         etag: str = "",
-        retry_policy: RetryPolicy,
+        retry_policy: RetryPolicy = RETRIES,
     ) -> None:
         """Begin at the start, of the newest version if none is named; this sends no request.
 
@@ -177,11 +177,7 @@ _COPY_BYTES = 1024 * 1024
 
 
 def download(
-    client: S3Client,
-    source: Source,
-    local: Path,
-    retry_policy: RetryPolicy,
-    arrived: ports.Arrived | None = None,
+    client: S3Client, source: Source, local: Path, arrived: ports.Arrived | None = None
 ) -> None:
     """Copy just the content that `source` names into a local file.
 
@@ -196,7 +192,7 @@ def download(
         with reading("S3"):
             read_whole(lambda: _copy(client, source, local))
     else:
-        _copy_parts(client, source, local, retry_policy, arrived)
+        _copy_parts(client, source, local, arrived)
 
 
 def _copy(client: S3Client, source: Source, local: Path) -> None:
@@ -213,20 +209,10 @@ def _copy(client: S3Client, source: Source, local: Path) -> None:
 
 
 def _copy_parts(
-    client: S3Client,
-    source: Source,
-    local: Path,
-    retry_policy: RetryPolicy,
-    arrived: ports.Arrived | None,
+    client: S3Client, source: Source, local: Path, arrived: ports.Arrived | None
 ) -> None:
     remote = RangedObject(
-        client,
-        source.bucket,
-        source.key,
-        source.size_bytes,
-        source.version,
-        etag=source.etag,
-        retry_policy=retry_policy,
+        client, source.bucket, source.key, source.size_bytes, source.version, etag=source.etag
     )
 
     def copy(start: int) -> None:
@@ -360,19 +346,16 @@ class S3Storage(ports.Storage):
         client: S3Client,
         bucket: str,
         *,
-        retry_policy: RetryPolicy | None = None,
+        retry_policy: RetryPolicy = RETRIES,
         version: str = "",
-        part_bytes: int = PART_BYTES,
     ) -> None:
         """Use `bucket`; `retry_policy` is for reads that break off, and for objects of many that S3
         was too busy to delete.
 
-        With a `version` the one object that has it is read as it was. Files of more than
-        `part_bytes` are uploaded in parts while they are written.
+        With a `version` the one object that has it is read as it was.
         """
         self._client, self._bucket, self._version = client, bucket, version
-        self._retry_policy = retry_policy or system.retry_policy()
-        self._part_bytes = part_bytes
+        self._retry_policy = retry_policy
 
     @property
     def uri(self) -> str:
@@ -400,7 +383,7 @@ class S3Storage(ports.Storage):
 
     def start_upload(self, path: str, local: Path) -> ports.Upload:
         """Start to upload a local file that is still being written; this sends nothing."""
-        return S3Upload(self._client, self._bucket, check_path(path), local, self._part_bytes)
+        return S3Upload(self._client, self._bucket, check_path(path), local)
 
     def list_uploads(self, prefix: str) -> Iterator[ports.UnfinishedUpload]:
         """Yield the multipart uploads to paths that begin with `prefix`."""
@@ -535,7 +518,6 @@ class S3Sources:
     def __init__(self, client: S3Client, bucket: str) -> None:
         """Use `bucket`, versioned or not. Parts that break off are asked for again."""
         self._client, self._bucket = client, bucket
-        self._retry_policy = system.retry_policy()
 
     def download(self, source: Source, local: Path, arrived: ports.Arrived | None = None) -> None:
         """Copy just the content that `source` names into a local file; `arrived` is called with the
@@ -553,7 +535,7 @@ class S3Sources:
                 hint="files of the ingest bucket are ingested, and no others",
             )
         try:
-            download(self._client, source, local, self._retry_policy, arrived)
+            download(self._client, source, local, arrived)
         except (NotFoundError, UnavailableError) as error:
             cause = error.__cause__
             if isinstance(cause, ClientError) and (refusal := _refusal(source, code_of(cause))):

@@ -176,25 +176,23 @@ def put_once(client: S3Client, bucket: str, path: str, body: bytes) -> bool:
 
 
 class S3Upload:
-    """The upload of one local file, as `uploads.Upload`.
+    """The upload of one local file, as `ports.Upload`: in parts while it is written, if it has more
+    than `PART_BYTES`.
 
     `complete` also returns False if the SDK repeated a request that had landed. As always, False
     means that the object exists; the caller must know what content it can have.
     """
 
-    def __init__(
-        self, client: S3Client, bucket: str, path: str, local: Path, part_bytes: int = PART_BYTES
-    ) -> None:
+    def __init__(self, client: S3Client, bucket: str, path: str, local: Path) -> None:
         """Upload `local` to `path`; this sends nothing."""
-        self._client, self._bucket, self._path = client, bucket, path
-        self._local, self._part_bytes = local, part_bytes
+        self._client, self._bucket, self._path, self._local = client, bucket, path, local
         self._parts: _Parts | None = None
 
     def advance(self, final_bytes: int) -> None:
         """Send the whole parts among the first `final_bytes`, once there is more than one part.
         Raises UnavailableError, OutcomeUnknownError: a part could not be sent.
         """
-        if self._parts is None and final_bytes > self._part_bytes:
+        if self._parts is None and final_bytes > PART_BYTES:
             self._parts = self._begin()
         if self._parts is not None:
             with writing("S3"):
@@ -235,7 +233,7 @@ class S3Upload:
                 )
 
     def _begin(self) -> _Parts:
-        return _Parts(self._client, self._bucket, self._path, self._local, self._part_bytes)
+        return _Parts(self._client, self._bucket, self._path, self._local, PART_BYTES)
 
     def _store(self) -> None:
         size_bytes = self._local.stat().st_size

@@ -28,7 +28,7 @@ from dormouse.ports import Metrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state.store import CommitReport, StateStore
 from dormouse.stored.paths import InstanceNames
-from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
+from dormouse.system import RETRIES, SystemClock, TimeOrderedIds
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _store_factory(
         from dormouse.log.engine import LogStateStore, Options
         from dormouse.log.log import Log
 
-        log = Log(state_id, pages(), retry_policy(), name)
+        log = Log(state_id, pages(), RETRIES, name)
         if kept_in == "dynamodb":
             from dormouse.items.blobs import items_reader
 

@@ -7,7 +7,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.waiting import Polling
 from dormouse.errors import UnavailableError, needs_extra
 from dormouse.settings import Settings, folder_hint
-from dormouse.system import retry_policy
+from dormouse.system import RETRIES
 
 with needs_extra("aws", "an instance on AWS"):
     from dormouse.aws.clients import client, presigning_client, reading
@@ -45,6 +45,6 @@ def instance_of(wiring: Wiring) -> Instance:
         wiring.services,
         wiring.outbox,
         S3IngestBucket.of(names),
-        Polling(wiring.services.clock, retry_policy().sleep),
+        Polling(wiring.services.clock, RETRIES.sleep),
         result_link=partial(result_url, presigning_client(names.account), names.results_bucket),
     )

@@ -42,7 +42,7 @@ from dormouse.stored.paths import (
     is_plain,
     shard_id_of,
 )
-from dormouse.system import SystemClock, TimeOrderedIds, retry_policy
+from dormouse.system import RETRIES, SystemClock, TimeOrderedIds
 from dormouse.tables.table import Table
 
 STORES_KEPT = 32
@@ -244,7 +244,7 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
         from dormouse.log.log import Log
 
         items = SqliteItems(database)
-        log = Log(state_id, ItemPages(items), retry_policy(), name)
+        log = Log(state_id, ItemPages(items), RETRIES, name)
         reader = files_reader(log, storage, items, items.defer)
         return LogStateStore(reader, SystemClock(), TimeOrderedIds(), Options(keep_seconds))
 

@@ -30,7 +30,7 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.jobs import permanent_failure
-from dormouse.system import WITHOUT_PAUSES
+from tests.support.retries import WITHOUT_PAUSES
 
 CONDITION, CONTENTION, TRANSIENT, PERMANENT = Failure
 KINDS: dict[Failure, tuple[tuple[str, int], ...]] = {

@@ -9,7 +9,7 @@ import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import EndpointConnectionError
 
-from dormouse.aws import clients
+from dormouse.aws import clients, http_proxy
 from dormouse.aws.http_proxy import SigningProxy, api_uri
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.http.messages import HttpRequest
@@ -42,9 +42,10 @@ class Api:
         return 200, headers, b"{}"
 
 
-def test_a_request_is_signed_for_the_region_of_the_api() -> None:
+def test_a_request_is_signed_for_the_region_of_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
-    proxy = SigningProxy(URL, api.send)
+    monkeypatch.setattr(http_proxy, "_send", api.send)
+    proxy = SigningProxy(URL)
     headers = {
         "authorization": "Bearer of-this-server",
         "cookie": "c",
@@ -64,11 +65,12 @@ def test_a_request_is_signed_for_the_region_of_the_api() -> None:
     assert response.headers == {"content-type": "application/json", "dormouse-next": "n"}
 
 
-def test_an_api_that_does_not_answer_is_said_so() -> None:
+def test_an_api_that_does_not_answer_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def send(asked: AWSRequest) -> tuple[int, dict[str, str], bytes]:
         raise EndpointConnectionError(endpoint_url=URL)
 
-    response = SigningProxy(URL, send).answer(HttpRequest("GET", "/tables"))
+    monkeypatch.setattr(http_proxy, "_send", send)
+    response = SigningProxy(URL).answer(HttpRequest("GET", "/tables"))
     assert response.status == 502
     assert b"does not answer" in response.body
 

@@ -20,12 +20,13 @@ from dormouse.log.log import Log, fold_delta
 from dormouse.log.pages import Head, Page
 from dormouse.state.state import Entry, RestoreTable, TableState, without_expired
 from dormouse.stored.paths import blob_prefix
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import RetryPolicy
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.deltas import decode_delta
 from tests.support.hooked_pages import HookedPages
 from tests.support.memory_dynamodb import MemoryDynamoDB
 from tests.support.memory_storage import MemoryStorage
+from tests.support.retries import WITHOUT_PAUSES
 from tests.support.stores import items_store, objects_store
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from botocore.stub import Stubber
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.log.pages import LOWEST_ID, Head, Manifest
-from dormouse.system import WITHOUT_PAUSES
 from tests.contract.state_pages import DynamoPages
+from tests.support.retries import WITHOUT_PAUSES
 
 PAGE_1 = {"DeleteRequest": {"Key": {"t": {"S": "t#0#0"}, "g": {"S": f"{1:012d}"}}}}
 

@@ -15,8 +15,9 @@ from dormouse.errors import (
 )
 from dormouse.log.log import CollectedError, Log
 from dormouse.log.pages import LOWEST_ID, PAGE_CAPACITY, Head, Manifest, Page, Segment, Snapshot
-from dormouse.system import WITHOUT_PAUSES, RetryPolicy
+from dormouse.system import RetryPolicy
 from tests.support.hooked_pages import HookedPages
+from tests.support.retries import WITHOUT_PAUSES
 from tests.unit.statestore.faults import Rig, fail
 
 LOST = OutcomeUnknownError("not answered")
