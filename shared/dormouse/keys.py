@@ -113,8 +113,8 @@ def prefix_successor(key: Key) -> Key | None:
     return (*head, last + "\0") if isinstance(last, str) else (*head, last + b"\0")
 
 
-_bound = lru_cache(maxsize=64)(decode_key)
-"""Decodes the bounds of ranges: a look-up asks for the same ones a dozen times."""
+_bound = lru_cache(maxsize=4096)(decode_key)
+"""Decodes the bounds of ranges: a look-up of many keys asks for each a dozen times."""
 
 
 class KeyRange:

@@ -638,18 +638,17 @@ def _slices_by_state(
     on both sides of the range's end has None.
     """
     deletions = state.deletions_in(ranges)
-    for item in ranges:
-        for span, references in state.partitions_to_read(item):
-            for reference in references:
-                slice = Slice(state.shards[reference.shard], span, deletions)
-                rows = reference.rows if reference.exact else None
-                if slice.is_hidden:
-                    continue
-                if slice.is_whole:
-                    rows = slice.shard.rows
-                elif rows is None or state.partitions.get(reference.partition).range != span:
-                    rows = None
-                yield slice, rows
+    for span, references in state.partitions_to_read(*ranges):
+        for reference in references:
+            slice = Slice(state.shards[reference.shard], span, deletions)
+            rows = reference.rows if reference.exact else None
+            if slice.is_hidden:
+                continue
+            if slice.is_whole:
+                rows = slice.shard.rows
+            elif rows is None or state.partitions.get(reference.partition).range != span:
+                rows = None
+            yield slice, rows
 
 
 def count_by_tags(

@@ -114,9 +114,8 @@ def slices_to_read(state: TableState, ranges: Sequence[KeyRange]) -> Iterator[li
     key m, the range [k, p) is divided into [k, m) and [m, p), each with the shards of its leaf.
     """
     deletions = state.deletions_in(ranges)
-    for item in ranges:
-        for span, references in state.partitions_to_read(item):
-            yield [Slice(state.shards[r.shard], span, deletions) for r in references]
+    for span, references in state.partitions_to_read(*ranges):
+        yield [Slice(state.shards[r.shard], span, deletions) for r in references]
 
 
 def slices_from(pieces: Iterable[Piece], start: Key = ()) -> list[list[Slice]]:
@@ -296,14 +295,13 @@ def _pieces(state: TableState, ranges: Iterable[KeyRange]) -> Iterator[tuple[Pie
     """
     ranges = list(ranges)
     deletions = state.deletions_in(ranges)
-    for each in ranges:
-        for span, references in state.partitions_to_read(each):
-            shards = tuple(state.shards[reference.shard] for reference in references)
-            size_bytes = sum(
-                shard.size_bytes * min(reference.rows, shard.rows) // shard.rows
-                for shard, reference in zip(shards, references, strict=True)
-            )
-            yield Piece(span, shards, deletions=deletions), size_bytes
+    for span, references in state.partitions_to_read(*ranges):
+        shards = tuple(state.shards[reference.shard] for reference in references)
+        size_bytes = sum(
+            shard.size_bytes * min(reference.rows, shard.rows) // shard.rows
+            for shard, reference in zip(shards, references, strict=True)
+        )
+        yield Piece(span, shards, deletions=deletions), size_bytes
 
 
 class _StoredPieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

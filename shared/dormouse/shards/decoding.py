@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -107,7 +107,7 @@ def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.Recor
     """
     body: list[thrift.Body] = [MAGIC]
     at, places = len(MAGIC), []
-    for group in groups:
+    for group in _joined_groups(groups):
         chunks = []
         for pages in group.chunks:
             size_bytes = sum(map(len, pages.body))
@@ -129,6 +129,26 @@ def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.Recor
     reader.open(pa.BufferReader(b"".join(body)), pre_buffer=False)
     (batch,) = reader.read_all(use_threads=False).combine_chunks().to_batches()
     return batch
+
+
+def _joined_groups(groups: Sequence[PagesOfGroup]) -> Sequence[PagesOfGroup]:
+    """Return row groups as one if they can be: none has a dictionary, and all are stored alike. To
+    describe each and to begin to decode it takes as long as some thousand rows.
+    """
+    columns = [*zip(*(group.chunks for group in groups), strict=True)]
+    forms = [{(c.dictionary_bytes, c.is_compressed) for c in column} for column in columns]
+    if len(groups) == 1 or any(len(of) > 1 or max(of)[0] for of in forms):
+        return groups
+    chunks = [
+        PagesOfChunk(
+            [*chain.from_iterable(c.body for c in column)],
+            0,
+            sum(c.values for c in column),
+            column[0].is_compressed,
+        )
+        for column in columns
+    ]
+    return [PagesOfGroup(sum(group.rows for group in groups), chunks)]
 
 
 def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[PlacedChunk]]]) -> bytes:

@@ -23,6 +23,7 @@ from dormouse.state.partitions import (
     Job,
     NewShard,
     OverlayMap,
+    Partition,
     PartitionReferences,
     PartitionTree,
     Reference,
@@ -255,8 +256,9 @@ class TableState:
         raised = dispute.jobs if dispute is not None else ()
         return sorted({*raised, *(taking.job for taking in self.taken.get(shard, ()))})
 
-    def partitions_to_read(self, keys: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
-        """Yield, in key order, disjoint ranges that cover the rows in `keys`, with references.
+    def partitions_to_read(self, *ranges: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
+        """Yield, in key order, disjoint ranges that cover the rows in `ranges`, which are disjoint
+        and ascend, with references.
 
         A reference on a split partition is the input of a job that was assigned before the split.
         It is returned with each leaf below that its shard's keys overlap, so that ranges stay leaf
@@ -267,18 +269,20 @@ class TableState:
         [m, q) with t and s: to read the second range, rows of s from m on are merged with those of
         t.
         """
-        for leaf in self.partitions.leaves_overlapping(keys):
-            span = leaf.range.intersection(keys)
-            references = self.references_in(leaf.id)
-            for ancestor in self.partitions.ancestors(leaf.id):
-                references += self.references_in(ancestor)
-            overlapping = [r for r in references if self._overlaps(r.shard, span)]
-            if overlapping:
-                yield span, overlapping
-
-    def _overlaps(self, shard_id: str, span: KeyRange) -> bool:
-        shard = self.shards[shard_id]
-        return span.overlaps_span(shard.low, shard.high)
+        last: Partition | None = None
+        there: list[tuple[Reference, Shard]] = []
+        for keys in ranges:
+            is_same = last and last.range.covers(keys)  # as it is for most of many keys
+            for leaf in [last] if last and is_same else self.partitions.leaves_overlapping(keys):
+                if leaf is not last:
+                    holders = (leaf.id, *self.partitions.ancestors(leaf.id))
+                    references = (r for holder in holders for r in self.references_in(holder))
+                    there = [(each, self.shards[each.shard]) for each in references]
+                    last = leaf
+                span = leaf.range.intersection(keys)
+                overlapping = [r for r, s in there if span.overlaps_span(s.low, s.high)]
+                if overlapping:
+                    yield span, overlapping
 
     @property
     def all_source_segments(self) -> tuple[SourceSegment, ...]:
@@ -337,22 +341,23 @@ class PartOfState(TableState):
     pieces: tuple[Piece, ...] = ()
     covers: tuple[KeyRange, ...] | None = None
 
-    def partitions_to_read(self, keys: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
-        """Yield, in key order, the ranges of pieces within `keys`, with the references there.
-        Raises InvariantError: this part does not cover it.
+    def partitions_to_read(self, *ranges: KeyRange) -> Iterator[tuple[KeyRange, list[Reference]]]:
+        """Yield, in key order, the ranges of pieces within `ranges`, with the references there.
+        Raises InvariantError: this part does not cover one.
         """
-        if self.covers is not None and not any(span.covers(keys) for span in self.covers):
-            raise InvariantError(f"a part of version {self.version} is asked for what it lacks")
-        for piece in self.pieces:
-            span = piece.range.intersection(keys)
-            counts = piece.rows or [shard.rows for shard in piece.shards]
-            references = [
-                Reference("", shard.id, rows, exact=False)
-                for shard, rows in zip(piece.shards, counts, strict=True)
-                if span.overlaps_span(shard.low, shard.high)
-            ]
-            if references and not span.is_empty():
-                yield span, references
+        for keys in ranges:
+            if self.covers is not None and not any(span.covers(keys) for span in self.covers):
+                raise InvariantError(f"a part of version {self.version} is asked for what it lacks")
+            for piece in self.pieces:
+                span = piece.range.intersection(keys)
+                counts = piece.rows or [shard.rows for shard in piece.shards]
+                references = [
+                    Reference("", shard.id, rows, exact=False)
+                    for shard, rows in zip(piece.shards, counts, strict=True)
+                    if span.overlaps_span(shard.low, shard.high)
+                ]
+                if references and not span.is_empty():
+                    yield span, references
 
 
 def shards_of(pieces: Sequence[Piece]) -> OverlayMap[str, Shard]:
