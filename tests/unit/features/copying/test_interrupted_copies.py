@@ -86,7 +86,7 @@ def test_shards_of_an_earlier_call_that_are_merged_since_are_deleted(
     table = world.create(compaction_strategy="batch", compaction_files=2, gc_delay_seconds=60)
     world.drop("letters/0.parquet", letters("abc"))
     world.deliver_all_but("table-changes")
-    crashing = fused(there.services, Fuse(6))
+    crashing = fused(there.services, Fuse(4))
     with pytest.raises(Crash):
         copy_table(world.services, table, world.sources.bucket, crashing, "copies")
     world.drop("letters/1.parquet", letters("xyz", at=10))

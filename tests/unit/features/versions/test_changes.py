@@ -22,6 +22,7 @@ from dormouse.tables.table import Table
 from tests.support.made_once import made_once
 from tests.support.world import Crash, World, letters
 from tests.unit.features.versions.restoring import DELAY_SECONDS, ask, drop, lose_state, newest
+from tests.unit.statestore.faults import small_pages
 
 
 @pytest.fixture
@@ -163,6 +164,7 @@ def test_over_a_reset_or_restore_they_are_refused_and_go_on_after_it(
         changes(world, table, after)
 
 
+@small_pages(2)
 def test_over_a_rebuild_they_are_refused(world: World, table: Table) -> None:
     before = world.state(table).version
     rebuilt = lose_state(world, table)
