@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Never, Protocol
 
 from dormouse.errors import CorruptDataError, ForbiddenError, needs_extra
 
@@ -106,18 +106,12 @@ class NoKeys:
 
     reason: str = "this process has no keys"
 
-    def wrap(self, name: str, key: bytes, table_id: str, *, is_new: bool = True) -> bytes:
+    def wrap(self, *_: object, **__: object) -> Never:
         """Refuse it."""
         raise ForbiddenError(self.reason)
 
-    def unwrap(self, name: str, wrapped: bytes, table_id: str) -> bytes:
-        """Refuse it."""
-        raise ForbiddenError(self.reason)
-
-    @property
-    def subjects(self) -> SubjectKeys:
-        """Refuse it."""
-        raise ForbiddenError(self.reason)
+    unwrap = wrap
+    subjects = property(wrap)
 
 
 FILES = NoKeys("the answer is stored as files, in plain")

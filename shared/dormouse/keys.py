@@ -113,6 +113,19 @@ def prefix_successor(key: Key) -> Key | None:
     return (*head, last + "\0") if isinstance(last, str) else (*head, last + b"\0")
 
 
+def above(head: str | bytes) -> KeyPart | None:
+    """Return the least text, or bytes, greater than all that begin with `head`; None if there is
+    none. Between two characters lie the surrogates, which no text has.
+    """
+    if isinstance(head, bytes):
+        head = head.rstrip(b"\xff")
+        return head[:-1] + bytes([head[-1] + 1]) if head else None
+    head = head.rstrip("\U0010ffff")
+    if not head:
+        return None
+    return head[:-1] + ("\ue000" if head[-1] == "\ud7ff" else chr(ord(head[-1]) + 1))
+
+
 _bound = lru_cache(maxsize=4096)(decode_key)
 """Decodes the bounds of ranges: a look-up of many keys asks for each a dozen times."""
 

@@ -155,16 +155,11 @@ def row_span(batch: pa.RecordBatch, key: Key, schema: Schema) -> tuple[int, int]
     return row_spans(batch, [key], schema)[0]
 
 
-def row_spans(batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema) -> list[tuple[int, int]]:
-    """Return `row_span` for each of `keys`, whose first parts are looked up together."""
-    return _spans(batch, keys, schema, have_ends=True)
-
-
-def _spans(
-    batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema, *, have_ends: bool
+def row_spans(
+    batch: pa.RecordBatch, keys: Sequence[Key], schema: Schema, *, have_ends: bool = True
 ) -> list[tuple[int, int]]:
-    """Return `row_spans`; unless they `have_ends`, those of keys of one part may be empty, which
-    takes half of the time.
+    """Return `row_span` for each of `keys`, whose first parts are looked up together. Unless they
+    `have_ends`, those of keys of one part may be empty, which takes half of the time.
     """
     firsts, kind = [key[0] for key in keys if key], schema.keys[0].type
     lows = _places(batch.column(0), firsts, kind, "left")
@@ -263,7 +258,7 @@ def spans_in_ranges(
         low, high = (encode_key(row_key(batch, row, schema)) for row in rows)
         among = [span for span in ranges if span.overlaps_span(low, high)]
     ends = [bound for span in among for bound in (span.min, span.max) if bound is not None]
-    places = (below for below, _ in _spans(batch, ends, schema, have_ends=False))
+    places = (below for below, _ in row_spans(batch, ends, schema, have_ends=False))
     for span in among:
         start = next(places)
         end = batch.num_rows if span.max is None else next(places)

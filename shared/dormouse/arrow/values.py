@@ -191,7 +191,7 @@ _EXTENSIONS: dict[str, FieldType] = {
     "arrow.json": Primitive.DYNAMIC,
     "arrow.bool8": Primitive.BOOLEAN,
 }
-_DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
+DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
 VARIANT_AS_TEXT = "write it as text of JSON (v::JSON in DuckDB, to_json(v) in Spark)"
 _NAME = b"ARROW:extension:name"
 
@@ -218,8 +218,8 @@ def infer_columns(
 
 def _column_type(field: pa.Field[Any]) -> FieldType:
     is_named = b"variant" in (field.metadata or {}).get(_NAME, b"")
-    is_found = isinstance(field.type, pa.StructType) and is_variant(field.type)
-    return Primitive.DYNAMIC if is_named or is_found else infer_type(field.type)
+    is_shaped = isinstance(field.type, pa.StructType) and is_variant(field.type)
+    return Primitive.DYNAMIC if is_named or is_shaped else infer_type(field.type)
 
 
 def _extensions(field: pa.Field[Any]) -> Iterator[str]:
@@ -244,7 +244,7 @@ def infer_type(kind: pa.DataType) -> FieldType:
         raise InvalidRequestError("is null in every row")
     if kind in _EXACT:
         return _EXACT[kind]
-    if isinstance(kind, _DECIMALS):
+    if isinstance(kind, DECIMALS):
         return _decimal(kind.precision, kind.scale)
     if types.is_fixed_size_binary(kind):
         return Primitive.BYTES

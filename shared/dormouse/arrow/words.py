@@ -125,12 +125,12 @@ def characters(body: pa.Buffer) -> Any:
 
 def places(mask: Array) -> Any:
     """Return where values are true: to filter numbers is the quickest way to find them."""
-    found = []
+    parts = []
     for start in range(0, len(mask) or 1, _AT_ONCE):
         some = mask.slice(start, _AT_ONCE)
         numbers = _numbers().slice(0, len(some)).filter(some)
-        found.append(pc.add(numbers, pa.scalar(start, pa.int32())) if start else numbers)
-    return pa.concat_arrays(found)
+        parts.append(pc.add(numbers, pa.scalar(start, pa.int32())) if start else numbers)
+    return pa.concat_arrays(parts)
 
 
 def _spaces(body: pa.Buffer) -> Any:

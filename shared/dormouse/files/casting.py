@@ -32,9 +32,17 @@ from dormouse.arrow.types import (
     nulls,
     widest_type,
 )
-from dormouse.arrow.values import LISTS, check_map_keys, is_variant, leaves, parse_decimals, rebuilt
+from dormouse.arrow.values import (
+    DECIMALS,
+    LISTS,
+    check_map_keys,
+    is_variant,
+    leaves,
+    parse_decimals,
+    rebuilt,
+)
 from dormouse.errors import InvariantError, RefusedSourceError
-from dormouse.files.rejects import RowRefusal
+from dormouse.files.rejects import RowRefusal, refuse_rows
 from dormouse.files.results import json_texts
 from dormouse.key_codec import FORMS
 from dormouse.schema.schema import Field, Schema
@@ -163,8 +171,8 @@ def exact_number(text: str) -> float | Decimal:
         return nearest
     number = Decimal(text)
     digits = len(number.as_tuple().digits)
-    is_kept = math.isfinite(nearest) and Decimal(f"{nearest:.{digits - 1}e}") == number
-    return nearest if is_kept else number
+    is_exact = math.isfinite(nearest) and Decimal(f"{nearest:.{digits - 1}e}") == number
+    return nearest if is_exact else number
 
 
 def parse_booleans(cells: Array) -> Array:
@@ -454,8 +462,9 @@ def convert(cells: Cells, field: Field, place: Place, make: Callable[[Cells], Ar
         hint = describe_without_values(error, field.type)
         return cell_refusal(place(row), field, reason, hint)
 
-    if not field.nullable and (empty := _nulls(cells)):
-        raise _null_refusal(empty, field, place)
+    if not field.nullable:
+        empty = "there is no value, and the column cannot be null"
+        refuse_rows(_nulls(cells), lambda row: cell_refusal(place(row), field, empty))
     try:
         return build(cells)
     except pa.ArrowNotImplementedError as error:
@@ -507,15 +516,6 @@ def rows_after(first: int) -> Place:
 def cell_refusal(place: str, field: Field, reason: str, hint: str = "") -> RefusedSourceError:
     """Return the error for a cell of a column of the table."""
     return RefusedSourceError(f"{place}, column {field.name!r}: {reason}", hint=hint)
-
-
-def _null_refusal(empty: Sequence[int], field: Field, place: Place) -> RowRefusal:
-    """Return the error for rows, by their indexes, that have no value where they need one."""
-    reason = "there is no value, and the column cannot be null"
-    return RowRefusal(
-        cell_refusal(place(empty[0]), field, reason),
-        lambda: ((row, cell_refusal(place(row), field, reason)) for row in empty),
-    )
 
 
 def unreadable(what: str) -> RefusedSourceError:
@@ -612,7 +612,7 @@ def _can_cast_plain(source: pa.DataType, kind: FieldType) -> bool:
         case DecimalType():
             if types.is_integer(source):
                 return kind.scale == 0
-            if not isinstance(source, _DECIMALS):
+            if not isinstance(source, DECIMALS):
                 return False
             digits: int = source.precision - source.scale + kind.scale
             return digits <= MAX_DECIMAL_DIGITS
@@ -725,7 +725,6 @@ _EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
     "arrow.bool8": (Primitive.BOOLEAN,),
 }
 """The types that extension types of Arrow can become, by their storage."""
-_DECIMALS = (pa.Decimal32Type, pa.Decimal64Type, pa.Decimal128Type, pa.Decimal256Type)
 _INTEGERS = (types.is_integer,)
 _BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
 _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {

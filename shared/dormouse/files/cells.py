@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache, reduce
 from operator import index
 from typing import Annotated, Any
 
@@ -24,10 +24,11 @@ from dormouse.arrow.types import Array, arrow_schema, arrow_type
 from dormouse.arrow.values import leaves, parse_decimals, rebuilt
 from dormouse.errors import RefusedSourceError
 from dormouse.files import casting
-from dormouse.files.rejects import refuse_each
+from dormouse.files.rejects import refuse_rows
 from dormouse.key_codec import uuid_bytes
 from dormouse.schema.schema import MAX_KEY_BYTES, Field, Schema
 from dormouse.schema.types import (
+    FLOATS,
     TIMESTAMPS,
     UUID_BYTES,
     DecimalType,
@@ -64,7 +65,7 @@ def _column(raws: Raws, kind: FieldType, unit: str) -> Array:
         return _nested_column(raws, kind, unit)
     if kind is Primitive.DYNAMIC:
         return documents(raws)
-    if kind in (Primitive.FLOAT, Primitive.DOUBLE):
+    if kind in FLOATS:
         raws = [_NO_FINITE.get(raw or b"", raw) for raw in raws]
     cells = pa.array(raws, pa.binary())
     if isinstance(kind, DecimalType):
@@ -131,14 +132,8 @@ def _object(pairs: list[tuple[str, object]]) -> None:
 
 def _is_raw(kind: FieldType) -> bool:
     """Return whether values of the type inside nested ones stay JSON until all are converted."""
-    return isinstance(kind, DecimalType) or kind in (
-        Primitive.FLOAT,
-        Primitive.DOUBLE,
-        Primitive.DATE,
-        Primitive.TIME,
-        Primitive.UUID,
-        *TIMESTAMPS,
-    )
+    others = (*FLOATS, Primitive.DATE, Primitive.TIME, Primitive.UUID, *TIMESTAMPS)
+    return isinstance(kind, DecimalType) or kind in others
 
 
 def _raw_type(kind: Primitive | DecimalType) -> pa.DataType:
@@ -359,15 +354,20 @@ def _single(value: object) -> float:
 _LARGEST_SINGLE = (2 - 2**-23) * 2.0**127
 
 
+def _as_it_is(*kinds: type, but: tuple[type, ...] = ()) -> Callable[[object], object]:
+    """Return what takes values of some types of Python, `but` those of others."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, kinds) and not isinstance(value, but):
+            return value
+        raise _mistyped(value)
+
+    return plain
+
+
 def _boolean(value: object) -> bool:
     if isinstance(plain := _unboxed(value), bool):
         return plain
-    raise _mistyped(value)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
     raise _mistyped(value)
 
 
@@ -397,12 +397,6 @@ def _json_value(value: object, depth: int) -> object:
     return [_json_value(part, depth + 1) for part in _items(value)]
 
 
-def _bytes(value: object) -> bytes:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise _mistyped(value)
-
-
 def _timestamp(kind: Primitive) -> Callable[[object], int]:
     def count(value: object) -> int:
         if not isinstance(value, dt.datetime):
@@ -414,12 +408,6 @@ def _timestamp(kind: Primitive) -> Callable[[object], int]:
 
 def _clock(value: object) -> dt.time:
     if isinstance(value, dt.time) and value.tzinfo is None:
-        return value
-    raise _mistyped(value)
-
-
-def _date(value: object) -> dt.date:
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     raise _mistyped(value)
 
@@ -449,9 +437,9 @@ _PRIMITIVES: dict[Primitive, Callable[[object], object]] = {
     Primitive.FLOAT: _single,
     Primitive.DOUBLE: _double,
     Primitive.BOOLEAN: _boolean,
-    Primitive.STRING: _text,
-    Primitive.BYTES: _bytes,
-    Primitive.DATE: _date,
+    Primitive.STRING: _as_it_is(str),
+    Primitive.BYTES: _as_it_is(bytes, bytearray, memoryview),
+    Primitive.DATE: _as_it_is(dt.date, but=(dt.datetime,)),
     Primitive.TIME: _clock,
     Primitive.UUID: uuid_bytes,
     Primitive.DYNAMIC: _document,
@@ -472,28 +460,25 @@ def with_fitting_keys(
     """
     before = 0
     for batch in batches:
-        sizes = [_sizes(batch.column(f.name), f.type) for f in schema.row_keys]
-        total = sizes[0]
-        for size in sizes[1:]:
-            total = pc.add(total, size)
-        if batch.num_rows and pc.max(total).as_py() > MAX_KEY_BYTES:
-            totals: list[Any] = total.to_pylist()
-            check = partial(_check_key, schema, sizes, totals, before)
-            refuse_each(range(batch.num_rows), check)
+        sizes = {f.name: _sizes(batch.column(f.name), f.type) for f in schema.row_keys}
+        _check_keys(sizes, before)
         before += batch.num_rows
         yield batch
 
 
-def _check_key(
-    schema: Schema, sizes: Sequence[Array], total: Sequence[int], before: int, row: int
-) -> None:
-    if total[row] > MAX_KEY_BYTES:
-        longest = max(range(len(sizes)), key=lambda column: sizes[column][row].as_py())
-        raise RefusedSourceError(
-            f"row {before + row + 1}, column {schema.row_keys[longest].name!r}: the row key "
-            f"takes {total[row]:,} bytes, and may take {MAX_KEY_BYTES:,}",
+def _check_keys(sizes: Mapping[str, Array], before: int) -> None:
+    total: Any = reduce(pc.add, sizes.values())
+
+    def refusal(row: int) -> RefusedSourceError:
+        longest = max(sizes, key=lambda name: sizes[name][row].as_py())
+        return RefusedSourceError(
+            f"row {before + row + 1}, column {longest!r}: the row key takes "
+            f"{total[row].as_py():,} bytes, and may take {MAX_KEY_BYTES:,}",
             hint=_HINT,
         )
+
+    too_large: Any = pc.greater(total, pa.scalar(MAX_KEY_BYTES, pa.int64()))
+    refuse_rows(pc.indices_nonzero(too_large).to_pylist(), refusal)
 
 
 def _sizes(column: Array, kind: object) -> Array:

@@ -20,6 +20,7 @@ from dormouse.schema.schema import Field
 from dormouse.schema.types import (
     NANOSECONDS,
     TIMESTAMPS,
+    WHOLE,
     ZONED,
     DecimalType,
     FieldType,
@@ -114,7 +115,7 @@ def _debezium(kind: FieldType, unit: str, part: ValueSchema | None) -> Convert |
         case DecimalType(scale=scale):
             return partial(_decimal, scale, part) if is_scaled or part is None else None
         case Primitive.INT | Primitive.LONG | Primitive.FLOAT | Primitive.DOUBLE:
-            places = 0 if kind in (Primitive.INT, Primitive.LONG) else None
+            places = 0 if kind in WHOLE else None
             return partial(_number, places, part) if is_scaled else None
         case Primitive.STRING:
             return partial(_string, part) if is_scaled else None

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dormouse.arrow.types import Array, arrow_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.files.change_data import FIRST, OPERATION, Emptied, operations
-from dormouse.files.rejects import refuse_each
+from dormouse.files.rejects import refuse_rows
 from dormouse.rows.latest import entombed
 from dormouse.schema.schema import CHANGE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import Primitive
@@ -147,10 +147,8 @@ def _deletes(batch: pa.RecordBatch) -> Array:
     return flags.fill_null(False)
 
 
-def _refuse(column: str, wrong: Array, reason: str, before: int) -> None:
-    def check(row: int) -> None:
-        if wrong[row].as_py():
-            raise RefusedSourceError(f"row {before + row + 1}, column {column!r}: {reason}")
-
-    if pc.any(wrong).as_py():
-        refuse_each(range(len(wrong)), check)
+def _refuse(column: str, wrong: Any, reason: str, before: int) -> None:
+    refuse_rows(
+        pc.indices_nonzero(wrong).to_pylist(),
+        lambda row: RefusedSourceError(f"row {before + row + 1}, column {column!r}: {reason}"),
+    )

@@ -119,11 +119,10 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
+_ARROW = "Arrow", (parquet_files.FILE_MAGIC, parquet_files.STREAM_MAGIC)
 _BINARY = {
     ".parquet": ("Parquet", (parquet_files.PLAIN_MAGIC, parquet_files.ENCRYPTED_MAGIC)),
-    ".arrow": ("Arrow", (parquet_files.FILE_MAGIC, parquet_files.STREAM_MAGIC)),
-    ".arrows": ("Arrow", (parquet_files.FILE_MAGIC, parquet_files.STREAM_MAGIC)),
-    ".feather": ("Arrow", (parquet_files.FILE_MAGIC, parquet_files.STREAM_MAGIC)),
+    **dict.fromkeys((".arrow", ".arrows", ".feather"), _ARROW),
 }
 """Formats that are not text: what they are called, and how their files begin."""
 CSV_ENDINGS = (".csv", ".tsv", ".txt")

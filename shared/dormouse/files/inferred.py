@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dormouse.arrow.types import Array, arrow_schema, nulls
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.files.casting import describe_without_values, exact_number, text_parser
-from dormouse.files.rejects import refuse_each
+from dormouse.files.rejects import refuse_rows
 from dormouse.keys import INT64_MAX, INT64_MIN
 from dormouse.schema.row_tags import without_tags
 from dormouse.schema.schema import Field, FoundColumn, Schema
@@ -51,7 +51,7 @@ _LONG_OR_TINY = r"[0-9]([.]?[0-9]){15}|[eE]-[0-9]{3}|[.]0{290}"
 _BEYOND_DECIMALS = r"^-?[0-9]{39,}$"
 """A whole number that no decimal holds: a double might, but hardly the next one."""
 _ENDS_IN_ZERO = r"[.][0-9]+0$"
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ZONED = r"[0-9] ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _CLOCK = r"[T ][0-9]{2}"
 
@@ -61,15 +61,11 @@ _CANDIDATES: tuple[tuple[FieldType, str, str], ...] = (
     (DecimalType(20, 0), _INTEGER, "whole numbers beyond 64 bits"),
     (DecimalType(38, 0), _INTEGER, "whole numbers beyond 64 bits"),
     (Primitive.DOUBLE, _REAL, "numbers"),
-    (Primitive.DATE, _DATE, "dates"),
+    (Primitive.DATE, f"{_DAY}$", "dates"),
     (Primitive.TIMESTAMP, rf"{_CLOCK}.*{_ZONED}", "times with a zone"),
     (Primitive.TIMESTAMP_NS, rf"{_CLOCK}.*{_ZONED}", "times with a zone, of nanoseconds"),
-    (Primitive.TIMESTAMP_NTZ, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}", "times without a zone"),
-    (
-        Primitive.TIMESTAMP_NTZ_NS,
-        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}",
-        "times without a zone, of nanoseconds",
-    ),
+    (Primitive.TIMESTAMP_NTZ, _DAY, "times without a zone"),
+    (Primitive.TIMESTAMP_NTZ_NS, _DAY, "times without a zone, of nanoseconds"),
     (Primitive.TIME, r"^[0-9]{2}:[0-9]{2}", "times of day"),
     (Primitive.UUID, r"^[0-9a-fA-F]{8}-", "UUIDs"),
 )
@@ -230,20 +226,14 @@ def _check_same(column: Array, value: Array, before: int, name: str) -> None:
     """Check that a column has no other value than that of a path; nulls are filled by it."""
     if column.null_count == len(column):
         return
-    same: Array = column.is_null() if value.null_count else pc.equal(column, value[0])
-    filled: Any = pc.call_function("coalesce", [same, pa.scalar(True)])
-    if pc.index(filled, False).as_py() < 0:
-        return
-
-    def check(row: int) -> None:
-        if not filled[row].as_py():
-            raise RefusedSourceError(
-                f"row {before + row + 1}, column {name!r}: the value is not that of the file's "
-                "folder",
-                hint=f"rename the folder, or drop the column {name!r} from the file",
-            )
-
-    refuse_each(range(len(column)), check)
+    other: Any = column.is_valid() if value.null_count else pc.not_equal(column, value[0])
+    refuse_rows(
+        pc.indices_nonzero(other).to_pylist(),
+        lambda row: RefusedSourceError(
+            f"row {before + row + 1}, column {name!r}: the value is not that of the file's folder",
+            hint=f"rename the folder, or drop the column {name!r} from the file",
+        ),
+    )
 
 
 def infer_path_columns(local: Path, names: set[str]) -> Iterator[FoundColumn]:

@@ -25,7 +25,7 @@ from dormouse.errors import RefusedSourceError
 from dormouse.files import casting
 from dormouse.ports import Arrivals
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import NANOSECONDS, FieldType, Primitive, contains_type, show_type
+from dormouse.schema.types import NANOSECONDS, WHOLE, FieldType, contains_type, show_type
 from dormouse.shards.thrift import Fields, has_field
 from dormouse.storage import SeekableFile
 
@@ -546,7 +546,7 @@ def _misfit(field: Field, kind: pa.DataType, of: str) -> RefusedSourceError:
 def _hint(arrow: pa.DataType, kind: FieldType) -> str:
     if isinstance(arrow, pa.StructType) and is_variant(arrow):
         return f"that is a VARIANT: {VARIANT_AS_TEXT}"
-    if pa.types.is_floating(arrow) and kind in (Primitive.INT, Primitive.LONG):
+    if pa.types.is_floating(arrow) and kind in WHOLE:
         return (
             "pandas makes floats of whole numbers beside nulls: convert_dtypes() makes Int64 of "
             "them again; beyond 2^53, read the column as Int64"

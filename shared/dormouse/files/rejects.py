@@ -45,6 +45,12 @@ class RowRefusal(RefusedSourceError):
         return RefusedSourceError, (str(self),), {"hint": self.hint}
 
 
+def refuse_rows(rows: Sequence[int], refusal: Callable[[int], RefusedSourceError]) -> None:
+    """Raise a RowRefusal if there are `rows` of a batch, by their indexes; `refusal` says why."""
+    if rows:
+        raise RowRefusal(refusal(rows[0]), lambda: ((row, refusal(row)) for row in rows))
+
+
 def refuse_each(items: Sequence[_T], check: Callable[[_T], object]) -> None:
     """Raise a RowRefusal if `check` refuses any of the items, one for each row of a batch."""
 

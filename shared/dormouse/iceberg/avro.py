@@ -1,7 +1,8 @@
 """Write and read Avro container files: the form of Iceberg's manifests.
 
 Equal records give equal bytes: all records are one block, and the marker around it is a digest of
-all else, by which damage is found. Only the types that manifests need are known.
+all else, by which damage is found. Only the types that manifests need are known. Integers are
+written as Thrift does.
 """
 
 import json
@@ -12,6 +13,7 @@ from struct import pack
 from typing import Any, TypeAlias
 
 from dormouse.errors import CorruptDataError
+from dormouse.shards.thrift import read_signed, signed
 from dormouse.stored.checksums import crc32
 
 Schema: TypeAlias = "str | list[Any] | dict[str, Any]"
@@ -64,7 +66,7 @@ def _read(data: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
     metadata = {pair["key"]: pair["value"] for pair in pairs}
     decode, records = _decoder(json.loads(metadata["avro.schema"])), []
     if body:
-        count, at = _get_long(body, 0)
+        count, at = read_signed(body, 0)
         block, place = zlib.decompress(_get_bytes(body, at)[0], -zlib.MAX_WBITS), 0
         for _ in range(count):
             record, place = decode(block, place)
@@ -140,12 +142,7 @@ def _array_encoder(encode: _Encode) -> _Encode:
 
 
 def _put_long(out: bytearray, value: int) -> None:
-    """Append an integer: zigzag, then seven bits a byte, the lowest first."""
-    rest = (value << 1) ^ (value >> 63)
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
+    out += signed(value)
 
 
 def _put_bytes(out: bytearray, value: bytes) -> None:
@@ -157,7 +154,7 @@ def _decoder(schema: Schema) -> _Decode:
     """Return the function that reads a value of a schema at a place; it returns where it ends."""
     match schema:
         case "int" | "long":
-            return _get_long
+            return read_signed
         case "string":
             return _get_text
         case "bytes":
@@ -189,29 +186,19 @@ def _record_decoder(fields: Sequence[Any]) -> _Decode:
 def _array_decoder(decode: _Decode) -> _Decode:
     def get(data: bytes, at: int) -> tuple[list[Any], int]:
         values: list[Any] = []
-        count, at = _get_long(data, at)
+        count, at = read_signed(data, at)
         while count:
             for _ in range(count):
                 value, at = decode(data, at)
                 values.append(value)
-            count, at = _get_long(data, at)
+            count, at = read_signed(data, at)
         return values, at
 
     return get
 
 
-def _get_long(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte, at = data[at], at + 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-
-
 def _get_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    length, at = _get_long(data, at)
+    length, at = read_signed(data, at)
     if not 0 <= length <= len(data) - at:
         raise ValueError("it is cut off")
     return data[at : at + length], at + length

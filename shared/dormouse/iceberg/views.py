@@ -18,7 +18,9 @@ from dormouse.iceberg.metadata import uuid_of
 from dormouse.schema.iceberg import iceberg_schema
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import (
+    FLOATS,
     TIMESTAMPS,
+    WHOLE,
     ZONED,
     DecimalType,
     FieldType,
@@ -40,8 +42,6 @@ from dormouse.tables.table import Table, published_name
 # comparisons with it are false. What cannot be said alike in both is refused by name, and never
 # said almost.
 
-FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
-_WHOLE = (Primitive.INT, Primitive.LONG)
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _COMPARED = _COMPARISONS | {"IS DISTINCT FROM", "IS NOT DISTINCT FROM", "nullif"}
 _SAID = _COMPARED | {
@@ -169,7 +169,7 @@ class Trino:
 
     def _calculated(self, call: conditions.Call, parts: Sequence[str]) -> str:
         """Return a calculation in 64 bits; of Dormouse's they wrap, of engines they may fail."""
-        wide = "BIGINT" if call.type in _WHOLE else "DOUBLE"
+        wide = "BIGINT" if call.type in WHOLE else "DOUBLE"
         left, right = (f"CAST({part} AS {wide})" for part in parts)
         return f"({left} {self._operator(call)} {right})"
 
@@ -241,7 +241,7 @@ class SparkDialect(Trino):
         return f"'{show_uuid(value)}'"
 
     def _operator(self, call: conditions.Call) -> str:
-        return "div" if call.op == "/" and call.type in _WHOLE else call.op
+        return "div" if call.op == "/" and call.type in WHOLE else call.op
 
     def _with_nan(self, call: conditions.Call, parts: list[str]) -> str:
         """Return a comparison of floating numbers, of which Spark has the same order."""

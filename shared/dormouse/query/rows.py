@@ -140,10 +140,10 @@ def query_slices(
     rules = row_rules(table.schema, table.properties).for_readers()
     stored = rules.stored_schema(table.schema)
     named = {*selection.columns, *selection.tested_columns}
-    asked = asked_fields(rules, table.properties, named)
+    more = asked_fields(rules, table.properties, named)
     if SEQUENCE.name in selection.columns:
-        asked = (*asked, SEQUENCE)
-    stored, shown = stored.with_values(*asked), table.schema.with_values(*asked)
+        more = (*more, SEQUENCE)
+    stored, shown = stored.with_values(*more), table.schema.with_values(*more)
     parts = iter(parts) if rules.aggregates else tagged_slices(parts, selection.condition)
     first = next(parts, None)
     earlier = first[0].deletions if first else ()
@@ -176,12 +176,12 @@ def tagged_slices(
     parts: Iterable[list[Slice]], condition: Condition | None
 ) -> Iterator[list[Slice]]:
     """Yield the slices that may have rows to return, as far as the row tags of their shards say."""
-    wanted = None if condition is None else wanted_tags(condition.expression)[0]
+    tags = None if condition is None else wanted_tags(condition.expression)[0]
     for part in parts:
         rest = [
             each
             for each in part
-            if not each.is_hidden and (wanted is None or may_have(each.shard.tags, wanted))
+            if not each.is_hidden and (tags is None or may_have(each.shard.tags, tags))
         ]
         if rest:
             yield rest
@@ -266,35 +266,35 @@ class _Query:
         return rows if self.where is None else self.where.apply(rows)
 
     def _unsifted(self, parts: Iterable[list[Slice]]) -> Iterator[pa.RecordBatch]:
-        columns, kept = self.selection.columns, list[pa.RecordBatch]()
-        for step in self._steps(self._not_kept(parts, kept), columns, self.where):
-            yield from _joined(kept)
-            kept.clear()
+        columns, small = self.selection.columns, list[pa.RecordBatch]()
+        for step in self._steps(self._large(parts, small), columns, self.where):
+            yield from _joined(small)
+            small.clear()
             self.reads.add(scans=isinstance(step, Scan))
             cache = self.resources.cache if isinstance(step, LookUp) else NOTHING_KEPT
             for blocks in [step.blocks] if isinstance(step, LookUp) else self._chunks(step):
                 objects = CountedObjects(self.resources.storage, self.reads)
                 rows = read_blocks(objects, self.table.id, blocks, self.schema, columns, cache)
                 yield from _joined(chain.from_iterable(rows))
-        yield from _joined(kept)
+        yield from _joined(small)
 
-    def _not_kept(
-        self, parts: Iterable[list[Slice]], kept: list[pa.RecordBatch]
+    def _large(
+        self, parts: Iterable[list[Slice]], small: list[pa.RecordBatch]
     ) -> Iterator[list[Slice]]:
-        """Yield the slices of shards of which the cache does not have all rows; `kept` gets them of
-        the others.
+        """Yield the slices of shards of which the cache does not have all rows; `small` gets them
+        of the others.
         """
         fields = [self.schema.field_named(name) for name in self.selection.columns]
         target = arrow_schema(self.schema)
         schema = pa.schema([target.field(field.name) for field in fields])
-        small = SmallShards(self.resources.cache, self.table.id, fields, schema)
+        shards = SmallShards(self.resources.cache, self.table.id, fields, schema)
         for part in parts:
-            batches, rest = small.taken(part)
-            kept += batches
+            batches, rest = shards.taken(part)
+            small += batches
             self.reads.add((each.shard.id for each in part), row_groups=len(part) - len(rest))
             if rest:
                 yield rest
-        small.pile_up()
+        shards.pile_up()
 
     def _chunks(self, scan: Scan) -> Iterator[list[Blocks]]:
         """Yield the row groups of each slice in runs of about `CHUNK_BYTES`."""
@@ -691,11 +691,9 @@ def _by_footer(
     keys = [field.name for field in schema.keys]
     for window in windows([[slice] for slice in slices], 2 * READ_THREADS):
         blocks = find_blocks(storage, table.id, [s for part in window for s in part], schema, cache)
-        borders: list[LeafBlocks] = []
-        for groups in blocks:
-            inner, border = _split_at_ends(groups, schema)
-            yield inner
-            borders.append([border])
+        split = [_split_at_ends(groups, schema) for groups in blocks]
+        yield sum(inner for inner, _ in split)
+        borders = [[border] for _, border in split]
         for step in plan_reads(
             [borders], schema, keys, look_up_bytes=LOOK_UP_BYTES, is_limited=False
         ):
@@ -716,8 +714,7 @@ def numbered_rows(
     firsts = [0, *accumulate(blocks.index.rows(number) for number in blocks.index.blocks)]
     for start in range(0, len(blocks.numbers), BLOCKS_AT_ONCE):
         some = tuple(blocks.numbers[start : start + BLOCKS_AT_ONCE])
-        read = [replace(blocks, numbers=some)]
-        (rows,) = read_blocks(objects, table_id, read, schema, columns)
+        (rows,) = read_blocks(objects, table_id, [replace(blocks, numbers=some)], schema, columns)
         places = chain.from_iterable(range(firsts[n], firsts[n + 1]) for n in some)
         for batch in rows:
             numbers = pa.array(islice(places, batch.num_rows), pa.int64())

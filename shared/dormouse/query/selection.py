@@ -135,13 +135,9 @@ def _checked_columns(
     names = [f.name for f in schema.fields] if columns is None else check_list("columns", columns)
     if not names:
         raise InvalidRequestError("no columns are asked for", hint="leave them out to get all")
-    named = schema if schema.has_all(names) else askable(schema, permission)
-    return [named.field_named(name).name for name in dict.fromkeys(names)]
-
-
-def askable(schema: Schema, permission: Permission) -> Schema:
-    """Return visible columns, and what else can be asked for by name."""
-    return schema.with_values(*(field for field in ASKED if field.name not in permission.hidden))
+    if not schema.has_all(names):
+        schema = schema.with_values(*(f for f in ASKED if f.name not in permission.hidden))
+    return [schema.field_named(name).name for name in dict.fromkeys(names)]
 
 
 # Selections in messages and stored objects: the one codec between `Selection` and JSON.

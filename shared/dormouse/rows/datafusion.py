@@ -240,17 +240,8 @@ def _merged(frames: Sequence[DataFrame], schema: Schema) -> DataFrame:
     return reduce(DataFrame.union, frames).sort(*key_order(schema))
 
 
-def execute_plan(context: SessionContext, plan: ExecutionPlan) -> Iterator[pa.RecordBatch]:
-    """Execute a plan of one partition, and yield its batches as `execute_frame` does."""
-    return _batches(context.execute(plan, 0))
-
-
-def execute_frame(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Execute a frame, and yield batches as they come. Raises CorruptDataError: of a file."""
-    return _batches(frame.execute_stream())
-
-
-def _batches(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
+def batches_of(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
+    """Yield batches as they come. Raises CorruptDataError: of a file."""
     while True:
         try:
             batch = next(stream, None)

@@ -124,8 +124,8 @@ def _as_now(
                 then, now = parts_of(then)[-1], parts_of(now)[-1]
             return _in_type(sql.Call(expression.op, (inside, place), now.type), then, now)
         case sql.Call(arguments=arguments):
-            found_all = tuple(_as_now(each, named)[0] for each in arguments)
-            return replace(expression, arguments=found_all), None
+            parts = tuple(_as_now(each, named)[0] for each in arguments)
+            return replace(expression, arguments=parts), None
     return expression, None
 
 

@@ -455,7 +455,7 @@ class _MergePlan:
         merge = engine.plan_merge(frames, self.schema, self.names, most_rows=self.most_rows)
         plan = changed(context, merge, ranges, joined=joined_rows)
         try:
-            yield from engine.execute_plan(context, plan)
+            yield from engine.batches_of(context.execute(plan, 0))
         except CorruptDataError as error:
             if self.where is not None:
                 self.where.check()

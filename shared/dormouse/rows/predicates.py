@@ -26,7 +26,15 @@ from dormouse.arrow.types import Array, Tally, arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange, encode_key
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import KEY_TYPES, UUID_BYTES, DecimalType, FieldType, Primitive
+from dormouse.schema.types import (
+    FLOATS,
+    KEY_TYPES,
+    UUID_BYTES,
+    WHOLE,
+    DecimalType,
+    FieldType,
+    Primitive,
+)
 from dormouse.shards.reading import Blocks
 from dormouse.sql import conditions
 from dormouse.sql.key_bounds import column_bounds
@@ -44,8 +52,6 @@ has a cost. The first chunk is small, because it may be enough; the following on
 SHORT = 8
 """So many terms of a junction need no brackets."""
 _NAN = "CAST('NaN' AS DOUBLE)"
-_FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
-_WHOLE = (Primitive.INT, Primitive.LONG)
 _MICROSECONDS = (Primitive.TIMESTAMP, Primitive.TIMESTAMP_NTZ)
 _ENGINE_TYPES: dict[FieldType, str] = {
     Primitive.TIMESTAMP: 'Timestamp(Microsecond, Some("UTC"))',
@@ -186,7 +192,7 @@ def _evaluated(rows: DataFrame) -> Iterator[pa.RecordBatch]:
     from dormouse.rows import datafusion as engine
 
     try:
-        yield from engine.execute_frame(rows)
+        yield from engine.batches_of(rows.execute_stream())
     except CorruptDataError:  # the message may quote values of rows
         raise InvalidRequestError(
             "the condition cannot be evaluated", hint="make it simpler, or its patterns shorter"
@@ -212,7 +218,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 def _leaf(leaf: conditions.Column | conditions.Literal) -> str:
     if isinstance(leaf, conditions.Column):
         name = conditions.quoted(leaf.name)
-        return _comparable(f"CAST({name} AS DOUBLE)") if leaf.type in _FLOATS else name
+        return _comparable(f"CAST({name} AS DOUBLE)") if leaf.type in FLOATS else name
     return _literal(leaf.value, leaf.type)
 
 
@@ -248,7 +254,7 @@ def _call(call: conditions.Call, parts: list[str]) -> str:
             if is_listed
             else _halved(call.op, parts)
         )
-    if call.op in conditions.ARITHMETIC and call.type in _WHOLE:
+    if call.op in conditions.ARITHMETIC and call.type in WHOLE:
         parts = [f"CAST({part} AS BIGINT)" for part in parts]  # 64 bits, which wrap around
     if call.op in conditions.CASTS:
         sql = _cast(call, parts[0])
@@ -262,9 +268,9 @@ def _call(call: conditions.Call, parts: list[str]) -> str:
         sql = conditions.call_sql(call, parts)
         if call.op == "EXTRACT YEAR":  # DataFusion compares times with the year's, if there are any
             sql = f"greatest({sql})"
-    if call.op in conditions.ARITHMETIC and call.type in _FLOATS:
+    if call.op in conditions.ARITHMETIC and call.type in FLOATS:
         return _comparable(sql)
-    if call.type in _FLOATS and call.op in (*conditions.CASTS, "FIELD", "VALUE", "ELEMENT"):
+    if call.type in FLOATS and call.op in (*conditions.CASTS, "FIELD", "VALUE", "ELEMENT"):
         return _comparable(f"CAST({sql} AS DOUBLE)")
     return sql
 
@@ -386,8 +392,8 @@ def apply_row_rules(
     """
     rows = iter(batches)
     if rules.kept is not None and hides_in is not None:
-        only_kept = RowRules(None, None, rules.aggregation, rules.kept)
-        test = partial(_filtered, schema=schema, rules=only_kept, now_ms=now_ms, removed=removed)
+        of_kept = RowRules(None, None, rules.aggregation, rules.kept)
+        test = partial(_filtered, schema=schema, rules=of_kept, now_ms=now_ms, removed=removed)
         rows = _tested_within(rows, hides_in, schema, test)
         rules = replace(rules, kept=None)
     rows = _filtered(rows, schema, rules, now_ms, removed)
@@ -421,8 +427,7 @@ def _tested_within(
     """Yield sorted batches, those that may have rows in some ranges as a test leaves them."""
 
     def is_within(batch: pa.RecordBatch) -> bool:
-        ends = (encode_key(row_key(batch, at, schema)) for at in (0, batch.num_rows - 1))
-        low, high = ends
+        low, high = (encode_key(row_key(batch, at, schema)) for at in (0, batch.num_rows - 1))
         return any(span.overlaps_span(low, high) for span in ranges)
 
     for is_tested, some in groupby((each for each in batches if each.num_rows), is_within):
@@ -481,7 +486,7 @@ class ValueBounds:
             matching = {
                 number
                 for number in groups.row_groups
-                if self._may_match(groups.metadata.row_group(number), places)
+                if self._may_match(groups.index.metadata.row_group(number), places)
             }
             numbers = [n for n in groups.numbers if layout.row_group_of(n) in matching]
             yield replace(groups, numbers=numbers)

@@ -61,7 +61,7 @@ def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa
     session = engine.session(table.num_rows)
     by_first_key = engine.key_order(schema)[:1]
     frame = engine.frame_from_batches(session, pieces).sort(*by_first_key)
-    rows = pa.Table.from_batches(engine.execute_frame(frame))
+    rows = pa.Table.from_batches(engine.batches_of(frame.execute_stream()))
     (batch,) = rows.combine_chunks().to_batches()  # ties may lie in two batches
     batch = conform(batch, arrow_schema(schema))
     first, *others = batch.columns[: len(schema.keys)]

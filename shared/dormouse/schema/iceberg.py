@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from struct import pack
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
-from dormouse.keys import Key, KeyPart, KeyRange
+from dormouse.keys import Key, KeyPart, KeyRange, above
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import (
     NANOSECONDS,
@@ -96,9 +96,9 @@ def key_bounds(schema: Schema, low: Key, high: Key) -> tuple[dict[int, bytes], d
         if field.type is not Primitive.UUID:
             low_part = least if isinstance(least, int) else least[:BOUND_CHARACTERS]
             lower[field.id] = encode_bound(field.type, low_part)
-            above = _cut_above(greatest)
-            if above is not None:
-                upper[field.id] = encode_bound(field.type, above)
+            high_part = _cut_above(greatest)
+            if high_part is not None:
+                upper[field.id] = encode_bound(field.type, high_part)
         if least != greatest:
             break
     return lower, upper
@@ -125,9 +125,9 @@ def _named_key(schema: Schema, bounds: Mapping[int, bytes]) -> KeyRange:
         part = decode_bound(field.type, bounds[field.id])
         if not isinstance(part, int) and len(part) >= BOUND_CHARACTERS:
             head = part[: BOUND_CHARACTERS - 1]
-            above = _above(head)
-            if above is not None:
-                return KeyRange((*parts, head), (*parts, above))
+            end = above(head)
+            if end is not None:
+                return KeyRange((*parts, head), (*parts, end))
         parts.append(part)
     return KeyRange.exactly(tuple(parts))
 
@@ -161,18 +161,7 @@ def _cut_above(part: KeyPart) -> KeyPart | None:
     """Return a short part that is not less; None if there is none."""
     if isinstance(part, int) or len(part) <= BOUND_CHARACTERS:
         return part
-    return _above(part[:BOUND_CHARACTERS])
-
-
-def _above(head: str | bytes) -> KeyPart | None:
-    """Return a part that is greater than all that begin with `head`; None if there is none."""
-    if isinstance(head, bytes):
-        head = head.rstrip(b"\xff")
-        return head[:-1] + bytes([head[-1] + 1]) if head else None
-    head = head.rstrip("\U0010ffff")
-    if not head:
-        return None
-    return head[:-1] + ("\ue000" if head[-1] == "\ud7ff" else chr(ord(head[-1]) + 1))
+    return above(part[:BOUND_CHARACTERS])
 
 
 def _iceberg_type(kind: FieldType, ids: Iterator[int]) -> object:

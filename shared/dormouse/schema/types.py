@@ -125,6 +125,8 @@ FieldType = Primitive | DecimalType | ListType | MapType | StructType
 KeyType = Primitive | DecimalType
 """What can be the type of a key (`is_key_type`)."""
 
+WHOLE = (Primitive.INT, Primitive.LONG)
+FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
 ZONED = frozenset({Primitive.TIMESTAMP, Primitive.TIMESTAMP_NS})
 """The types of instants: a time in another zone is converted to UTC."""
 NANOSECONDS = frozenset({Primitive.TIMESTAMP_NS, Primitive.TIMESTAMP_NTZ_NS})
@@ -506,7 +508,7 @@ def parse_count(text: str, kind: Primitive) -> int:
         ValueError: it is not a time, is finer than the type, or has a zone and the type has none.
         OverflowError: it lies outside the years that Python has.
     """
-    time, nanoseconds = _split(text)
+    time, nanoseconds = _parsed_time(text)
     if time.tzinfo is not None and kind not in ZONED:
         raise ValueError("it has a time zone, and the column has none")
     if nanoseconds and kind not in NANOSECONDS:
@@ -518,22 +520,26 @@ def parse_count(text: str, kind: Primitive) -> int:
 
 def type_of_time(text: str) -> Primitive:
     """Return the type that an ISO 8601 time has by itself. Raises ValueError if it is none."""
-    time, nanoseconds = _split(text)
+    time, nanoseconds = _parsed_time(text)
     if time.tzinfo is None:
         return Primitive.TIMESTAMP_NTZ_NS if nanoseconds else Primitive.TIMESTAMP_NTZ
     return Primitive.TIMESTAMP_NS if nanoseconds else Primitive.TIMESTAMP
 
 
-def _split(text: str) -> tuple[dt.datetime, int]:
-    """Return the time of a text in whole microseconds, and the nanoseconds beside these."""
+def _parsed_time(text: str) -> tuple[dt.datetime, int]:
+    time, nanoseconds = _split(text)
+    return dt.datetime.fromisoformat(time), nanoseconds
+
+
+def _split(text: str) -> tuple[str, int]:
+    """Return a text with a time to whole microseconds, and the nanoseconds beside these."""
     fraction = _FRACTION.search(text)
     if fraction is None:
-        return dt.datetime.fromisoformat(text), 0
+        return text, 0
     finer = fraction[2].rstrip("0")
     if len(finer) > 3:
         raise ValueError("times are whole nanoseconds")
-    rest = text[: fraction.start(2)] + text[fraction.end() :]
-    return dt.datetime.fromisoformat(rest), int(finer.ljust(3, "0"))
+    return text[: fraction.start(2)] + text[fraction.end() :], int(finer.ljust(3, "0"))
 
 
 def show_count(count: int, kind: Primitive) -> str:
@@ -557,12 +563,10 @@ def parse_clock(text: str) -> int:
     """Return the microseconds since midnight of an ISO 8601 time of day.
     Raises ValueError: it is none, has a zone, or is finer than a microsecond.
     """
-    fraction = _FRACTION.search(text)
-    if fraction is not None:
-        if fraction[2].strip("0"):
-            raise ValueError("times are whole microseconds")
-        text = text[: fraction.start(2)] + text[fraction.end() :]
-    return clock_count(dt.time.fromisoformat(text))
+    clock, nanoseconds = _split(text)
+    if nanoseconds:
+        raise ValueError("times are whole microseconds")
+    return clock_count(dt.time.fromisoformat(clock))
 
 
 def clock_count(clock: dt.time) -> int:

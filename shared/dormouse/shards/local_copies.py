@@ -316,13 +316,13 @@ class LocalCopies:
             checksums.verify(footer)
         except ValueError as error:
             raise damaged_shard(path, str(error)) from error
-        checksum = (groups.metadata.metadata or {}).get(CHECKSUM_KEY.encode())
+        checksum = (groups.index.metadata.metadata or {}).get(CHECKSUM_KEY.encode())
         if checksum is None or checksum not in footer:
             raise DamagedShardError(f"{path} has another footer than it had before", path=path)
 
     def _page_indexes(self, groups: Blocks) -> Section:
         path, size_bytes = self._path(groups), groups.slice.shard.size_bytes
-        return sections_behind(groups.metadata, groups.index.stored, path, size_bytes)[0]
+        return sections_behind(groups.index.metadata, groups.index.stored, path, size_bytes)[0]
 
     def _path(self, groups: Blocks) -> str:
         return shard_path(self.table_id, groups.slice.shard.id)

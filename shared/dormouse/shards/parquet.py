@@ -24,7 +24,14 @@ from dormouse.arrow.order import row_span, taken_keys
 from dormouse.arrow.types import arrow_schema, stored_schema
 from dormouse.keys import Key, KeyHistogram, encode_key
 from dormouse.schema.schema import Schema
-from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, leaf_columns
+from dormouse.schema.types import (
+    FLOATS,
+    TIMESTAMPS,
+    DecimalType,
+    FieldType,
+    Primitive,
+    leaf_columns,
+)
 from dormouse.shards import stored_index, thrift
 from dormouse.shards.crcs import FALSE_POSITIVES, Paging, seek_footer, write_facts
 from dormouse.shards.footer import (
@@ -192,8 +199,7 @@ class NaNSearch:
     """Looks for NaN in the columns of floats of batches, up to the first of each column."""
 
     def __init__(self, schema: Schema) -> None:
-        floats = (Primitive.FLOAT, Primitive.DOUBLE)
-        self._without = {n: f.name for n, f in enumerate(schema.fields) if f.type in floats}
+        self._without = {n: f.name for n, f in enumerate(schema.fields) if f.type in FLOATS}
 
     def see(self, batch: pa.RecordBatch) -> None:
         """Look at the rows of a batch, whose columns are those of the schema."""

@@ -231,11 +231,6 @@ class Blocks:
         return replace(self, numbers=rest, excluded=self.excluded | excluded)
 
     @property
-    def metadata(self) -> pq.FileMetaData:
-        """The Parquet footer of the shard. Requires: it was asked for when the index was read."""
-        return self.index.metadata
-
-    @property
     def row_groups(self) -> list[int]:
         """The Parquet row groups of its blocks."""
         return self.index.row_groups_of(self.numbers)
@@ -308,8 +303,8 @@ def with_footers(
     """
     shards = {g.slice.shard.id: g.slice.shard for g in blocks if g.index.footer is None}
     indexes = read_indexes(objects, table_id, list(shards.values()), schema, cache, footers=True)
-    read = dict(zip(shards, indexes, strict=True))
-    return [replace(g, index=read.get(g.slice.shard.id, g.index)) for g in blocks]
+    by_shard = dict(zip(shards, indexes, strict=True))
+    return [replace(g, index=by_shard.get(g.slice.shard.id, g.index)) for g in blocks]
 
 
 def read_indexes(

@@ -303,11 +303,6 @@ class StoredIndex:
         return int(word)
 
     @property
-    def chunks(self) -> int:
-        """The number of column chunks."""
-        return self.layout.row_groups * self.leaves
-
-    @property
     def has_filters(self) -> bool:
         """Return whether the shard has Bloom filters."""
         return len(self.crcs) == (self.layout.sections + 2) * _WORD.size

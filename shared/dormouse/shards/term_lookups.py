@@ -177,11 +177,11 @@ def _blocks_of(
         body = reading.read_sections(objects, path, lookup.size_bytes - by, [span.moved(by)])
     view, count = memoryview(body), len(lookup.stored.rows)
     with raise_damaged(path):
-        found = {
+        blocks = {
             digest: block_numbers(
                 blocks_in(view[each.start - span.start : each.end - span.start], digest), count
             )
             for digest, each in chunks.items()
         }
     cache.put(key, body, len(body))
-    return found
+    return blocks

@@ -71,7 +71,7 @@ def _after_struct(body: Body, at: int, fields: Fields) -> int:
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _read_signed(body, at)
+            number, at = read_signed(body, at)
         number &= 0xFFFF  # as readers in C++ do, who keep it in 16 bits
         inner = fields.get(number, _NOTHING)
         if inner is None:
@@ -125,7 +125,7 @@ def read_struct(body: Body, at: int) -> tuple[dict[int, Any], int]:
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _read_signed(body, at)
+            number, at = read_signed(body, at)
         kind = head & 0x0F
         if kind in (INT32, INT64):  # most fields are, so they are read here
             value = shift = 0
@@ -145,7 +145,7 @@ def read_struct(body: Body, at: int) -> tuple[dict[int, Any], int]:
 
 def _read_value(kind: int, body: Body, at: int) -> tuple[Any, int]:
     if kind in (INT16, INT32, INT64):
-        return _read_signed(body, at)
+        return read_signed(body, at)
     if kind == STRUCT:
         return read_struct(body, at)
     if kind == BINARY:
@@ -178,7 +178,8 @@ def _read_list(body: Body, at: int) -> tuple[list[Any], int]:
     return items, at
 
 
-def _read_signed(body: Body, at: int) -> tuple[int, int]:
+def read_signed(body: Body, at: int) -> tuple[int, int]:
+    """Return the integer at an offset, and the offset after it."""
     value, at = read_varint(body, at)
     return (value >> 1) ^ -(value & 1), at
 
@@ -198,7 +199,7 @@ def edit_struct(body: Body, at: int, edits: Mapping[int, Edit | None]) -> tuple[
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _read_signed(body, at)
+            number, at = read_signed(body, at)
         kind, start = head & 0x0F, at
         edit = edits.get(number)
         if edit is not None:

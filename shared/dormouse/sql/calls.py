@@ -13,7 +13,15 @@ from dormouse.errors import InvalidRequestError
 from dormouse.keys import INT64_MAX, INT64_MIN
 from dormouse.schema.row_tags import tag_in
 from dormouse.schema.schema import TAGS
-from dormouse.schema.types import TIMESTAMPS, DecimalType, FieldType, Primitive, show_type
+from dormouse.schema.types import (
+    FLOATS,
+    TIMESTAMPS,
+    WHOLE,
+    DecimalType,
+    FieldType,
+    Primitive,
+    show_type,
+)
 from dormouse.sql.conditions import (
     DATE_PARTS,
     MAX_LIST,
@@ -28,7 +36,6 @@ from dormouse.sql.conditions import (
     truncated,
 )
 from dormouse.sql.operands import (
-    FLOATS,
     alike,
     calculated,
     cast_time,
@@ -45,7 +52,6 @@ from dormouse.sql.operands import (
 # converted, also elsewhere. Texts are not made of floating numbers, which each engine writes in its
 # own way.
 
-_INTEGERS = (Primitive.INT, Primitive.LONG)
 _TYPES: Mapping[str, FieldType] = {
     **dict.fromkeys(("BOOLEAN", "BOOL"), Primitive.BOOLEAN),
     **dict.fromkeys(("INT", "INTEGER", "INT4"), Primitive.INT),
@@ -66,8 +72,8 @@ _OF_TEXT = (Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP, Primitive.UUID)
 _DIGITS = {Primitive.BOOLEAN: 1, Primitive.INT: 10, Primitive.LONG: 19}
 _OF_DOCUMENTS = (Primitive.LONG, Primitive.DOUBLE, Primitive.STRING, Primitive.BOOLEAN)
 """What values in documents are cast to."""
-_NUMBERS = frozenset({*_INTEGERS, *FLOATS, Primitive.BOOLEAN})
-_TEXTUAL = frozenset({*_INTEGERS, Primitive.BOOLEAN, Primitive.DATE, *TIMESTAMPS})
+_NUMBERS = frozenset({*WHOLE, *FLOATS, Primitive.BOOLEAN})
+_TEXTUAL = frozenset({*WHOLE, Primitive.BOOLEAN, Primitive.DATE, *TIMESTAMPS})
 
 
 def type_named(name: str, sizes: Sequence[str]) -> FieldType:
@@ -95,11 +101,11 @@ def can_cast(source: FieldType, target: FieldType, *, may_fail: bool) -> bool:
         if isinstance(source, DecimalType):
             widens = target.scale >= source.scale and whole >= source.precision - source.scale
             return may_fail or widens
-        if source in _INTEGERS:
+        if source in WHOLE:
             return may_fail or whole >= _DIGITS[Primitive(source)]
         return may_fail and source in (Primitive.DOUBLE, Primitive.STRING)
     if isinstance(source, DecimalType):
-        return target in FLOATS or target is Primitive.STRING or (may_fail and target in _INTEGERS)
+        return target in FLOATS or target is Primitive.STRING or (may_fail and target in WHOLE)
     if target is Primitive.STRING:
         return source in _TEXTUAL
     if target is Primitive.DATE:
@@ -112,10 +118,10 @@ def can_cast(source: FieldType, target: FieldType, *, may_fail: bool) -> bool:
 def _is_number_cast(source: FieldType, target: FieldType, *, may_fail: bool) -> bool:
     if target not in _NUMBERS or source not in (*_NUMBERS, Primitive.STRING):
         return False
-    if source is Primitive.STRING or (source in FLOATS and target in _INTEGERS):
+    if source is Primitive.STRING or (source in FLOATS and target in WHOLE):
         return may_fail
     if Primitive.BOOLEAN in (source, target):
-        return source in _INTEGERS or target in _INTEGERS
+        return source in WHOLE or target in WHOLE
     return may_fail or (source, target) != (Primitive.LONG, Primitive.INT)
 
 

@@ -186,10 +186,7 @@ def common_type(left: types.FieldType, right: types.FieldType) -> types.FieldTyp
         scale = max(left.scale, right.scale)
         precision = max(left.precision - left.scale, right.precision - right.scale) + scale
         return types.DecimalType(precision, scale) if precision <= 38 else None
-    for wide, narrow in (
-        (types.Primitive.LONG, types.Primitive.INT),
-        (types.Primitive.DOUBLE, types.Primitive.FLOAT),
-    ):
+    for narrow, wide in (types.WHOLE, types.FLOATS):
         if {left, right} == {wide, narrow}:
             return wide
     return None

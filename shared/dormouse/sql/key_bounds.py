@@ -11,7 +11,6 @@ ranges [(DE, M), (DE\\0)) and [(FR, M), (FR\\0)). ``country >= 'DE' AND city = '
 
 import math
 import re
-import sys
 from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR, date
 from decimal import MAX_PREC, Context, Decimal
@@ -21,6 +20,7 @@ from dormouse.keys import (
     INT64_MIN,
     KeyPart,
     KeyRange,
+    above,
     intersect_ranges,
     prefix_successor,
     union_ranges,
@@ -30,6 +30,7 @@ from dormouse.schema.schema import Field, Schema, whole_numbers
 from dormouse.schema.types import (
     NANOSECONDS,
     TIMESTAMPS,
+    WHOLE,
     DecimalType,
     FieldType,
     Primitive,
@@ -51,7 +52,6 @@ from dormouse.sql.conditions import (
 _WILD = re.compile(r"[%_\\]")
 """The first character that makes a pattern more than plain text."""
 _RANGES = ("=", "<", "<=", ">", ">=", "IN")
-_WHOLE = (Primitive.INT, Primitive.LONG)
 _ALL_DIGITS = Context(prec=MAX_PREC)
 """Rounds no number."""
 
@@ -150,8 +150,8 @@ def wanted_tags(expression: Expression) -> tuple[tuple[str, ...] | None, bool]:
             values = [each.value for each in rest if isinstance(each, Literal)]
             match head:
                 case Call("tag", (_, Literal(value=key))) if len(values) == len(rest):
-                    wanted_by = (tag_in(str(key), str(value)) for value in values)
-                    return tuple(tag for tag in wanted_by if tag is not None), True
+                    tags_in = (tag_in(str(key), str(value)) for value in values)
+                    return tuple(tag for tag in tags_in if tag is not None), True
     return None, False
 
 
@@ -239,7 +239,7 @@ def _of_numbers(call: Call, field: Field) -> list[KeyRange] | None:
 def _is_compared_as_decimal(head: Expression, field: Field) -> bool:
     if isinstance(field.type, DecimalType):
         return _is(head, field)
-    if field.type not in _WHOLE or not isinstance(head, Call) or head.op not in CASTS:
+    if field.type not in WHOLE or not isinstance(head, Call) or head.op not in CASTS:
         return False
     return isinstance(head.type, DecimalType) and _is(head.arguments[0], field)
 
@@ -311,21 +311,8 @@ def _of_beginning(op: str, head: Expression, text: KeyPart | None, field: Field)
     beginning = text[: wild.start()] if wild else text
     if not beginning:
         return [KeyRange()]
-    past = _past_all(beginning)
+    past = above(beginning)
     return [KeyRange((beginning,), None if past is None else (past,))]
-
-
-def _past_all(beginning: str) -> str | None:
-    """Return the least string greater than all that begin with `beginning`; None if there is none.
-
-    The last character that can be raised is raised: "ab" gives "ac", and "a" followed by the
-    greatest code point gives "b".
-    """
-    for at in reversed(range(len(beginning))):
-        last = ord(beginning[at])
-        if last < sys.maxunicode:  # between these two are only surrogates, which no text has
-            return beginning[:at] + chr(0xE000 if last == 0xD7FF else last + 1)
-    return None
 
 
 def _range_of(op: str, here: KeyRange) -> KeyRange:
@@ -353,5 +340,5 @@ def _value(expression: Expression, field: Field) -> KeyPart | None:
     """Return the value of a literal of the field's own type; None for any other expression."""
     if not isinstance(expression, Literal) or isinstance(expression.value, bool):
         return None
-    alike = expression.type == field.type or (expression.type in _WHOLE and field.type in _WHOLE)
+    alike = expression.type == field.type or (expression.type in WHOLE and field.type in WHOLE)
     return expression.value if alike and isinstance(expression.value, int | str | bytes) else None

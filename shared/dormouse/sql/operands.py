@@ -13,8 +13,10 @@ from dormouse.errors import InvalidRequestError
 from dormouse.key_codec import uuid_bytes
 from dormouse.keys import INT64_MAX, INT64_MIN
 from dormouse.schema.types import (
+    FLOATS,
     NANOSECONDS,
     TIMESTAMPS,
+    WHOLE,
     ZONED,
     DecimalType,
     FieldType,
@@ -36,8 +38,7 @@ from dormouse.sql.conditions import Call, Expression, Literal, common_type
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 _NOT_FINITE = re.compile(r"(?P<number>[+-]?inf(inity)?)|[+-]?nan", re.IGNORECASE)
 """What floats may be beside numbers, as CSV files have it."""
-FLOATS = (Primitive.FLOAT, Primitive.DOUBLE)
-_NUMBERS = (Primitive.INT, Primitive.LONG, *FLOATS)
+_NUMBERS = (*WHOLE, *FLOATS)
 _MOST_DIGITS = 400  # before the point or after it: a double has fewer
 
 
@@ -71,7 +72,7 @@ def coerce_literal(literal: Literal, kind: FieldType) -> Literal:
         return literal  # a float has been cast to one, or is one already
     assert isinstance(value, int | Decimal)
     exact = Decimal(value)
-    if kind in (Primitive.INT, Primitive.LONG):
+    if kind in WHOLE:
         if exact == exact.to_integral_value() and INT64_MIN <= exact <= INT64_MAX:
             return Literal(int(exact), Primitive.LONG)
         raise InvalidRequestError(f"{exact} is not a whole number of 64 bits")
@@ -184,9 +185,6 @@ _HINTS: dict[FieldType, str] = {
     Primitive.DATE: "a date is written as DATE '2026-01-31'",
     Primitive.BYTES: "bytes are written as X'00ff'",
 }
-
-
-_WHOLE = (Primitive.INT, Primitive.LONG)
 _WHOLE_AS_DECIMAL = DecimalType(19, 0)
 """What every whole number of 64 bits is exactly."""
 
@@ -204,7 +202,7 @@ def compared(operands: Sequence[Expression]) -> list[Expression]:
     ):
         operands = [
             Call("CAST", (e,), _WHOLE_AS_DECIMAL)
-            if e.type in _WHOLE and not isinstance(e, Literal)
+            if e.type in WHOLE and not isinstance(e, Literal)
             else e
             for e in operands
         ]
@@ -292,7 +290,7 @@ def calculated(op: str, both: Sequence[Expression]) -> Expression:
     value = divisor.value if isinstance(divisor, Literal) else None
     if op in "/%" and not (isinstance(value, int | float) and value > 0):
         raise InvalidRequestError("the divisor must be a number above zero")
-    return Call(op, tuple(both), Primitive.LONG if kind in _WHOLE else Primitive.DOUBLE)
+    return Call(op, tuple(both), Primitive.LONG if kind in WHOLE else Primitive.DOUBLE)
 
 
 def common(expressions: Sequence[Expression]) -> FieldType:

@@ -496,7 +496,7 @@ class _Parser:
             test = self._nest(self._either)
             if whole is None:
                 self._made(at, _truth, test)
-            if whole is not None:
+            else:
                 test = self._made(start, _comparison, "=", [whole, test])
             tests.append(test)
             self._expect("THEN")

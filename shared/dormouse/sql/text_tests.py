@@ -52,7 +52,7 @@ def text_tests(expression: Expression) -> Tests | None:
     """
     match expression:
         case Call("AND", terms):
-            return _each([found for term in terms if (found := text_tests(term))])
+            return _each([test for term in terms if (test := text_tests(term))])
         case Call("OR", terms):
             some = [text_tests(term) for term in terms]
             tests = tuple(each for each in some if each is not None)

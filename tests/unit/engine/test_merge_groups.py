@@ -52,7 +52,7 @@ def _merged(
     if stored:  # as every merge of row groups is
         whole = {files[0].name: range(0, files[0].stat().st_size)}
         plan = changed(context, plan, whole, joined=16)
-    batches = engine.execute_plan(context, plan)
+    batches = engine.batches_of(context.execute(plan, 0))
     return merges, [(row["k"], row["v"]) for batch in batches for row in batch.to_pylist()]
 
 

@@ -114,7 +114,7 @@ def test_rows_of_many_columns_are_merged_without_datafusion(
 ) -> None:
     expected = merged(table)
     monkeypatch.setattr(wide_rows, "MOST_COLUMNS", EVERY_TYPE.leaf_columns - 1)
-    monkeypatch.delattr(merging.engine, "execute_plan")
+    monkeypatch.delattr(merging.engine, "batches_of")
     found = merged(table)
     assert [_keys(row) for row in found] == [_keys(row) for row in expected]
     assert sorted(map(repr, found)) == sorted(map(repr, expected))

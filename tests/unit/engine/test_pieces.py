@@ -33,7 +33,7 @@ def sorted_by_all_keys(batches: list[pa.RecordBatch], schema: Schema) -> list[ob
     """Return the keys in DataFusion's order by all of them at once."""
     (piece,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     frame = engine.frame_from_batches(engine.session(), [piece]).sort(*engine.key_order(schema))
-    return keys_of(list(engine.execute_frame(frame)), schema)
+    return keys_of(list(engine.batches_of(frame.execute_stream())), schema)
 
 
 def keys_of(batches: list[pa.RecordBatch], schema: Schema) -> list[object]:

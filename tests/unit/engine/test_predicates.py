@@ -260,7 +260,7 @@ def test_operators_bind_as_the_engine_itself_binds_them(text: str) -> None:
     raw = context.create_dataframe([[BATCH]])
     expected = [
         row["row"]
-        for b in engine.execute_frame(raw.filter(raw.parse_sql_expr(text)))
+        for b in engine.batches_of(raw.filter(raw.parse_sql_expr(text)).execute_stream())
         for row in b.to_pylist()
     ]
     assert matching(text) == expected
@@ -287,7 +287,9 @@ def test_scans_with_statistics_find_the_same_floats_as_no_statistics_do(
         )
         context = engine.session()
         frame = context.read_parquet(str(file)).filter(predicate.expr(context))
-        scanned = [row["row"] for b in engine.execute_frame(frame) for row in b.to_pylist()]
+        scanned = [
+            row["row"] for b in engine.batches_of(frame.execute_stream()) for row in b.to_pylist()
+        ]
     assert sorted(map(str, scanned)) == sorted(map(str, numbers(predicate, [batch])))
 
 

@@ -63,7 +63,7 @@ def rows_read(path: Path, wanted: KeyRange, where: str | None = None) -> tuple[i
     if where is not None:
         frame = frame.filter(parse_predicate(where, SCHEMA).expr(context))
     plan = engine.plan_merge([frame], SCHEMA, ["k", "n", "v"], most_rows=0)
-    given = sum(batch.num_rows for batch in engine.execute_plan(context, plan))
+    given = sum(batch.num_rows for batch in engine.batches_of(context.execute(plan, 0)))
     (source,) = [step for step in steps_of(plan) if step.display().startswith("DataSourceExec")]
     metrics = source.metrics()
     assert metrics is not None

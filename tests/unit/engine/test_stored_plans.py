@@ -105,7 +105,9 @@ def read(path: Path, found: Blocks, joined: int = 8) -> list[pa.RecordBatch]:
     frame = engine.sorted_file(context, path, STORED, SCHEMA, KeyRange())
     plan = engine.plan_merge([frame], SCHEMA, COLUMNS, most_rows=0)
     ranges = {f"{path.parent.name}/{path.name}": found.first_bytes}
-    return list(engine.execute_plan(context, changed(context, plan, ranges, joined=joined)))
+    return list(
+        engine.batches_of(context.execute(changed(context, plan, ranges, joined=joined), 0))
+    )
 
 
 @given(
