@@ -39,9 +39,10 @@ _ESCAPED = re.compile(r'[\x00-\x1f"\\]')
 _NESTING = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?P<open>[\[{])|(?P<close>[\]}])', re.DOTALL)
 
 
-def _unique(pairs: list[tuple[str, object]]) -> None:
+def check_unique(pairs: Sequence[tuple[str, object]]) -> None:
+    """Check that no name is there twice, as what reads objects does. Raises ValueError: one is."""
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("an object in the document has a name twice")
+        raise ValueError("an object has a name twice")
 
 
 def _no_number(word: str) -> None:
@@ -58,7 +59,7 @@ def _number(text: str) -> None:
 
 
 _check = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=len, parse_float=len, parse_constant=_no_number
+    object_pairs_hook=check_unique, parse_int=len, parse_float=len, parse_constant=_no_number
 ).decode
 _check_numbers = json.JSONDecoder(parse_int=_number, parse_float=_number).decode
 _decode, _encode = msgspec.json.Decoder(float_hook=_number).decode, msgspec.json.Encoder().encode

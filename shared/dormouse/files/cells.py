@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.documents import MAX_DEPTH, document, documents
+from dormouse.arrow.documents import MAX_DEPTH, check_unique, document, documents
 from dormouse.arrow.types import Array, arrow_schema, arrow_type
 from dormouse.arrow.values import leaves, parse_decimals, rebuilt
 from dormouse.errors import RefusedSourceError
@@ -122,12 +122,7 @@ def _nested_column(raws: Raws, kind: FieldType, unit: str) -> Array:
 
 def check_names(body: bytes) -> None:
     """Check that no JSON object has a name twice. Raises ValueError if one has."""
-    json.loads(body, object_pairs_hook=_object, parse_int=len, parse_float=len)
-
-
-def _object(pairs: list[tuple[str, object]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("an object has a name twice")
+    json.loads(body, object_pairs_hook=check_unique, parse_int=len, parse_float=len)
 
 
 def _is_raw(kind: FieldType) -> bool:

@@ -589,7 +589,7 @@ def read_index(
     *,
     footer: bool = False,
 ) -> ShardIndex:
-    """Return the index of a shard, from the cache or by one or two reads at its end.
+    """Return the index of a shard by one or two reads at its end; the cache gets it.
 
     With `footer`, all of the Parquet footer is read and verified.
 
@@ -597,9 +597,6 @@ def read_index(
         NotFoundError: the shard is gone.
         CorruptDataError: it is damaged, or is not the shard that the state names.
     """
-    cached = cached_index(table_id, shard.id, cache, footer=footer)
-    if cached is not None:
-        return cached
 
     def read(path: str) -> ShardIndex:
         metadata = None

@@ -279,8 +279,7 @@ def calculated(op: str, both: Sequence[Expression]) -> Expression:
     """Return a calculation that cannot fail on any row: it divides by nothing that may be zero.
     Raises InvalidRequestError: it may fail, or its operands are no numbers.
     """
-    numbers = (Primitive.INT, Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE)
-    if other := next((part.type for part in both if part.type not in numbers), None):
+    if other := next((part.type for part in both if part.type not in _NUMBERS), None):
         raise InvalidRequestError(
             f"it calculates with {show_type(other)}",
             hint="only whole and floating numbers can be calculated with",

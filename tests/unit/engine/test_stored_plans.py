@@ -92,8 +92,8 @@ def written(path: Path, rows: list[Key], row_group_size: int) -> Blocks:
 def forget_others(path: Path, found: Blocks) -> None:
     """Leave of a file what is fetched for the engine: all else is zeros."""
     body = bytearray(path.read_bytes())
-    for number in set(range(found.metadata.num_row_groups)) - set(found.numbers):
-        group = found.metadata.row_group(number)
+    for number in set(range(found.index.metadata.num_row_groups)) - set(found.numbers):
+        group = found.index.metadata.row_group(number)
         for column in (group.column(i) for i in range(group.num_columns)):
             start = column.dictionary_page_offset or column.data_page_offset
             body[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)

@@ -14,6 +14,7 @@ from dormouse.ports import Cache
 from dormouse.schema.schema import Schema
 from dormouse.shards import footer
 from dormouse.shards.footer import ShardIndex, read_index
+from dormouse.shards.reading import read_indexes
 from dormouse.state.partitions import Shard
 from dormouse.storage import FolderStorage
 from dormouse.stored.paths import shard_path
@@ -74,7 +75,7 @@ def table(tmp_path: Path) -> ShardTable:
 def index_of(table: ShardTable, cache: Cache | None = None, *, footer: bool = False) -> ShardIndex:
     (shard,) = table.state.shards.values()
     held = Cache(0) if cache is None else cache
-    return read_index(table.storage, "table", shard, SCHEMA, held, footer=footer)
+    return read_indexes(table.storage, "table", [shard], SCHEMA, held, footers=footer)[0]
 
 
 def test_the_size_of_rows_in_memory_is_not_underestimated_where_they_are_stored_small(
