@@ -35,6 +35,7 @@ from dormouse.log.blobs import BlobRange, BlobStore
 from dormouse.log.compaction import COMMITS_TO_INCREMENT, gc_paused, has_key_index
 from dormouse.log.engine import LogStateStore
 from dormouse.log.increments import changes_between, encode_increment, rebased
+from dormouse.log.key_index import index_place
 from dormouse.log.log import fold_delta
 from dormouse.log.pages import (
     LOWEST_ID,
@@ -49,7 +50,7 @@ from dormouse.log.pages import (
     ends_at,
 )
 from dormouse.log.pinning import PartialReads
-from dormouse.log.tail import index_place_of, key_indexes
+from dormouse.log.tail import key_indexes
 from dormouse.ports import Storage, StoredObject
 from dormouse.state.state import Entry, TableState
 from dormouse.storage import FolderStorage
@@ -320,7 +321,7 @@ def table_of(snapshot: bytes, kept_in: str = "s3") -> Table:
     """Return a table whose state is a snapshot of version 0, kept in `s3` or in `dynamodb`."""
     pages = HookedPages()
     table = Table(MemoryStorage(), pages, clock(), {}, kept_in)
-    first = Snapshot(f"{0:032x}", 0, 0, len(snapshot), index_place_of(snapshot))
+    first = Snapshot(f"{0:032x}", 0, 0, len(snapshot), index_place(snapshot))
     table.store(Requests(), 0).reader.snapshots.put(first.id, snapshot)
     pages.open_page(TABLE, 0, LOWEST_ID)
     pages.set_manifest(TABLE, Manifest(1, (first,)))
@@ -375,7 +376,7 @@ def _keep_increment(
     body = encode_increment(changes_between(TABLE, cut, laid_over, by_key=by_key), indexes)
     reader.snapshots.put(increment_id, body)
     facts = cut.version, state.version, state.time_ms, len(body)
-    return Increment(increment_id, *facts, index_place_of(body))
+    return Increment(increment_id, *facts, index_place(body))
 
 
 def _end_log_at(table: Table, version: int, increments: list[Increment]) -> None:

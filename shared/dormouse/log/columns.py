@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import re
-from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -46,24 +45,10 @@ _MANY_ROWS = 50_000
 """Below this, the memory is not worth the time."""
 
 
-class SortedIds(ABC):
-    """Ids in order, each at its place."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Count the ids."""
-
-    @abstractmethod
-    def __getitem__(self, place: int) -> str:
-        """Return the id at a place from 0 to the count."""
-
-    @abstractmethod
-    def find(self, name: str) -> int | None:
-        """Return the place of an id; None if it is not there."""
-
-
-class StoredIds(SortedIds):
-    """Ids that are kept here: as text or, if they are 32 hex digits, as the 16 bytes they show."""
+class StoredIds:
+    """Ids in order, each at its place: as text or, if they are 32 hex digits, as the 16 bytes they
+    show.
+    """
 
     __slots__ = ("_block", "_data", "_fence", "_offsets", "_size", "column")
 
@@ -139,12 +124,12 @@ class StoredIds(SortedIds):
         return None
 
 
-class ChosenIds(SortedIds):
+class ChosenIds:
     """Some of other ids, in their order: those at the places from `start` to `stop` of `places`."""
 
     __slots__ = ("_ids", "_places", "_start", "_stop")
 
-    def __init__(self, ids: SortedIds, places: memoryview, start: int, stop: int) -> None:
+    def __init__(self, ids: StoredIds, places: memoryview, start: int, stop: int) -> None:
         """Choose from `ids`; the places ascend."""
         self._ids, self._places, self._start, self._stop = ids, places, start, stop
 
@@ -162,6 +147,10 @@ class ChosenIds(SortedIds):
         at = bisect_left(self._places, inner, self._start, self._stop)
         is_there = at < self._stop and self._places[at] == inner
         return at - self._start if is_there else None
+
+
+SortedIds: TypeAlias = StoredIds | ChosenIds
+"""Ids that ascend, each found at its place."""
 
 
 def column(rows: pa.Table, name: str) -> Column:
@@ -438,16 +427,6 @@ def partition_columns(rows: pa.Table, ids: StoredIds) -> StoredMap[Partition]:
     return StoredMap(ids, partition, rows)
 
 
-def remembered_columns(rows: pa.Table, ids: StoredIds, number: str) -> StoredMap[int]:
-    """Return the numbers of ids, times or versions, which the column of that name has."""
-    return StoredMap(ids, integers(column(rows, number)).__getitem__, rows)
-
-
-def number_columns(numbers: Column, ids: StoredIds) -> ColumnMap[int]:
-    """Return a number for each id."""
-    return ColumnMap(ids, integers(numbers).__getitem__)
-
-
 def taken_columns(rows: pa.Table) -> StoredMap[tuple[RowsTaken, ...]]:
     """Return what was taken of shards, whose columns are `rows`."""
     takings = column(rows, "takings")
@@ -489,8 +468,6 @@ def _sums_to(numbers: Column, ends: Column) -> memoryview:
 # that a foreign file, one that is not as it was written, or one from a later version of Dormouse is
 # refused before any of it is believed.
 
-OWNER = "dormouse.owner"
-"""The fact that says to which table, or which delta of it, a file belongs."""
 _KIND, _FORMAT, _CHECKSUM = "dormouse.kind", "dormouse.format", "dormouse.checksum"
 
 
@@ -555,25 +532,3 @@ def open_file(
             else "it was written by an earlier version: read it with that one",
         )
     return file, facts
-
-
-def read_rows(file: pq.ParquetFile, kind: str, where: str, groups: Sequence[int]) -> pa.Table:
-    """Return the rows of some row groups; `where` names the file. Raises CorruptDataError."""
-    try:
-        # A thread of Arrow that still holds the body when Python ends would abort the process.
-        return file.read_row_groups(list(groups), use_threads=False)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDataError(f"{where} is not a readable {kind}: {error}") from error
-
-
-def check_owner(facts: Mapping[str, str], owner: str, where: str) -> None:
-    """Check that a file belongs where it was found.
-
-    Raises:
-        CorruptDataError: it does not: a file of another table, or another delta, was copied here.
-    """
-    if facts.get(OWNER) != owner:
-        raise CorruptDataError(
-            f"{where} should hold {owner} and holds {facts.get(OWNER, 'a file without an owner')}",
-            hint="a file was copied to the wrong place: restore the object that was there",
-        )

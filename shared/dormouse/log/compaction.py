@@ -102,6 +102,7 @@ class LogCompaction:
 
     def put_snapshot(self, state: TableState) -> log_pages.Snapshot:
         """Store a state whole; return what the manifest is to say of it. Raises: as `snapshot`."""
+        from dormouse.log.key_index import index_place
         from dormouse.log.snapshot import encode_snapshot
 
         table_id = self.reader.log.table_id
@@ -110,7 +111,7 @@ class LogCompaction:
         snapshot_id = self.ids.new()
         self.reader.snapshots.put(snapshot_id, body)
         facts = state.version, state.time_ms, len(body)
-        return log_pages.Snapshot(snapshot_id, *facts, tail.index_place_of(body))
+        return log_pages.Snapshot(snapshot_id, *facts, index_place(body))
 
     def increment(self, cut: TableState, state: TableState, manifest: log_pages.Manifest) -> bool:
         """Keep what changed since a state that is kept; return whether `state` is kept now, too.
@@ -122,6 +123,7 @@ class LogCompaction:
             CollectedError: another process was quicker.
         """
         from dormouse.log.increments import changes_between, encode_increment, joined, rebased
+        from dormouse.log.key_index import index_place
 
         later = rebased(state, cut)
         if later is None:  # all of it may have changed, as after a reset
@@ -140,7 +142,7 @@ class LogCompaction:
         increment_id, body = self.ids.new(), encode_increment(changes, indexes)
         self.reader.snapshots.put(increment_id, body)
         facts = changes.after, state.version, state.time_ms, len(body)
-        increment = log_pages.Increment(increment_id, *facts, tail.index_place_of(body))
+        increment = log_pages.Increment(increment_id, *facts, index_place(body))
         return self.reader.log.install(
             increment_id, lambda now: tail.with_increment(now, increment)
         )

@@ -124,16 +124,9 @@ def open_delta(body: bytes, identity: str, where: str) -> StoredDelta:
             hint="it was written by a later version: upgrade this one",
         )
     with raise_corrupt(f"{where} is not a readable delta"):
-        form = decode_packed(_decompressed(packed), _Stored)
+        form = decode_packed(zlib.decompress(packed), _Stored)
         carried = {name.hex(): entries for name, entries in form.carried}
         return StoredDelta(form.entries, carried, where)
-
-
-def _decompressed(packed: bytes) -> bytes:
-    try:
-        return zlib.decompress(packed)
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
 
 
 def _digest(head: bytes, packed: bytes, identity: str) -> bytes:

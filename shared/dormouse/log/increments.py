@@ -41,7 +41,7 @@ from dormouse.state.partitions import (
     Shard,
 )
 from dormouse.state.state import Deletion, Dispute, RowsTaken, SourceSegment, TableState
-from dormouse.stored.decoding import decode_json, raise_corrupt
+from dormouse.stored.decoding import decode_json
 
 _TAKINGS = pa.list_(
     pa.struct(
@@ -109,6 +109,7 @@ ITEMS = {
 
 def facts_of(table_id: str, state: TableState) -> dict[str, str]:
     """Return what the footer says of a state: all of it that is not in rows."""
+    sealed = Sealed(state.sealed_to, state.source_segments, state.adopted_segments)
     return {
         "dormouse.table": table_id,
         "dormouse.version": str(state.version),
@@ -116,8 +117,8 @@ def facts_of(table_id: str, state: TableState) -> dict[str, str]:
         "dormouse.key_types": " ".join(map(_type_name, state.key_types)),
         "dormouse.time_ms": str(state.time_ms),
         "dormouse.items": " ".join(ITEMS),
-        "dormouse.sealed": encode_sealed(state).decode(),
-        "dormouse.deletions": encode_deletions(state),
+        "dormouse.sealed": msgspec.json.encode(sealed).decode(),
+        "dormouse.deletions": msgspec.json.encode((state.deletions, state.last_number)).decode(),
     }
 
 
@@ -211,26 +212,15 @@ class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adopted: tuple[SourceSegment, ...]
 
 
-def encode_sealed(state: TableState) -> bytes:
-    """Return the stored form."""
-    return msgspec.json.encode(
-        Sealed(state.sealed_to, state.source_segments, state.adopted_segments)
-    )
-
-
-def decode_sealed(body: bytes, where: str) -> Sealed:
-    """Return what `encode_sealed` stored; `where` names its place. Raises CorruptDataError."""
-    with raise_corrupt(f"{where} does not say which sources are sealed"):
-        return decode_json(body, Sealed)
-
-
-def encode_deletions(state: TableState) -> str:
-    """Return the deletions that hide rows, and the number of the last one, as JSON."""
-    return msgspec.json.encode((state.deletions, state.last_number)).decode()
+def sealed_of(facts: Mapping[str, str]) -> Sealed:
+    """Return which sources are sealed. Raises ValueError: it is damaged."""
+    return decode_json(facts["dormouse.sealed"], Sealed)
 
 
 def deletions_of(facts: Mapping[str, str]) -> tuple[tuple[Deletion, ...], int]:
-    """Return what `encode_deletions` stored. Raises ValueError: it is damaged."""
+    """Return the deletions that hide rows, and the number of the last one.
+    Raises ValueError: it is damaged.
+    """
     return decode_json(facts["dormouse.deletions"], tuple[tuple[Deletion, ...], int])
 
 
@@ -540,11 +530,6 @@ def _remembered(lower: ColumnOf, item: str, above: pa.Table) -> pa.Table:
             above = pa.table({"digest": more, number: above[number], GONE: above[GONE]})
     merge = _Merge(names, above, name)
     return pa.table({name: merge.names, number: merge.replaced(lower(item, number), number)})
-
-
-def has_digests(rows: pa.Table) -> bool:
-    """Return whether rows have digests instead of ids."""
-    return "digest" in rows.column_names and not rows["digest"].null_count
 
 
 def _references(lower: ColumnOf, above: pa.Table, partitions: _Merge, shards: _Merge) -> pa.Table:

@@ -38,6 +38,7 @@ import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys import KeyRange
+from dormouse.log.pages import IndexPlace
 from dormouse.schema.schema import KeyTypes
 from dormouse.state import state as changes
 from dormouse.state.partitions import (
@@ -198,7 +199,8 @@ def _changed_partitions(earlier: changes.TableState, later: changes.TableState) 
 
 
 def _partition_row(partition: Partition, is_leaf: bool) -> _Row:
-    return (*_ends_of(partition.range), is_leaf, None, False, *[None] * len(_OF_A_REFERENCE))
+    span = partition.range
+    return (span.low, span.high, is_leaf, None, False, *[None] * len(_OF_A_REFERENCE))
 
 
 def _changed_references(earlier: changes.TableState, later: changes.TableState) -> Iterator[_Row]:
@@ -206,24 +208,20 @@ def _changed_references(earlier: changes.TableState, later: changes.TableState) 
         references = PartitionReferences() if change is TOMBSTONE else change
         before = {r.shard: r for r in earlier.references.get(name, PartitionReferences())}
         place = later.partitions if name in later.partitions else earlier.partitions
-        ends = _ends_of(place.get(name).range)
+        span = place.get(name).range
         for reference in references:
             was = before.pop(reference.shard, None)
             is_kept = was is not None and was.rows == reference.rows
             if not is_kept or earlier.shards[reference.shard] != later.shards[reference.shard]:
-                yield (*ends, None, reference.shard, False, *_facts(later, reference))
+                yield (span.low, span.high, None, reference.shard, False, *_facts(later, reference))
         for shard in before:
-            yield (*ends, None, shard, True, *[None] * len(_OF_A_REFERENCE))
+            yield (span.low, span.high, None, shard, True, *[None] * len(_OF_A_REFERENCE))
 
 
 def _facts(state: changes.TableState, reference: Reference) -> _Row:
     shard = state.shards[reference.shard]
     facts = shard.size_bytes, shard.sequence, shard.tags, shard.version
     return reference.rows, shard.rows, *facts, shard.low, shard.high
-
-
-def _ends_of(span: KeyRange) -> tuple[bytes, bytes | None]:
-    return span.low, span.high
 
 
 def _partitions(tree: pa.Table) -> pa.Table:
@@ -416,8 +414,7 @@ class KeyIndex:
         try:
             file = pa.BufferReader(zlib.decompress(body))
             # A thread of Arrow that still holds the body when Python ends would abort the process.
-            rows = pq.ParquetFile(file).read(use_threads=False)
-            return rows.cast(SCHEMA)
+            return pq.ParquetFile(file).read(use_threads=False).cast(SCHEMA)
         except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
             problem = f"block {number} of the key index of {where} cannot be read: {error}"
             raise CorruptDataError(problem) from error
@@ -513,9 +510,9 @@ def tail_bytes(size_bytes: int, before_bytes: int = 0) -> int:
     return min(_TAIL_BYTES + places, size_bytes)
 
 
-def index_place(body: bytes) -> tuple[int, int] | None:
-    """Return how many bytes the index of an object has, and how many follow it in the object, by
-    the end of it; None if it has no index of a form that is known here.
+def index_place(body: bytes) -> IndexPlace | None:
+    """Return where the index of an object lies, by the end of it; None if it has no index of a form
+    that is known here.
 
     `body` may be so short that it has only a part of the index, or (`bytes_needed`) not even that.
     """
@@ -524,7 +521,7 @@ def index_place(body: bytes) -> tuple[int, int] | None:
     if end < _TRAILER or body[end - len(_MARK) : end] != _MARK:
         return None
     _, size = _SIZES.unpack_from(body, end - _TRAILER)
-    return _TRAILER + int(size), footer
+    return IndexPlace(_TRAILER + int(size), footer)
 
 
 def bytes_needed(tail: bytes) -> int | None:
@@ -537,7 +534,7 @@ def bytes_needed(tail: bytes) -> int | None:
     if len(tail) - footer < _TRAILER:
         return footer + _TRAILER
     place = index_place(tail)
-    return place and sum(place)
+    return place.size_bytes + place.bytes_after if place else None
 
 
 def without_footer(tail: bytes) -> bytes:
@@ -561,10 +558,7 @@ def decode_key_index(table_id: str, tail: bytes, end: int, where: str) -> KeyInd
     if checksum != _index_sum(index, sizes, table_id):
         raise CorruptDataError(f"the key index of {where} is damaged, or of another table")
     with raise_corrupt(f"the key index of {where} cannot be read"):
-        try:
-            form = decode_json(zlib.decompress(index), _Stored)
-        except zlib.error as error:
-            raise ValueError(str(error)) from error
+        form = decode_json(zlib.decompress(index), _Stored)
     return KeyIndex(form, end - _TRAILER - size)
 
 
@@ -615,10 +609,9 @@ class KnownPart:
         return tuple(self._piece(*leaf) for leaf in self.leaves)
 
     def _piece(self, leaf: str, span: KeyRange) -> changes.Piece:
-        own = sorted((h for h in self.held if h.partition == leaf), key=_by_shard)
-        above = sorted(
-            (h for h in self.held if h.partition != leaf and h.span.covers(span)), key=_by_shard
-        )
+        by_shard = sorted(self.held, key=lambda h: h.shard.id)
+        own = [h for h in by_shard if h.partition == leaf]
+        above = [h for h in by_shard if h.partition != leaf and h.span.covers(span)]
         # Those above a leaf lie within one another: the nearest begins last and ends first.
         above.sort(key=lambda h: (h.span.high is None, h.span.high or b""))
         above.sort(key=lambda h: h.span.low, reverse=True)
@@ -658,10 +651,6 @@ def known_part(runs: Iterable[Sequence[pa.Table]], ranges: Sequence[KeyRange]) -
     leaves.sort(key=lambda leaf: leaf[1].low)
     there = tuple(each for each in holdings.values() if each is not None)
     return KnownPart(tuple(ranges), frozenset(partitions), tuple(leaves), there)
-
-
-def _by_shard(reference: _Held) -> str:
-    return reference.shard.id
 
 
 def _shard(row: dict[str, object]) -> Shard:

@@ -391,9 +391,10 @@ class Reader:
     def _restored(self, delta_id: str, after: int) -> TableState:
         """Return the version that the delta which follows version `after` restores."""
         try:
-            return self._snapshot(delta_id)
+            (body,) = self.snapshots.get([delta_id])
         except MissingBlobError as error:
             raise self._gone(error, after >= self.manifest().beginning) from error
+        return self._decoded(delta_id, body, None)
 
     def snapshot(
         self, snapshot: log_pages.Snapshot, increments: Sequence[log_pages.Increment] = ()
@@ -465,10 +466,6 @@ class Reader:
         return CorruptDataError(
             f"{kind} {blob.id} of {self.log.title} is not of version {blob.version}", hint=REBUILD
         )
-
-    def _snapshot(self, snapshot_id: str) -> TableState:
-        (body,) = self.snapshots.get([snapshot_id])
-        return self._decoded(snapshot_id, body, None)
 
     def _decoded(self, snapshot_id: str, body: bytes, changes: StateChanges | None) -> TableState:
         from dormouse.log.snapshot import decode_snapshot

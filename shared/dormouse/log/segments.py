@@ -12,11 +12,13 @@ import msgspec
 import pyarrow as pa
 
 from dormouse.errors import CorruptDataError
-from dormouse.log.columns import OWNER, check_owner, open_file, read_rows, write_file
+from dormouse.log.columns import open_file, write_file
 from dormouse.log.deltas import Delta, read_entries
 from dormouse.stored.decoding import decode_json, raise_corrupt
 
 KIND, FORMAT = "segment", 1
+OWNER = "dormouse.owner"
+"""The fact that says to which state a segment belongs."""
 
 _COLUMNS: dict[str, pa.DataType] = {"delta": pa.binary(16), "entries": pa.string()}
 _SCHEMA = pa.schema(list(_COLUMNS.items()))
@@ -88,12 +90,17 @@ def _encoded(rows: pa.Table, state_id: str) -> bytes:
 def _read(body: bytes, state_id: str, where: str, skipped: int) -> pa.Table:
     """Return the rows of a segment, without those of its first row groups."""
     file, facts = open_file(body, KIND, FORMAT, where)
-    check_owner(facts, state_id, where)
+    if (owner := facts.get(OWNER, "a file without an owner")) != state_id:
+        raise CorruptDataError(
+            f"{where} should hold {state_id} and holds {owner}",
+            hint="a file was copied to the wrong place: restore the object that was there",
+        )
     groups = range(min(skipped, file.num_row_groups), file.num_row_groups)
-    rows = read_rows(file, KIND, where, groups)
     try:
+        # A thread of Arrow that still holds the body when Python ends would abort the process.
+        rows = file.read_row_groups([*groups], use_threads=False)
         rows = rows.select(_SCHEMA.names).cast(_SCHEMA)
-    except (pa.ArrowException, KeyError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise CorruptDataError(f"{where} is not a readable {KIND}: {error}") from error
     if any(rows[name].null_count for name in _SCHEMA.names):
         raise CorruptDataError(f"{where} lacks deltas")

@@ -135,11 +135,11 @@ def state_of(rows_of: increments.RowsOf, facts: Mapping[str, str]) -> TableState
         cols.StoredIds(cols.column(partitions, "id")),
         cols.StoredIds(cols.column(shards, "id")),
     )
-    counts = cols.number_columns(_counted(references, len(shards)), shard_ids)
+    counts = cols.integers(_counted(references, len(shards)))
     job_cells = rows_of("job").select(increments.ITEMS["job"]).columns
     job_rows = zip(*(cells.to_pylist() for cells in job_cells), strict=True)
     jobs = {job: Job(job, where, tuple(shards), *rest) for job, where, shards, *rest in job_rows}
-    sealed = increments.decode_sealed(facts["dormouse.sealed"].encode(), "it")
+    sealed = increments.sealed_of(facts)
     deletions, last_number = increments.deletions_of(facts)
     return TableState(
         version=int(facts["dormouse.version"]),
@@ -151,7 +151,7 @@ def state_of(rows_of: increments.RowsOf, facts: Mapping[str, str]) -> TableState
         references=OverlayMap(cols.ReferenceMap(references, partition_ids, shard_ids)),
         rows=pc.sum(references["rows"]).as_py() or 0,
         reference_count=len(references),
-        reference_counts=OverlayMap(counts),
+        reference_counts=OverlayMap(cols.ColumnMap(shard_ids, counts.__getitem__)),
         taken=OverlayMap(cols.taken_columns(rows_of("taken"))),
         disputed=OverlayMap(cols.dispute_columns(rows_of("dispute"))),
         unreferenced=unreferenced,
@@ -181,12 +181,12 @@ def _counted(references: pa.Table, shards: int) -> cols.Column:
 
 
 def _numbers(rows: pa.Table, number: str) -> OverlayMap[str, int]:
-    name = "digest" if increments.has_digests(rows) else "id"
-    columns = rows.select([name, number])
-    if name == "digest":
-        columns = pa.table({name: rows[name], number: cols.narrowed(cols.column(rows, number))})
+    name, numbers = "id", cols.column(rows, number)
+    if "digest" in rows.column_names and not rows["digest"].null_count:
+        name, numbers = "digest", cols.narrowed(numbers)
+    columns = pa.table({name: rows[name], number: numbers})
     ids = cols.StoredIds(cols.column(columns, name))
-    return OverlayMap(cols.remembered_columns(columns, ids, number))
+    return OverlayMap(cols.StoredMap(ids, cols.integers(numbers).__getitem__, columns))
 
 
 def _remembered(numbers: OverlayMap[str, int], number: str) -> pa.Table:

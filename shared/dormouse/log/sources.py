@@ -10,8 +10,7 @@ import io
 import re
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.errors import CorruptDataError, InvariantError
+from dormouse.log.blobs import fetched
 from dormouse.log.columns import Column, open_file
 from dormouse.ports import Objects, Storage
 from dormouse.state.state import SourceSegment, TableState
@@ -247,7 +247,7 @@ class _Read:
     """Buckets of one segment whose records lie close together, and the ids looked for in each."""
 
     segment: SourceSegment
-    wanted: tuple[tuple[int, tuple[bytes, ...]], ...]
+    buckets: tuple[tuple[int, tuple[bytes, ...]], ...]
 
 
 def ingested_of(
@@ -266,8 +266,8 @@ def ingested_of(
         return recent
     order = sorted(by_digest)
     reads = [read for segment in state.all_source_segments for read in _reads(segment, order)]
-    look = partial(_look, objects, table_id)
-    sealed = {by_digest[digest] for digests in _side_by_side(look, reads) for digest in digests}
+    answers = fetched(partial(_look, objects, table_id), reads, READS_AT_ONCE)
+    sealed = {by_digest[digest] for digests in answers for digest in digests}
     return recent | sealed
 
 
@@ -310,8 +310,8 @@ def _look(objects: Objects, table_id: str, read: _Read) -> list[bytes]:
     segment = read.segment
     path = SOURCES.path(table_id, segment.id)
     start, end = (
-        record_range(segment, read.wanted[0][0])[0],
-        record_range(segment, read.wanted[-1][0])[1],
+        record_range(segment, read.buckets[0][0])[0],
+        record_range(segment, read.buckets[-1][0])[1],
     )
     present: list[bytes] = []
     with objects.open(path, segment.size_bytes) as file:
@@ -324,7 +324,7 @@ def _look(objects: Objects, table_id: str, read: _Read) -> list[bytes]:
             return body
 
         records = part(start, end)
-        for bucket, digests in read.wanted:
+        for bucket, digests in read.buckets:
             at = record_range(segment, bucket)
             record = records[at[0] - start : at[1] - start]
             ids_from, ids_to, crc = ids_range(segment, record, path)
@@ -333,13 +333,3 @@ def _look(objects: Objects, table_id: str, read: _Read) -> list[bytes]:
                 ids = ids_in(part(ids_from, ids_to), crc, path)
                 present += [digest for digest in likely if digest in ids]
     return present
-
-
-def _side_by_side(
-    look: Callable[[_Read], list[bytes]], reads: Sequence[_Read]
-) -> Iterator[list[bytes]]:
-    if len(reads) < 2:
-        yield from map(look, reads)
-        return
-    with ThreadPoolExecutor(min(len(reads), READS_AT_ONCE)) as pool:
-        yield from pool.map(look, reads)

@@ -15,7 +15,7 @@ from dormouse.errors import CorruptDataError, InvalidRequestError, NotBegunError
 from dormouse.log.blobs import BlobRange
 from dormouse.log.deltas import Delta
 from dormouse.log.log import MOST_CARRIED, CollectedError, Reader, carried_before
-from dormouse.log.pages import Increment, IndexPlace, Manifest, Page, Snapshot, place_after
+from dormouse.log.pages import Increment, Manifest, Page, Snapshot, place_after
 from dormouse.state.fold import Verdict
 from dormouse.state.state import AddShards, Entry, HideRows, TableState, change_name
 from dormouse.state.store import VersionRecord
@@ -162,9 +162,7 @@ class LogTail:
         while True:
             manifest = self._reader.manifest()
             if manifest == previous:
-                raise CorruptDataError(
-                    f"the manifest of {self._reader.log.title} names what is not there"
-                )
+                raise _misnamed(self._reader)
             try:
                 start = self._start(manifest, state)
                 deltas = self._reader.from_segments(manifest.segments, start.version)
@@ -345,8 +343,7 @@ def _misnamed(reader: Reader) -> CorruptDataError:
 #
 # Only those of two objects are fetched, of the snapshot and of the newest increment: that has the
 # indexes of the increments before it, too. What it lacks is fetched from each. The manifest says
-# where the two lie; of another
-# increment the end is fetched, which most likely has its index.
+# where the two lie; of another increment the end is fetched, which most likely has its index.
 
 Run: TypeAlias = Snapshot | Increment
 """What a manifest says of an object that has a key index."""
@@ -376,24 +373,16 @@ def key_indexes(
     indexes = {run.id: cached[run.id] for run in runs if run.id in cached}
     ends = [run for run in runs if isinstance(run, Snapshot) or run == runs[-1]]
     for some in (ends, runs):
-        fetched = _fetched(reader, [run for run in some if run.id not in indexes], runs)
-        if fetched is None:
+        more = _fetched(reader, [run for run in some if run.id not in indexes], runs)
+        if more is None:
             return None
-        indexes |= fetched
+        indexes |= more
         indexes = {**indexes[runs[-1].id].earlier, **indexes} if runs else {}
     for run in runs:
         facts, after = indexes[run.id].facts, run.after if isinstance(run, Increment) else 0
         if (facts.after, facts.version) != (after, run.version):
             raise CorruptDataError(f"the key index of {name_of(run)} is of another version")
     return {run.id: indexes[run.id] for run in runs}
-
-
-def index_place_of(body: bytes) -> IndexPlace | None:
-    """Return where the index of a snapshot or increment lies; None if it has none."""
-    from dormouse.log.key_index import index_place
-
-    place = index_place(body)
-    return place and IndexPlace(*place)
 
 
 def _fetched(

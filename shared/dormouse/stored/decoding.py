@@ -9,6 +9,7 @@ classes, which no other thread sees.
 
 import re
 import threading
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import index
@@ -133,6 +134,7 @@ def raise_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
         TypeError,
         AttributeError,
         OverflowError,
+        zlib.error,
         InvalidRequestError,
         CorruptDataError,
     ) as error:
