@@ -11,7 +11,7 @@ import pytest
 
 from dormouse.aws.items import DynamoItems
 from dormouse.items.pages import ItemPages
-from dormouse.system import RetryPolicy
+from dormouse.system import RETRIES, RetryPolicy
 from tests.contract.mocked_aws import mocked_aws
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class DynamoPages(ItemPages):
     """Pages in a DynamoDB table, and its client."""
 
     def __init__(
-        self, client: DynamoDBClient, table_name: str, retry_policy: RetryPolicy | None = None
+        self, client: DynamoDBClient, table_name: str, retry_policy: RetryPolicy = RETRIES
     ) -> None:
         super().__init__(DynamoItems(client, {"state": table_name}, retry_policy))
         self._client = client
