@@ -90,7 +90,8 @@ def _encoded(rows: pa.Table, state_id: str) -> bytes:
 def _read(body: bytes, state_id: str, where: str, skipped: int) -> pa.Table:
     """Return the rows of a segment, without those of its first row groups."""
     file, facts = open_file(body, KIND, FORMAT, where)
-    if (owner := facts.get(OWNER, "a file without an owner")) != state_id:
+    owner = facts.get(OWNER, "a file without an owner")
+    if owner != state_id:
         raise CorruptDataError(
             f"{where} should hold {state_id} and holds {owner}",
             hint="a file was copied to the wrong place: restore the object that was there",
