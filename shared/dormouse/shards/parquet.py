@@ -154,11 +154,10 @@ def _dictionary_bytes(
 
     rows, distinct = len(column), pc.count_distinct(column).as_py()
     values = float(distinct)
-    if group_rows > rows:
-        values = _expected(
-            pc.count_distinct(column[: rows // 2]).as_py(), distinct, group_rows / rows
-        )
-    if values * REPETITION > group_rows:
+    if group_rows > rows > distinct:  # if each is another, so may be those that follow
+        half = pc.count_distinct(column[: rows // 2]).as_py()
+        values = _expected(half, distinct, group_rows / rows)
+    if rows == distinct or values * REPETITION > group_rows:
         return None
     codec = pa.Codec("zstd")
     some: Any = column
