@@ -164,7 +164,8 @@ def write_statement(
         written = frame.mapInArrow(write, "name string, rows long, size_bytes long").collect()
     files = tuple(ResultFile(row["name"], row["rows"], row["size_bytes"]) for row in written)
     rows, size_bytes = sum(f.rows for f in files), sum(f.size_bytes for f in files)
-    check_spent(limits, Spent(rows, size_bytes, 0, read_bytes), services.memory_bytes)
+    spent = Spent(rows, size_bytes, read_bytes=read_bytes)
+    check_spent(limits, spent, services.memory_bytes)
     encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
     columns: dict[str, set[str]] = {}
     versions: dict[str, set[int]] = {}
@@ -174,9 +175,8 @@ def write_statement(
         versions.setdefault(read.name, set()).add(read.selection.version)
     return TaskEnd(
         files,
-        rows,
         encoded,
-        read_bytes=read_bytes,
+        spent,
         columns={table_id: tuple(sorted(names)) for table_id, names in columns.items()},
         versions={name: tuple(sorted(numbers)) for name, numbers in versions.items()},
     )

@@ -22,7 +22,7 @@ from dormouse.features.export import (
 from dormouse.features.kinds import Kind, ResultFile
 from dormouse.features.long_jobs import ReadTable
 from dormouse.features.purge import MATCHES, REQUEST, ShardMatches
-from dormouse.features.queries import END, QUERY, TASK_END, Query, QueryEnd, TaskEnd
+from dormouse.features.queries import END, QUERY, TASK_END, Query, QueryEnd, Spent, TaskEnd
 from dormouse.keys import KeyRange
 from dormouse.messages import requests as r
 from dormouse.messages import stages as m
@@ -240,7 +240,7 @@ NOTES: dict[str, tuple[bytes, Decode, str]] = {
     "verdicts": _note(MATCHES, ShardMatches(frozenset("a"), frozenset("b"))),
     "a query": _note(QUERY, _QUERY),
     "the end of a sub-query": _note(
-        TASK_END, TaskEnd((), 0, "", columns={"t": ("at",)}, versions={"x": (1,)})
+        TASK_END, TaskEnd((), "", Spent(1), columns={"t": ("at",)}, versions={"x": (1,)})
     ),
     "the manifest of a query": (
         END.encode(QueryEnd(query="q", state="finished", question="x", ended_ms=1), _PATH),

@@ -20,7 +20,7 @@ import boto3
 
 from dormouse.features.export import export_id_of, load_export
 from dormouse.features.kinds import ResultFile
-from dormouse.features.queries import Query, TaskEnd, load_end, load_query, spark_job
+from dormouse.features.queries import Query, Spent, TaskEnd, load_end, load_query, spark_job
 from dormouse.features.spark import load_spark_request
 from dormouse.jobs import tracked_job
 from dormouse.messages.requests import ExportRows
@@ -151,8 +151,8 @@ def all_rows(_: object, open_access: AccessFactory, services: Services, query: Q
     files = [ResultFile(**row) for written in write(batches) for row in written.to_pylist()]
     return TaskEnd(
         tuple(files),
-        sum(file.rows for file in files),
         base64.b64encode(schema.serialize().to_pybytes()).decode(),
+        Spent(sum(file.rows for file in files), sum(file.size_bytes for file in files)),
         columns={read.id: read.selection.columns},
         versions={read.name: (read.selection.version,)},
     )

@@ -13,7 +13,7 @@ from dormouse.client.listing import RequestedWork
 from dormouse.client.waiting import TaskProgress
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features import export
-from dormouse.features.answer_query import FILE_BYTES, FileSink
+from dormouse.features.answer_query import FileSink
 from dormouse.features.kinds import ManifestKind, ResultFile
 from dormouse.features.queries import QueryEnd
 from dormouse.files.results import ResultFormat
@@ -177,13 +177,7 @@ def free_prefix(services: "Services", to: str, form: str) -> tuple[str, ResultFo
 
 
 def export_result(
-    services: "Services",
-    statement: str,
-    result: "QueryResult",
-    to: str,
-    form: ResultFormat,
-    *,
-    file_bytes: int = FILE_BYTES,
+    services: "Services", statement: str, result: "QueryResult", to: str, form: ResultFormat
 ) -> ExportedStatement:
     """Write the rows of a result below a prefix, then the manifest; close the result.
 
@@ -192,9 +186,7 @@ def export_result(
     Raises:
         AlreadyExistsError: somebody else writes below the prefix.
     """
-    sink = FileSink(
-        services.results, services.scratch, f"{to}/", "rows-{:05d}".format, form, file_bytes
-    )
+    sink = FileSink(services.results, services.scratch, f"{to}/", "rows-{:05d}".format, form)
     with closing(result), sink:
         sink.begin(result.schema)
         for batch in result:

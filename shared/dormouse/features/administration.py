@@ -4,7 +4,7 @@ A redelivery finishes a request that was interrupted. A request takes effect onc
 is delivered: the tracker records it by its id, under its table. Each verb is carried out by the
 package of its feature, as its type in `requests` says.
 
-If a request causes jobs, they are saved (`save_request`) before their messages are sent.
+If a request causes jobs, they are saved before their messages are sent.
 `follow_request` records their outcome, and replies if a reply is wanted.
 """
 
@@ -85,13 +85,6 @@ _REQUEST = Kind(
 _REPLY = Kind("a reply", Reply, "delete this object: the reply is then made again")
 
 
-def save_request(
-    services: Services, table_id: str, key: str, request: StoredRequest
-) -> StoredRequest:
-    """Save a request and its work; return the one of the first delivery that saved it."""
-    return _REQUEST.save(services.storage, REQUESTS.path(table_id, key), request)
-
-
 def load_request(services: Services, table_id: str, key: str) -> StoredRequest | None:
     """Return a request with unfinished jobs; None if none is stored.
 
@@ -104,11 +97,6 @@ def load_request(services: Services, table_id: str, key: str) -> StoredRequest |
 def mark_reply_wanted(services: Services, table_id: str, key: str) -> None:
     """Mark that a delivery of a request wanted a reply; another one may not have wanted it."""
     services.storage.put(requests.request_wanted_path(table_id, key), b"")
-
-
-def is_reply_wanted(services: Services, table_id: str, key: str) -> bool:
-    """Return whether any delivery of a request wanted a reply."""
-    return any(services.storage.list(requests.request_wanted_path(table_id, key)))
 
 
 def save_reply(services: Services, table_id: str, key: str, reply: Reply) -> Reply:
@@ -283,14 +271,6 @@ class RequestContext:
                 hint="send the request with another request_id",
             )
 
-    def repeat_reply(self, earlier: JobRecord) -> list[OutboundMessage]:
-        """Return the reply to a request that an earlier delivery carried out, if one is wanted."""
-        if not self.request.reply:
-            return []
-        counts = Counts(rows=earlier.rows, files=earlier.files, size_bytes=earlier.size_bytes)
-        outcome = _OUTCOMES[earlier.state]
-        return [to_outbound(self.reply(outcome, reason=earlier.reason, counts=counts))]
-
     def record_result(self, result: requests.RequestResult) -> list[OutboundMessage]:
         """Record the result of a request; return the reply, and the step that follows its jobs.
 
@@ -308,7 +288,8 @@ class RequestContext:
         )
         if self.request.reply:
             mark_reply_wanted(self.services, self.table_id, self.key)
-        entry = save_request(self.services, self.table_id, self.key, entry)
+        path = REQUESTS.path(self.table_id, self.key)
+        entry = _REQUEST.save(self.services.storage, path, entry)  # the first that was saved
         self.record(self.accepted_reply(entry))
         return self.follow(entry)
 
@@ -373,7 +354,9 @@ def administer(
     if (messages := _resume(services, context)) is not None:
         return messages
     if (earlier := context.earlier_record()) is not None:
-        return context.repeat_reply(earlier)
+        counts = Counts(rows=earlier.rows, files=earlier.files, size_bytes=earlier.size_bytes)
+        reply = context.reply(_OUTCOMES[earlier.state], reason=earlier.reason, counts=counts)
+        return [to_outbound(reply)] if request.reply else []
     try:
         result = context.carry_out()
     except (errors.InvalidRequestError, errors.AlreadyExistsError, errors.NotFoundError) as error:
@@ -399,18 +382,12 @@ def _resume(services: Services, context: RequestContext) -> list[OutboundMessage
             return [to_outbound(reply)] if context.request.reply else []
         case StoredRequest() as stored:
             context.check_verb(stored.verb)
-            return _resend(services, context, stored)
+            table = services.table(context.table_id)
+            context.record(context.accepted_reply(stored))
+            # again, since those sent before may be lost
+            messages = stored.work.unfinished_messages(services, table) if table else []
+            return [*messages, *context.follow(stored)]
     return None
-
-
-def _resend(
-    services: Services, context: RequestContext, entry: StoredRequest
-) -> list[OutboundMessage]:
-    """Return the messages of the unfinished work, since those sent before may be lost."""
-    table = services.table(context.table_id)
-    context.record(context.accepted_reply(entry))
-    messages = entry.work.unfinished_messages(services, table) if table is not None else []
-    return [*messages, *context.follow(entry)]
 
 
 # follow_request: check whether the jobs of a request have ended; then record and send the outcome.
@@ -439,7 +416,7 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
     table = services.table(step.table_id)
     if table is None:
         return _reply_of_deleted_table(services, step)
-    is_wanted = is_reply_wanted(services, table.id, step.key)
+    is_wanted = any(services.storage.list(requests.request_wanted_path(table.id, step.key)))
     request = load_request(services, table.id, step.key)
     reply = load_reply(services, table.id, step.key)
     if reply is None and request is not None:

@@ -15,7 +15,7 @@ that the redelivery of that sub-query, or the sweep, finishes.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -64,16 +64,10 @@ class FileSink:
     """
 
     def __init__(
-        self,
-        results: Storage,
-        scratch: Path,
-        prefix: str,
-        name: Callable[[int], str],
-        format: str,
-        file_bytes: int = FILE_BYTES,
+        self, results: Storage, scratch: Path, prefix: str, name: Callable[[int], str], format: str
     ) -> None:
         """Write below a prefix files of names by their number, to which suffixes are added."""
-        self._results, self._prefix, self._file_bytes = results, prefix, file_bytes
+        self._results, self._prefix = results, prefix
         self._base_name, self._format = name, ResultFormat(format)
         self._folder = TemporaryDirectory(prefix="query-", dir=scratch)
         self._schema: pa.Schema | None = None
@@ -102,7 +96,7 @@ class FileSink:
         self._rows += batch.num_rows
         if self._upload is not None:
             self._upload.advance(writer.size_bytes)
-        if writer.size_bytes >= self._file_bytes:
+        if writer.size_bytes >= FILE_BYTES:
             self._store()
 
     def end(self, *, at_least_one: bool = False) -> tuple[ResultFile, ...]:
@@ -221,11 +215,8 @@ def _written(
     watch.check(rows.reads, usage.result_bytes)
     return queries.TaskEnd(
         files,
-        watch.rows,
         base64.b64encode(rows.schema.serialize().to_pybytes()).decode(),
-        usage.requests,
-        usage.read_bytes,
-        usage.milliseconds,
+        usage,
         {table_id: tuple(sorted(columns)) for table_id, columns in read.items()},
         dict(rows.versions),
     )
@@ -294,7 +285,7 @@ def _begin(services: Services, request: stages.AnswerQuery) -> list[stages.Outbo
         _check_same(request, query.question, query.asked.who)
     else:
         digest, now_ms = queries.question(request), services.clock.now_ms()
-        with query_runs.failing(services, query_runs.unbegun(request, digest, now_ms)):
+        with query_runs.failing(services, queries.Query(request, digest, now_ms, "", 0)):
             query = begin_query(services, request)
     if query is None:
         return []
@@ -326,7 +317,7 @@ def _cancel(services: Services, message: stages.CancelQuery) -> list[stages.Outb
     query, reason = queries.load_query(services.results, message.query_id), query_runs.CANCELLED
     if query is None:
         request = stages.AnswerQuery(query_id=message.query_id, table="-", who=message.who)
-        query = query_runs.unbegun(request, digest="")
+        query = queries.Query(request, question="", begun_ms=0, cut="", tasks=0)
     elif query.asked.who != message.who:
         if not administers_instance(services, message.who):
             raise _not_yours(message.query_id)
@@ -373,18 +364,13 @@ def _answered(services: Services, query: queries.Query, task: int) -> list[stage
     if task not in ends and query.views:
         return [queries.spark_job(query)]
     if task not in ends:
-        before = _spent(queries.parts_of(services.results, query.id).load_ends(ends))
+        before = _spent(services, query, ends)
         queries.check_spent(query.asked.limits, before, services.memory_bytes)
         end = _attempted(services, query, task, before)
         if end is None:  # the query has ended meanwhile
             return []
         queries.parts_of(services.results, query.id).end(task, end)
         ends = queries.done_tasks(services.results, query)
-    if len(ends) == query.tasks:
-        query_runs.finish(
-            services, query, queries.parts_of(services.results, query.id).load_ends(ends)
-        )
-        return []
     return _next(services, query, ends)
 
 
@@ -414,8 +400,7 @@ def compute_task(services: Services, query_id: str, task: int) -> None:
     if query is None:
         return
     ends = queries.done_tasks(services.results, query)
-    before = _spent(queries.parts_of(services.results, query_id).load_ends(ends))
-    end = answer(services, query, task, before)
+    end = answer(services, query, task, _spent(services, query, ends))
     if end is not None:  # else the query has ended meanwhile
         queries.parts_of(services.results, query_id).end(task, end)
 
@@ -423,23 +408,20 @@ def compute_task(services: Services, query_id: str, task: int) -> None:
 def _next(
     services: Services, query: queries.Query, done: list[int]
 ) -> list[stages.OutboundMessage]:
-    """Record the progress; return the message of the next sub-query, if they come in turn.
+    """Finish a query whose sub-queries are done. Of another record the progress; return the message
+    of its next sub-query, if they come in turn.
 
     A limit that is reached leaves nothing for the others: they are not answered.
     """
     ends = queries.parts_of(services.results, query.id).load_ends(done)
-    usage = _spent(ends)
-    if query.in_turn and query.limit is not None and usage.rows >= query.limit:
+    usage = queries.total(ends)
+    is_full = query.in_turn and query.limit is not None and usage.rows >= query.limit
+    if is_full or len(done) == query.tasks:
         query_runs.finish(services, query, ends)
         return []
     query_runs.report_progress(services, query, len(done), usage)
     return queries.task_messages(query, done) if query.in_turn else []
 
 
-def _spent(ends: Iterable[queries.TaskEnd]) -> queries.Spent:
-    usage = queries.Spent()
-    for end in ends:
-        size_bytes = sum(file.size_bytes for file in end.files)
-        one = queries.Spent(end.rows, size_bytes, end.requests, end.read_bytes, end.milliseconds)
-        usage = usage.plus(one)
-    return usage
+def _spent(services: Services, query: queries.Query, done: list[int]) -> queries.Spent:
+    return queries.total(queries.parts_of(services.results, query.id).load_ends(done))

@@ -57,11 +57,6 @@ def batches(sources: Sequence[Source], properties: Properties) -> list[tuple[Sou
     return _cut(sources, properties.ingest_job_max_files, properties.ingest_job_max_bytes)
 
 
-def largest_batches(sources: Sequence[Source]) -> list[tuple[Source, ...]]:
-    """Return sources cut, in order, into jobs for Spark, which only a message's size limits."""
-    return _cut(sources, len(sources), sum(source.size_bytes for source in sources))
-
-
 def _cut(sources: Sequence[Source], max_files: int, max_bytes: int) -> list[tuple[Source, ...]]:
     jobs: list[list[Source]] = []
     room = message_room = 0
@@ -507,7 +502,10 @@ def ingest_files(services: Services, table: Table, request: IngestFiles) -> requ
     sources = [replace(s, repeat_request=repeat_request, tags=tags) for s in files.values()]
     fresh = look_up_sources(services, table, sources).fresh(sources)
     spark = request.spark or None
-    jobs = largest_batches(fresh) if spark else batches(fresh, table.properties)
+    if spark:  # only the size of a message limits a job
+        jobs = _cut(fresh, len(fresh), sum(source.size_bytes for source in fresh))
+    else:
+        jobs = batches(fresh, table.properties)
     messages = [ingest_message(table, table.generation, sources, spark) for sources in jobs]
     counts = Counts(files=len(sources), known=len(sources) - len(fresh))
     if not messages:

@@ -285,7 +285,9 @@ def copy_table(
         applied_requests=(_request(table, state.version),),
         origins=tuple(dict.fromkeys(Origin(n.bucket or bucket, n.table_name) for n in names)),
     ).with_settings(_settings(newest, target.tables.defaults()), target.tables.defaults())
-    copy = replace(copy, restored=_record_restored(target, newest, copy, plan))
+    if newest.restored:  # else all its objects are of the generation that it starts with
+        put_restored(target.storage, copy.id, copy.log, planned_state(plan, copy.created_ms))
+    copy = replace(copy, restored=copy.log if newest.restored else "")
     expected = _register(target, copy, plan)
     keep_notes(target, copy, state)
     target.storage.delete(others)  # nothing names them, and what was written since has other names
@@ -332,16 +334,6 @@ def _finished(source: Services, table: Table, target: Services, entry: Table) ->
     there = target.store(entry).current()
     shards = len(there.shards) - len(there.unreferenced)
     return CopyReport(entry, state.version, there.rows, shards, 0, was_complete=True)
-
-
-def _record_restored(target: Services, newest: Table, copy: Table, plan: RebuildPlan) -> str:
-    """Return the id of the record of what the copy's generation starts with; empty if it needs
-    none, for all its objects are of that generation.
-    """
-    if not newest.restored:
-        return ""
-    put_restored(target.storage, copy.id, copy.log, planned_state(plan, copy.created_ms))
-    return copy.log
 
 
 def _copy_objects(copying: Copying, watch: Progress | None) -> tuple[TableState, RebuildPlan, int]:

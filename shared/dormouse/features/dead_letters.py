@@ -123,32 +123,24 @@ def _receive(services: Services, queue: str, ids: Collection[str]) -> list[DeadL
 
 
 def _redrive_some(services: Services, queue: str, letters: Sequence[DeadLetter]) -> Redriven:
-    before = [letter for letter in letters if _was_sent(services, letter)]
+    get = services.tracker.get
+    before = [letter for letter in letters if get(NO_TABLE, f"{KIND}-{letter.id}") is not None]
     fresh = [letter for letter in letters if letter not in before]
     landed = before + services.dead_letters.redrive(queue, fresh)
     undeleted = list(landed)
     try:
         undeleted = services.dead_letters.delete(queue, landed)
     finally:  # even if the deletion fails, they must not be sent again
+        event = Finished("sent back, but still among the dead letters", subject=queue)
         for letter in undeleted:
-            _record_sent(services, queue, letter)
+            sent = TrackedRequest(NO_TABLE, f"{KIND}-{letter.id}", KIND)
+            services.tracker.record(sent, event, services.clock.now_ms())
     rest_ids = {letter.id for letter in undeleted}
     unsent = {letter.id for letter in letters} - {letter.id for letter in landed}
     return Redriven(
         tuple(letter.id for letter in landed if letter.id not in rest_ids),
         tuple(sorted(rest_ids)),
         tuple(sorted(unsent)),
-    )
-
-
-def _was_sent(services: Services, letter: DeadLetter) -> bool:
-    return services.tracker.get(NO_TABLE, f"{KIND}-{letter.id}") is not None
-
-
-def _record_sent(services: Services, queue: str, letter: DeadLetter) -> None:
-    event = Finished("sent back, but still among the dead letters", subject=queue)
-    services.tracker.record(
-        TrackedRequest(NO_TABLE, f"{KIND}-{letter.id}", KIND), event, services.clock.now_ms()
     )
 
 

@@ -89,12 +89,6 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     v: int = 1
 
 
-def columns_to_read(schema: Schema, columns: Sequence[str]) -> list[str]:
-    """Return the columns that `write_file` needs to write `columns`: the keys, then the others."""
-    keys = [field.name for field in schema.keys]
-    return [*keys, *(name for name in columns if name not in keys)]
-
-
 def write_file(
     batches: Iterable[pa.RecordBatch],
     local: Path,
@@ -102,17 +96,16 @@ def write_file(
     schema: Schema,
     columns: Sequence[str],
     *,
-    file_bytes: int = FILE_BYTES,
     is_late: Callable[[], bool] = lambda: False,
     written: Callable[[int], None] = lambda final_bytes: None,
 ) -> WrittenFile:
-    """Write sorted rows to `local`, up to about `file_bytes`; without rows no file is made.
+    """Write sorted rows to `local`, up to about `FILE_BYTES`; without rows no file is made.
 
-    The batches have the `columns_to_read`, the file only `columns`. Once `file_bytes` are written,
-    or if `is_late`, the file ends before the next row key: all rows of one row key are in one file.
-    For row keys a, b, b, b, c and a limit reached after the first b, the file has a, b, b, b, and
-    the next begins at c. So the next file begins at a key, and no row is written twice.
-    `written` is called with how many bytes of the file are there and will not change.
+    The batches have the keys and `columns`, the file only `columns`. Once so much is written, or if
+    `is_late`, the file ends before the next row key: all rows of one row key are in one file. For
+    row keys a, b, b, b, c and a limit reached after the first b, the file has a, b, b, b, and the
+    next begins at c. So the next file begins at a key, and no row is written twice. `written` is
+    called with how many bytes of the file are there and will not change.
 
     Raises UnsortedRowsError: the rows are not sorted.
     """
@@ -128,7 +121,7 @@ def write_file(
         file = results.ParquetRows(sink, shown, sorted_by=sorted_by)
 
         def is_full() -> bool:
-            return bool(file.rows) and (sink.tell() >= file_bytes or is_late())
+            return bool(file.rows) and (sink.tell() >= FILE_BYTES or is_late())
 
         def write(batch: pa.RecordBatch) -> None:
             file.write(batch.select(columns).cast(shown))
@@ -216,7 +209,6 @@ def write_task(
     task: int,
     *,
     is_late: Callable[[], bool] = lambda: False,
-    file_bytes: int = FILE_BYTES,
 ) -> bool:
     """Write the missing files of a task, then save the list of its files.
 
@@ -229,7 +221,7 @@ def write_task(
     skipped: tuple[SkippedShard, ...] = ()
     if export.skip_damaged:
         pieces, skipped = intact_pieces(worker.storage, export, pieces)
-    files = _TaskRun(worker, export, task, is_late, file_bytes).write(pieces)
+    files = _TaskRun(worker, export, task, is_late).write(pieces)
     if files is None:
         return False
     parts.end(task, TaskFiles(tuple(files), skipped))
@@ -272,7 +264,6 @@ class _TaskRun:
     export: ExportRequest
     task: int
     is_late: Callable[[], bool]
-    file_bytes: int
 
     def write(self, pieces: Sequence[Piece]) -> list[ResultFile] | None:
         """Write the missing files and return all; None if `is_late` before the task is finished."""
@@ -319,8 +310,9 @@ class _TaskRun:
         self, local: Path, place: FileId, parts: list[list[Slice]], upload: Upload
     ) -> WrittenFile:
         source = self.export.read
-        columns = columns_to_read(source.schema, source.selection.columns)
-        selection = replace(source.selection, columns=tuple(columns))
+        keys = (field.name for field in source.schema.keys)
+        columns = tuple(dict.fromkeys((*keys, *source.selection.columns)))
+        selection = replace(source.selection, columns=columns)
         with closing(
             query_slices(self.worker, source.table, parts, selection, as_stored=True)
         ) as rows:
@@ -330,7 +322,6 @@ class _TaskRun:
                 place,
                 source.schema,
                 source.selection.columns,
-                file_bytes=self.file_bytes,
                 is_late=self.is_late,
                 written=upload.advance,
             )
@@ -360,20 +351,14 @@ WriteTasks = Callable[[ExportRequest, Sequence[int]], object]
 """Write some tasks of an export, in this process or on a cluster."""
 
 
-def export_rows(
-    services: Services,
-    message: ExportTask,
-    *,
-    step_seconds: float = STEP_SECONDS,
-    file_bytes: int = FILE_BYTES,
-) -> list[OutboundMessage]:
+def export_rows(services: Services, message: ExportTask) -> list[OutboundMessage]:
     """Run a task of an export, unless the export has ended.
     Raises UnavailableError: a service does not answer; the task can be retried.
     """
     export = _running(services, message.table_id, message.export_id)
     if export is None:
         return []
-    end_ms = services.clock.now_ms() + step_seconds * 1000
+    end_ms = services.clock.now_ms() + STEP_SECONDS * 1000
 
     def is_late() -> bool:
         return services.clock.now_ms() >= end_ms
@@ -393,9 +378,7 @@ def export_rows(
         if not is_done:
             _record_running(services, export)
             with jobs.record_attempt(services.storage, services.ids, runs):
-                is_whole = write_task(
-                    services, export, message.task, is_late=is_late, file_bytes=file_bytes
-                )
+                is_whole = write_task(services, export, message.task, is_late=is_late)
             if not is_whole:
                 return [OutboundMessage("exports", message)]
         manifest = _manifest_if_done(services, export)

@@ -79,14 +79,13 @@ def unpinned(store: StateStore, state: TableState, shards: Iterable[str]) -> lis
             rest = [shard for shard in rest if not pinned.reference_counts.get(shard, 0)]
     if rest:
         now = store.current()
-        rest = [shard for shard in rest if _is_as_chosen(shard, state, now)]
+        rest = [
+            shard
+            for shard in rest
+            if not now.reference_counts.get(shard, 0)
+            and now.unreferenced.get(shard) == state.unreferenced.get(shard)
+        ]
     return rest
-
-
-def _is_as_chosen(shard: str, chosen: TableState, now: TableState) -> bool:
-    """Return whether a shard has been without references since a state in which it was chosen."""
-    is_free = not now.reference_counts.get(shard, 0)
-    return is_free and now.unreferenced.get(shard) == chosen.unreferenced.get(shard)
 
 
 def unpublished(

@@ -333,18 +333,14 @@ def splits_due(
     References may estimate rows: `split_partition` reads the footers before it splits. A leaf
     whose shards have a single key is left out, because no split could divide its rows.
     """
-    return sorted(
-        partition
-        for partition in (state.references if among is None else among)
-        if state.rows_in(partition) >= threshold_rows
-        and state.partitions.get(partition).is_leaf
-        and not _has_one_key(state, partition)
-    )
-
-
-def _has_one_key(state: TableState, partition: str) -> bool:
-    shards = [state.shards[reference.shard] for reference in state.references_in(partition)]
-    return len({key for shard in shards for key in (shard.low, shard.high)}) == 1
+    due = []
+    for partition in sorted(state.references if among is None else among):
+        is_full = state.rows_in(partition) >= threshold_rows
+        if is_full and state.partitions.get(partition).is_leaf:
+            shards = [state.shards[each.shard] for each in state.references_in(partition)]
+            if len({key for shard in shards for key in (shard.low, shard.high)}) != 1:
+                due.append(partition)
+    return due
 
 
 def plan_split(span: KeyRange, shards: dict[str, KeyHistogram]) -> SplitPlan | None:

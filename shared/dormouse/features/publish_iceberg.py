@@ -131,19 +131,15 @@ def publish_iceberg(services: Services, message: TableChanged) -> list[OutboundM
             if table is None or _withdraw(services, table, record):
                 return []
         elif record is None:
-            begun = PublicationRecord(sequence=_last_sequence(services, table))
+            objects = services.storage.list(iceberg_prefix(table.id))  # of a record that is lost
+            numbers = (publication_sequence(each.path) or 0 for each in objects)
+            begun = PublicationRecord(sequence=max(numbers, default=0))
             services.publications.replace(table.id, None, begun)
         elif _publish(services, table, record):
             if record.mirror or is_mirrored(table.properties):
                 follow_in_glue(services, table.id)
             return []
     raise ContendedError(f"others keep publishing table {message.table_id}; try again")
-
-
-def _last_sequence(services: Services, table: Table) -> int:
-    """Return the greatest number in the names of what is there, of a record that is lost."""
-    objects = services.storage.list(iceberg_prefix(table.id))
-    return max((publication_sequence(each.path) or 0 for each in objects), default=0)
 
 
 def _withdraw(services: Services, table: Table, record: PublicationRecord | None) -> bool:
@@ -257,14 +253,8 @@ def _recorded(
     result: PublicationRecord | None = None,
 ) -> bool:
     """Put a checkpoint into the record; return False if the record is another by now."""
-    checkpoint = Checkpoint(
-        services.clock.now_ms(),
-        table.state_id,
-        state.generation,
-        state.version,
-        state.time_ms,
-        metadata,
-    )
+    made_of = table.state_id, state.generation, state.version, state.time_ms
+    checkpoint = Checkpoint(services.clock.now_ms(), *made_of, metadata)
     new = (result or record).with_checkpoint(checkpoint, _delay_ms(table))
     # Whatever happens, the number of this attempt is used up: what others put under it, and died,
     # can then be collected.

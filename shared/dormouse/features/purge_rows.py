@@ -55,9 +55,7 @@ WAITS_PER_AGE = 8
 rarely."""
 
 
-def purge_rows(
-    services: Services, message: PurgeStep, *, step_seconds: float = STEP_SECONDS
-) -> Iterator[OutboundMessage]:
+def purge_rows(services: Services, message: PurgeStep) -> Iterator[OutboundMessage]:
     """Run one step of a purge, unless it is finished; yield the jobs and the next step.
     Raises CorruptDataError: a shard is damaged, so its rows are unknown; jobs for the other shards
     are assigned. Or the stored request of the purge is damaged.
@@ -83,7 +81,7 @@ def purge_rows(
     if last is None or last.state != "running":
         record(services, job, Started())
     try:
-        done = yield from _step(services, table, state, matcher, message, step_seconds)
+        done = yield from _step(services, table, state, matcher, message)
     except errors.DormouseError as error:
         record(services, job, Failed(error.explanation))
         raise
@@ -127,18 +125,13 @@ def _forbid_earlier(services: Services, table: Table, state: TableState) -> Tabl
 
 
 def _step(
-    services: Services,
-    table: Table,
-    state: TableState,
-    matcher: RowMatcher,
-    message: PurgeStep,
-    seconds: float,
+    services: Services, table: Table, state: TableState, matcher: RowMatcher, message: PurgeStep
 ) -> Generator[OutboundMessage, None, Finished | None]:
     """Run a step; return the end of the purge if it is the last."""
     request = matcher.request
     matches = purge.load_matches(services, table.id, request.id)
     unchecked = purge.unchecked_shards(state, request, matches)
-    new, damaged = _check_shards(services, table, matcher, unchecked, seconds)
+    new, damaged = _check_shards(services, table, matcher, unchecked)
     if len(new):
         purge.save_matches(services, table.id, request.id, new)
         matches |= new
@@ -169,14 +162,14 @@ def _step(
 
 
 def _check_shards(
-    services: Services, table: Table, matcher: RowMatcher, shards: list[Shard], seconds: float
+    services: Services, table: Table, matcher: RowMatcher, shards: list[Shard]
 ) -> tuple[purge.ShardMatches, errors.CorruptDataError | None]:
-    """Check shards for some seconds, at least a few; return the results, and one damage if any.
+    """Check shards for `STEP_SECONDS`, at least a few; return the results, and one damage if any.
 
     A shard is checked as a whole, whichever partitions refer to it, since its object is what must
     be deleted.
     """
-    end_ms = services.clock.now_ms() + seconds * 1000
+    end_ms = services.clock.now_ms() + STEP_SECONDS * 1000
 
     def matches(shard: Shard) -> bool | errors.CorruptDataError | None:
         try:

@@ -9,14 +9,14 @@ nothing of its result is visible; after that, exactly the files that the manifes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
-from functools import partial
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from hashlib import blake2b
 from operator import add
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from dormouse.errors import LimitExceededError
 from dormouse.features.kinds import Kind, ManifestKind, ResultFile
@@ -102,36 +102,32 @@ ColumnsRead: TypeAlias = Mapping[str, tuple[str, ...]]
 counted has none."""
 
 
-def all_versions(ends: Iterable[TaskEnd]) -> dict[str, tuple[int, ...]]:
-    """Return the versions that several sub-queries have read, by the names of tables; all have read
-    the same of each.
+class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is spent, by a sub-query so far or by several that are done: `requests` and `read_bytes`
+    on shards, `milliseconds` of functions.
     """
-    return {name: versions for end in ends for name, versions in end.versions.items()}
 
+    rows: int = 0
+    result_bytes: int = 0
+    requests: int = 0
+    read_bytes: int = 0
+    milliseconds: int = 0
 
-def all_columns(ends: Iterable[TaskEnd]) -> ColumnsRead:
-    """Return what several sub-queries have read together."""
-    by_table: dict[str, set[str]] = {}
-    for end in ends:
-        for table_id, columns in end.columns.items():
-            by_table.setdefault(table_id, set()).update(columns)
-    return {table_id: tuple(sorted(columns)) for table_id, columns in by_table.items()}
+    def plus(self, other: Spent) -> Spent:
+        """Return both together."""
+        return Spent(*map(add, astuple(self), astuple(other)))
 
 
 class TaskEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a sub-query that is done wrote and took.
 
-    `schema` is that of the rows: an Arrow schema as a message of Arrow's, in base64. `requests` and
-    `read_bytes` are what was read of shards, `milliseconds` how long the function ran. `columns`
-    are those that it read, under whatever name they are in the rows, by the ids of tables.
+    `schema` is that of the rows: an Arrow schema as a message of Arrow's, in base64. `columns` are
+    those that it read, under whatever name they are in the rows, by the ids of tables.
     """
 
     files: tuple[ResultFile, ...]
-    rows: int
     schema: str
-    requests: int = 0
-    read_bytes: int = 0
-    milliseconds: int = 0
+    spent: Spent
     columns: ColumnsRead = {}
     versions: dict[str, tuple[int, ...]] = {}
 
@@ -259,19 +255,9 @@ class EndedError(Exception):
     """The query that is being answered has ended: it was cancelled, or failed elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What is spent, by a sub-query so far or by several that are done."""
-
-    rows: int = 0
-    result_bytes: int = 0
-    requests: int = 0
-    read_bytes: int = 0
-    milliseconds: int = 0
-
-    def plus(self, other: Spent) -> Spent:
-        """Return both together."""
-        return Spent(*map(add, astuple(self), astuple(other)))
+def total(ends: Iterable[TaskEnd]) -> Spent:
+    """Return what sub-queries that are done have spent together."""
+    return reduce(Spent.plus, (end.spent for end in ends), Spent())
 
 
 def effective_limits(limits: stages.QueryLimits, properties: Properties) -> stages.QueryLimits:

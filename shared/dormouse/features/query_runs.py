@@ -12,7 +12,7 @@ from dormouse.features.access import check_readable
 from dormouse.features.versions import unpin
 from dormouse.files.results import READABLE, ResultFormat, json_objects, read_rows, read_schema
 from dormouse.jobs import record, tracked_job
-from dormouse.messages.stages import AnswerQuery, OutboundMessage, StatementJob
+from dormouse.messages.stages import OutboundMessage, StatementJob
 from dormouse.ports import Services, Storage
 from dormouse.showing import json_lines
 from dormouse.state.jobs import Cancelled, Failed, Finished, Progressed, Started
@@ -65,17 +65,18 @@ def failing(services: Services, query: queries.Query) -> Iterator[None]:
         settle(services, save_early(services, query, "failed", error.explanation, error.class_name))
 
 
-def unbegun(request: AnswerQuery, digest: str, now_ms: int = 0) -> queries.Query:
-    """Return a query that ends before it begins."""
-    return queries.Query(request, digest, now_ms, cut="", tasks=0)
-
-
 def save_early(
     services: Services, query: queries.Query, state: queries.EndState, reason: str, error: str = ""
 ) -> queries.QueryEnd:
     """Save that a query ended without a result, which another may have said first; the next message
     about the query settles that.
     """
+    return _save_end(services, query, state, reason=reason, error=error)
+
+
+def _save_end(
+    services: Services, query: queries.Query, state: queries.EndState, **more: Any
+) -> queries.QueryEnd:
     end = queries.QueryEnd(
         query=query.id,
         state=state,
@@ -83,10 +84,9 @@ def save_early(
         ended_ms=services.clock.now_ms(),
         begun_ms=query.begun_ms,
         who=query.asked.who,
-        reason=reason,
-        error=error,
         to=query.asked.to,
         format=query.asked.format,
+        **more,
     )
     return queries.END.save(services.results, query_manifest_path(end.query), end)
 
@@ -98,30 +98,29 @@ def finish(services: Services, query: queries.Query, ends: Iterable[queries.Task
         ForbiddenError: rules have changed meanwhile, and do not let who asked read it any more.
     """
     parts = list(ends)
-    versions, columns = queries.all_versions(parts), queries.all_columns(parts)
+    versions: dict[str, tuple[int, ...]] = {}  # all sub-queries have read the same of a table
+    columns: dict[str, set[str]] = {}
+    for part in parts:
+        versions |= part.versions
+        for table_id, names in part.columns.items():
+            columns.setdefault(table_id, set()).update(names)
     check_readable(services, query.asked.who, versions, columns)
-    files = tuple(file for end in parts for file in end.files)
-    end = queries.QueryEnd(
-        query=query.id,
-        state="finished",
-        question=query.question,
-        ended_ms=services.clock.now_ms(),
-        begun_ms=query.begun_ms,
-        who=query.asked.who,
-        to=query.asked.to,
-        format=query.asked.format,
+    usage = queries.total(parts)
+    end = _save_end(
+        services,
+        query,
+        "finished",
         schema=parts[0].schema,
         versions=versions,
-        columns=columns,
-        files=files,
-        rows=sum(end.rows for end in parts),
-        size_bytes=sum(file.size_bytes for file in files),
+        columns={table_id: tuple(sorted(names)) for table_id, names in columns.items()},
+        files=tuple(file for part in parts for file in part.files),
+        rows=usage.rows,
+        size_bytes=usage.result_bytes,
         tasks=query.tasks,
-        requests=sum(end.requests for end in parts),
-        read_bytes=sum(end.read_bytes for end in parts),
-        function_milliseconds=sum(end.milliseconds for end in parts),
+        requests=usage.requests,
+        read_bytes=usage.read_bytes,
+        function_milliseconds=usage.milliseconds,
     )
-    end = queries.END.save(services.results, query_manifest_path(end.query), end)
     settle(services, end)
 
 
@@ -197,7 +196,7 @@ def compute(services: Services, job: StatementJob, compute: Compute) -> None:
         queries.check_time(query.asked.limits, query.begun_ms, services.clock.now_ms())
         end = compute(query)
         queries.parts_of(services.results, query.id).end(0, end)
-        record(services, tracked, Finished(rows=end.rows, size_bytes=end.read_bytes))
+        record(services, tracked, Finished(rows=end.spent.rows, size_bytes=end.spent.read_bytes))
     except queries.EndedError:
         record(services, tracked, Finished("its query has ended meanwhile"))
     except errors.DormouseError as error:

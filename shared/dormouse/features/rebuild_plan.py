@@ -245,11 +245,6 @@ MARKER_NUMBER = 2**63
 """The shard number with which a run marker takes part in a rebuild; no shard has it."""
 
 
-def is_marker(shard_id: str) -> bool:
-    """Return whether an id was made for a run marker, rather than for a shard."""
-    return run_of_shard(shard_id)[1] == MARKER_NUMBER
-
-
 def duplicate_shards(
     shards: Mapping[str, Provenance], marked: Mapping[str, Container[int]]
 ) -> frozenset[str]:
@@ -405,7 +400,7 @@ def plan_rebuild(
     sources = {s for item in counted for s in item.provenance.lineage.sources}
     sources.update(restored.sources if restored else ())
     with_rows = tuple(item for item in placed if item.shard.rows)
-    rest = tuple(each for each in left_out if not is_marker(each[0]))
+    rest = tuple(each for each in left_out if run_of_shard(each[0])[1] != MARKER_NUMBER)
     return RebuildPlan(tree, with_rows, tuple(sorted(sources)), rest, key_types, generation)
 
 
@@ -520,7 +515,9 @@ def _overlaps(
         runs = {run_of_shard(output)[0] for output, _ in ever_made[shard]}
         holders: dict[str, list[tuple[str, set[str]]]] = {}
         for output, span in outputs:
-            within = runs & _runs_in(by_id[output])  # of these runs, whose rows it can have
+            inputs = (shard for shard, _ in by_id[output].provenance.merged)
+            # of these runs, whose rows it can have: its own, and those that it was merged from
+            within = runs & {run_of_shard(each)[0] for each in (output, *inputs)}
             for leaf in live[output]:
                 if not span.covers(tree.get(leaf).range):
                     continue
@@ -535,9 +532,3 @@ def _overlaps(
                 # one shard of a run stands for all of them, whose rows differ
                 if all(run_of_shard(other)[0] != run_of_shard(output)[0] for other, _ in others):
                     others.append((output, within))
-
-
-def _runs_in(item: FoundShard) -> set[str]:
-    """Return the runs of which a shard has rows: its own, and those that it was merged from."""
-    shards = [item.shard.id, *(shard for shard, _ in item.provenance.merged)]
-    return {run_of_shard(shard)[0] for shard in shards}

@@ -159,7 +159,11 @@ def reset_table(
     def next_generation(current: Table) -> Table:
         if options.schema is None and current.schema.key_types != table.schema.key_types:
             raise ContendedError(f"table {table.name!r} got another schema meanwhile")
-        changed = _with_schema(services, current, options.schema)
+        changed = current
+        if options.schema is not None:
+            fresh = replace_schema(current.schema, options.schema, current.properties)
+            fresh = encrypted_schema(fresh, current.properties, services.keys, current.id)
+            changed = replace(current, schema=fresh, schema_generation=current.generation + 1)
         # If an earlier reset is unfinished, the partitions that stay are those of that reset.
         tree = path or _staying(services, current, changed.schema)
         now_ms = services.clock.now_ms()
@@ -222,15 +226,6 @@ def stale_trees(services: Services, table: Table, state: TableState, before_ms: 
         for item in services.storage.list(TREES.prefix(table.id))
         if item.modified_ms < before_ms and item.path != awaited
     ]
-
-
-def _with_schema(services: Services, table: Table, schema: Schema | None) -> Table:
-    """Return the table with the schema of its next generation."""
-    if schema is None:
-        return table
-    fresh = replace_schema(table.schema, schema, table.properties)
-    fresh = encrypted_schema(fresh, table.properties, services.keys, table.id)
-    return replace(table, schema=fresh, schema_generation=table.generation + 1)
 
 
 def _staying(services: Services, table: Table, schema: Schema) -> str:

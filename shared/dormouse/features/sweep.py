@@ -142,7 +142,10 @@ def sweep(
         yield from missed_files(services, table, (request.job for request in spark))
         with check.going_on():
             _delete_orphans(services, table)
-        _abort_uploads(services, table)
+        # what was sent of shards whose run died before they were complete
+        oldest_ms = services.clock.now_ms() - garbage.abandoned_after_ms(table)
+        uploads = services.storage.list_uploads(paths.data_prefix(table.id))
+        services.storage.abort_uploads(each for each in uploads if each.started_ms <= oldest_ms)
         check.damaged.extend(_delete_obsolete(services, table))
         mark_lasting_shards(services, table)
     for error in (*damaged_requests.values(), *check.damaged):
@@ -302,10 +305,3 @@ def _delete_orphans(services: Services, table: Table) -> None:
     with jobs.tracked(services, job, Started(subject=subject, files=len(shards))):
         discard_shards(services.storage, table.id, shards, state)
     jobs.record(services, job, Finished(files=len(shards)))
-
-
-def _abort_uploads(services: Services, table: Table) -> None:
-    """Delete what was sent of shards whose run died before they were complete."""
-    oldest_ms = services.clock.now_ms() - garbage.abandoned_after_ms(table)
-    uploads = services.storage.list_uploads(paths.data_prefix(table.id))
-    services.storage.abort_uploads(each for each in uploads if each.started_ms <= oldest_ms)

@@ -14,6 +14,7 @@ import pytest
 from dormouse.client.exporting import export_result, free_prefix
 from dormouse.client.instance import Instance
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, LimitExceededError
+from dormouse.features import answer_query
 from dormouse.files.results import ResultFormat
 from dormouse.statements import running
 from dormouse.stored import checksums
@@ -55,9 +56,10 @@ def test_many_rows_are_divided_between_files_in_their_order(
     mice: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "BATCH_ROWS", 4096)
+    monkeypatch.setattr(answer_query, "FILE_BYTES", 1)
     prefix, form = free_prefix(mice.services, "", "csv")
     text = "SELECT n.x + m.x * 2000 AS x FROM n, n m WHERE m.x < 10 ORDER BY 1"
-    done = export_result(mice.services, text, mice.sql(text), prefix, form, file_bytes=1)
+    done = export_result(mice.services, text, mice.sql(text), prefix, form)
     names = [file.name for file in done.manifest.files]
     assert len(names) > 1 and names == sorted(names)
     found = []
@@ -77,12 +79,15 @@ def test_a_prefix_to_which_another_export_writes_gets_no_manifest(mice: Instance
     assert objects(mice, prefix) == ["/rows-00000.csv"]
 
 
-def test_an_export_ends_with_the_first_file_that_another_has_written(mice: Instance) -> None:
+def test_an_export_ends_with_the_first_file_that_another_has_written(
+    mice: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_query, "FILE_BYTES", 1)
     prefix, form = free_prefix(mice.services, "", "csv")
     result = mice.sql("SELECT range AS x FROM range(2000000)")
     mice.services.results.put(f"{prefix}/rows-00000.csv", b"x\n")
     with pytest.raises(AlreadyExistsError, match="there are files below"):
-        export_result(mice.services, "", result, prefix, form, file_bytes=1)
+        export_result(mice.services, "", result, prefix, form)
     assert objects(mice, prefix) == ["/rows-00000.csv"]
 
 

@@ -253,9 +253,12 @@ def _summary(visible: VisibleTable) -> dict[str, Any]:
 _Struct = TypeVar("_Struct", bound=Answer)
 
 
-def picked(kind: type[_Struct], item: object) -> _Struct:
-    """Return what an answer shows of an item of the client: its fields of the same names."""
-    values = {name: getattr(item, name) for name in kind.__struct_fields__}
+def picked(kind: type[_Struct], item: object, **others: object) -> _Struct:
+    """Return what an answer shows of an item of the client: its fields of the same names, but for
+    `others`, which have these values.
+    """
+    names = [name for name in kind.__struct_fields__ if name not in others]
+    values = {name: getattr(item, name) for name in names} | others
     return kind(**{k: list(v) if isinstance(v, tuple) else v for k, v in values.items()})
 
 

@@ -169,14 +169,7 @@ def show_request(call: calls.HttpCall, request: str) -> RequestShown:
     rules = call.services.tables.access_rules()
     if "administer" not in permission(rules, call.principal, record.subject).verbs:
         raise ForbiddenError("you may not see what became of this request")
-    return RequestShown(
-        state=record.state,
-        request=record.kind,
-        reason=record.reason,
-        rows=record.rows,
-        files=record.files,
-        updated_ms=record.updated_ms,
-    )
+    return picked(RequestShown, record, request=record.kind)
 
 
 def _may_wait(call: calls.HttpCall, table_id: str, request_id: str) -> bool:
@@ -211,12 +204,7 @@ def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> JobPage:
     ]
     matches.sort(key=lambda record: (-record.updated_ms, record.job_id))
     some, more = page_of(matches, query, lambda each: each.job_id)
-    return JobPage(jobs=[_job(each) for each in some], next=more)
-
-
-def _job(record: JobRecord) -> JobShown:
-    names = [name for name in JobShown.__struct_fields__ if name != "id"]
-    return JobShown(id=record.job_id, **{name: getattr(record, name) for name in names})
+    return JobPage(jobs=[picked(JobShown, each, id=each.job_id) for each in some], next=more)
 
 
 # Routes of files and rows on their way into a table.

@@ -127,9 +127,9 @@ def test_a_task_with_many_rows_is_cut_into_files_between_row_keys(
     monkeypatch.setattr("dormouse.files.results.ROW_GROUP_ROWS", 1)
     table = filled(world, splits=[])
     world.export(table, to="out")
-    run = partial(stage.export_rows, file_bytes=1)
+    monkeypatch.setattr(stage, "FILE_BYTES", 1)
     (message,) = (m.message for m in world.queue if isinstance(m.message, ExportTask))
-    assert run(world.services, message) == []
+    assert stage.export_rows(world.services, message) == []
     assert rows_of(world) == world.rows(table)
     files = [
         "".join(pq.read_table(world.folder / "results" / "out" / file.name)["letter"].to_pylist())
@@ -142,13 +142,14 @@ def test_a_task_without_time_goes_on_by_another_message(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dormouse.files.results.ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(stage, "STEP_SECONDS", 0)
     table = filled(world, splits=[])
     world.export(table, to="out")
     messages = [m.message for m in world.queue if isinstance(m.message, ExportTask)]
     rounds = 0
     while messages:
         (message,) = messages
-        sent = stage.export_rows(world.services, message, step_seconds=0)
+        sent = stage.export_rows(world.services, message)
         messages = [m.message for m in sent if isinstance(m.message, ExportTask)]
         rounds += 1
     assert rounds == len(set(ALL))

@@ -26,12 +26,12 @@ from tests.unit.features.test_every_type import compacting, drop, fits, found, n
 from tests.unit.query.test_oracle import assert_same_rows
 
 
-def exported(world: World, table: Table, file_bytes: int, **asked: Any) -> ExportManifest:
+def exported(world: World, table: Table, **asked: Any) -> ExportManifest:
     world.export(table, to="out", **asked)
     while world.queue:
         message = world.queue.popleft().message
         assert isinstance(message, ExportTask)
-        sent = export_rows(world.services, message, file_bytes=file_bytes)
+        sent = export_rows(world.services, message)
         assert not sent
     manifest = load_manifest(world.results, "out")
     assert manifest is not None
@@ -57,12 +57,13 @@ def test_an_export_gives_what_a_query_gives_and_can_be_ingested_again(
     group_rows = data.draw(st.integers(1, 5))
     with new_world() as world, pytest.MonkeyPatch.context() as patch:
         patch.setattr("dormouse.files.results.ROW_GROUP_ROWS", group_rows)
+        patch.setattr("dormouse.features.export_rows.FILE_BYTES", file_bytes)
         table = compacting(world, schema, splits)
         for number, rows in enumerate(files):
             if rows:
                 drop(world, str(number), rows, schema)
         world.settle()
-        manifest = exported(world, table, file_bytes)
+        manifest = exported(world, table)
         rows = found(world, table).to_pylist()
         assert_same_rows(read(world, manifest, table.schema), rows, schema)
         again = world.create("again", Schema.from_json(manifest.schema))
@@ -88,12 +89,13 @@ def test_ranges_choose_the_rows_that_a_query_gives(schema: Schema, data: st.Data
         )
     )
     wanted = data.draw(st.lists(fitting, min_size=1, max_size=3))
-    with new_world() as world:
+    with new_world() as world, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dormouse.features.export_rows.FILE_BYTES", 1)
         table = compacting(world, schema)
         if rows:
             drop(world, "0", rows, schema)
         asked = [_pair(schema, span) for span in wanted]
-        manifest = exported(world, table, 1, ranges=tuple(asked))
+        manifest = exported(world, table, ranges=tuple(asked))
         expected = found(world, table, *wanted).to_pylist()
         assert_same_rows(read(world, manifest, table.schema), expected, schema)
 

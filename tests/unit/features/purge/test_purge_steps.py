@@ -93,14 +93,17 @@ def test_a_purge_that_waits_for_long_is_not_looked_after_by_more_and_more_steps(
     assert stored(world, table) == list("ac")
 
 
-def test_a_step_ends_in_time_and_the_next_goes_on_where_it_stopped(world: World) -> None:
+def test_a_step_ends_in_time_and_the_next_goes_on_where_it_stopped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge_stage, "STEP_SECONDS", 0)
     table = filled(world, *("abc" for _ in range(10)))
     purge = world.purge(table, "letter = 'b'")
     world.queue.clear()
     step = PurgeStep(table.id, purge)
     looked_at = []
     for _ in range(3):
-        *_, again = purge_rows(world.services, step, step_seconds=0)
+        *_, again = purge_rows(world.services, step)
         looked_at.append(len(load_matches(world.services, table.id, purge)))
     assert looked_at == [4, 8, 10]
     assert again.delay_seconds > 0
@@ -108,14 +111,15 @@ def test_a_step_ends_in_time_and_the_next_goes_on_where_it_stopped(world: World)
 
 @pytest.mark.parametrize("place", [0, 5])
 def test_a_purge_is_not_finished_by_a_step_that_had_no_time_for_all_shards(
-    world: World, place: int
+    world: World, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(purge_stage, "STEP_SECONDS", 0)
     table = filled(world, *("ab" if number == place else "ac" for number in range(6)))
     purge = world.purge(table, "letter = 'b'")
     while world.queue:
         outgoing = world.queue.popleft()
         if isinstance(outgoing.message, PurgeStep):
-            world.queue += purge_rows(world.services, outgoing.message, step_seconds=0)
+            world.queue += purge_rows(world.services, outgoing.message)
         else:
             world.queue += world.deliver(outgoing)
         world.clock.advance(seconds=outgoing.delay_seconds)

@@ -11,7 +11,7 @@ from dormouse.access import AccessRule
 from dormouse.errors import InvalidRequestError, LimitExceededError, UnavailableError
 from dormouse.features.deletion import delete_whole_table
 from dormouse.features.kinds import ResultFile
-from dormouse.features.queries import EndedError, Query, TaskEnd, load_query
+from dormouse.features.queries import EndedError, Query, Spent, TaskEnd, load_query
 from dormouse.features.query_plans import spark_text
 from dormouse.features.query_runs import compute
 from dormouse.messages.stages import CancelQuery, OutboundMessage, SparkRunChanged, StatementJob
@@ -65,7 +65,7 @@ def rows_of(query: Query, rows: int = 3) -> TaskEnd:
     columns = {read.id: read.selection.columns for read in query.views.values()}
     versions = {read.name: (read.selection.version,) for read in query.views.values()}
     file = ResultFile(f"part-00000-{rows}-000.parquet", rows, 10)
-    return TaskEnd((file,), rows, "", columns=columns, versions=versions)
+    return TaskEnd((file,), "", Spent(rows, 10), columns=columns, versions=versions)
 
 
 def test_a_statement_is_one_run_whose_end_is_that_of_its_query(world: World) -> None:

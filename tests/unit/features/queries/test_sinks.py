@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dormouse.features import answer_query
 from dormouse.features.answer_query import FileSink
 from dormouse.files import results as writers
 from tests.support.memory_storage import MemoryStorage
@@ -22,8 +23,8 @@ def results(world: World, monkeypatch: pytest.MonkeyPatch) -> MemoryStorage:
     return MemoryStorage(world.clock)
 
 
-def sink(results: MemoryStorage, scratch: Path, *, file_bytes: int = 2**20) -> FileSink:
-    opened = FileSink(results, scratch / "scratch", "q/", "rows-{}".format, "parquet", file_bytes)
+def sink(results: MemoryStorage, scratch: Path) -> FileSink:
+    opened = FileSink(results, scratch / "scratch", "q/", "rows-{}".format, "parquet")
     opened.begin(SCHEMA)
     return opened
 
@@ -45,8 +46,11 @@ def test_what_is_not_ended_leaves_neither_file_nor_parts(
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_a_file_ends_when_it_is_large_enough(results: MemoryStorage, tmp_path: Path) -> None:
-    opened = sink(results, tmp_path, file_bytes=1)
+def test_a_file_ends_when_it_is_large_enough(
+    results: MemoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_query, "FILE_BYTES", 1)
+    opened = sink(results, tmp_path)
     for number in range(3):
         opened.write(batch(number))
     found = opened.end()
