@@ -122,7 +122,7 @@ def live(flow: Flow, name: str, state_store: str) -> None:
     services.storage.put(export_done_path(table.id, "last", 0), b"of a task that was late")
     services.storage.put(set_aside_path(table.id, "last", "function"), b"")
     for queue in QUEUES:
-        assert ask_the_api(flow, "GET", f"/queues/{queue}/dead-letters")["dead_letters"]
+        assert ask_the_api(flow, "GET", f"/queues/{queue}/dead-letters")["items"]
     for queue in QUEUES:  # the messages fail again, and the request is done
         flow.send("admin", encode(Redrive(f"redrive {queue} {name}", queue)))
     with outlive(flow, table):
@@ -339,7 +339,7 @@ def use_the_api(flow: Flow, table: Table) -> None:
     file = flow.wiring().services.results.list(f"{asked[1:]}/part-")
     small = next(iter(file)).path.rpartition("/")[2]
     assert ask_the_api(flow, "GET", f"{asked}/files/{small}")
-    assert ask_the_api(flow, "GET", "/queries")["queries"]
+    assert ask_the_api(flow, "GET", "/queries")["items"]
     ask_the_api(flow, "DELETE", asked)
     assert ask_the_api(flow, "GET", "/queues")["queues"]
     ask_the_api(flow, "GET", "/jobs")

@@ -54,8 +54,8 @@ def with_console(answer: Responder) -> Responder:
 
 def _file(path: str) -> HttpResponse:
     name = "index.html" if path == PAGE else path.removeprefix(ASSETS)
-    found = _files().get(name)
-    if found is None:
+    content = _files().get(name)
+    if content is None:
         return HttpResponse(404, {"content-type": "text/plain"}, b"the console has no such file")
     headers = {
         "content-type": _TYPES[Path(name).suffix],
@@ -64,7 +64,7 @@ def _file(path: str) -> HttpResponse:
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
     }
-    return HttpResponse(200, headers, found)
+    return HttpResponse(200, headers, content)
 
 
 @cache

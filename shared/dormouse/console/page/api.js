@@ -49,13 +49,13 @@ export async function send(path, body, { method = "POST", signal, headers = {} }
 }
 
 /** Return all items of a list that comes in pages, up to `most`. */
-export async function all(path, name, most = 5000) {
+export async function all(path, most = 5000) {
   const found = [];
   let after = "";
   do {
     const joint = path.includes("?") ? "&" : "?";
     const page = await get(after ? `${path}${joint}after=${encodeURIComponent(after)}` : path);
-    found.push(...page[name]);
+    found.push(...page.items);
     after = page.next;
   } while (after && found.length < most);
   return found;

@@ -22,12 +22,12 @@ async function load(state) {
   const { tables } = await get("/tables");
   const query = `?limit=${EACH}&state=${state}`;
   const found = await eachOf(tables, async ({ name }) =>
-    (await get(tablePath(name, `/jobs${query}`))).jobs.map((job) => ({ ...job, table: name })));
+    (await get(tablePath(name, `/jobs${query}`))).items.map((job) => ({ ...job, table: name })));
   const others = await get(`/jobs${query}`).catch((error) => {
     if (error.status !== 403) throw error;
     return { jobs: [] }; // these jobs are of no table: only callers who may read all tables see them
   });
-  return [...found.flat(), ...others.jobs].sort((a, b) => b.updated_ms - a.updated_ms);
+  return [...found.flat(), ...others.items].sort((a, b) => b.updated_ms - a.updated_ms);
 }
 
 /** Return a table of jobs. */

@@ -29,7 +29,7 @@ async function showLetters(queue) {
   let letters = [];
 
   async function load() {
-    letters = await all(`${path}/dead-letters`, "dead_letters");
+    letters = await all(`${path}/dead-letters`);
     again.disabled = !letters.length;
     place.replaceChildren(grid("Dead letters", [
       ["Choose", (each) => h("input", {

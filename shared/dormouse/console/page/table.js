@@ -44,7 +44,7 @@ async function overview(name) {
 }
 
 async function partitions(name) {
-  const found = await all(tablePath(name, "/partitions?all=true"), "partitions");
+  const found = await all(tablePath(name, "/partitions?all=true"));
   const most = Math.max(1, ...found.map((each) => each.rows));
   const buttons = [
     actionButton("Compact", () => change(tablePath(name, "/compact"), {}), "Compactions that are due are begun."),
@@ -61,7 +61,7 @@ async function partitions(name) {
 }
 
 async function shards(name) {
-  const found = await all(tablePath(name, "/shards"), "shards");
+  const found = await all(tablePath(name, "/shards"));
   const right = { class: "right" };
   return grid("Shards", [
     ["Shard", (each) => each.id, { class: "code" }],
@@ -116,7 +116,7 @@ async function properties(name) {
 }
 
 async function jobs(name) {
-  return live(() => get(tablePath(name, "/jobs?limit=200")), (found) => jobGrid("Jobs", found.jobs), { every: 3 });
+  return live(() => get(tablePath(name, "/jobs?limit=200")), (found) => jobGrid("Jobs", found.items), { every: 3 });
 }
 
 async function files(name) {

@@ -125,7 +125,13 @@ def guarded(
 
     def checked(request: HttpRequest) -> HttpResponse:
         try:
-            _check_origin(request)
+            origin = request.headers.get("origin")
+            if origin is not None and origin != f"http://{request.headers.get('host', '')}":
+                raise ProblemError(
+                    403,
+                    "pages of other servers are not answered",
+                    hint="open the page of this server",
+                )
             if not is_open(request.path):
                 _check_token(request, token)
         except ProblemError as error:
@@ -133,14 +139,6 @@ def guarded(
         return answer(request)
 
     return checked
-
-
-def _check_origin(request: HttpRequest) -> None:
-    origin = request.headers.get("origin")
-    if origin is not None and origin != f"http://{request.headers.get('host', '')}":
-        raise ProblemError(
-            403, "pages of other servers are not answered", hint="open the page of this server"
-        )
 
 
 def _check_token(request: HttpRequest, token: str) -> None:

@@ -15,7 +15,7 @@ from dormouse.client.versions import named_parameters
 from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features.access import administers_instance, check_readable
 from dormouse.features.http import calls, forms
-from dormouse.features.http.tables import idempotency_key, page_of
+from dormouse.features.http.tables import ListPage, idempotency_key, page_of
 from dormouse.features.kinds import ResultFile
 from dormouse.features.queries import QUERIES, QueryEnd, load_end
 from dormouse.features.versions import read_as_of
@@ -94,13 +94,6 @@ class QueriesPage(calls.PageQuery, frozen=True, kw_only=True):
     all: bool = False
 
 
-class QueryPage(calls.Answer, frozen=True, kw_only=True):
-    """Queries, the newest first. With `next`, there are more: ask for those after it."""
-
-    queries: list[QuerySummary]
-    next: str = ""
-
-
 class QueryFile(calls.Answer, frozen=True, kw_only=True):
     """A file of a result. A `url` that begins with a slash is a path of this API; others can be
     used by anybody, for `expires_seconds`.
@@ -168,8 +161,9 @@ def send_query(call: calls.HttpCall, request: AnswerQuery, key: str = "") -> str
     return query_id
 
 
-def list_queries(call: calls.HttpCall, query: QueriesPage) -> QueryPage:
-    """List the queries that the caller has asked to be answered later, and that have begun.
+def list_queries(call: calls.HttpCall, query: QueriesPage) -> ListPage[QuerySummary]:
+    """List the queries that the caller has asked to be answered later, and that have begun, the
+    newest first.
 
     With `all`, list those of all callers, for administrators of all tables by an access rule.
     """
@@ -180,9 +174,10 @@ def list_queries(call: calls.HttpCall, query: QueriesPage) -> QueryPage:
         )
     records = call.services.tracker.records(QUERIES)
     own = [each for each in records if query.all or each.who == call.principal != NOBODY]
-    own.sort(key=lambda each: (-(each.started_ms or each.updated_ms), each.job_id))
-    some, more = page_of(own, query, lambda each: each.job_id)
-    return QueryPage(queries=[QuerySummary(**_summary(each)) for each in some], next=more)
+    own.sort(key=lambda each: (-each.began_ms, each.job_id))
+    return page_of(
+        own, query, lambda each: each.job_id, lambda each: QuerySummary(**_summary(each))
+    )
 
 
 def show_query(call: calls.HttpCall, query_id: str) -> QueryShown:

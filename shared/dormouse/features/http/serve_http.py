@@ -132,7 +132,7 @@ class _Document:
             "summary": summary,
             "description": " ".join(rest.split()) or summary,
             "tags": [route.group],
-            "parameters": [*self._in_path(route), *self._in_query(route), *_in_headers(route)],
+            "parameters": self._parameters(route),
             "responses": {str(route.status): self._answer(route), **self._later(route)}
             | {status: {"$ref": f"#/components/responses/{status}"} for status in _PROBLEMS},
         }
@@ -147,20 +147,24 @@ class _Document:
             status: {"description": text, "content": content} for status, text in _PROBLEMS.items()
         }
 
-    def _in_path(self, route: calls.Route) -> list[dict[str, Any]]:
-        return [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    def _parameters(self, route: calls.Route) -> list[dict[str, Any]]:
+        parameters: list[dict[str, Any]] = [
+            {"name": name, "in": "path", "required": True, "schema": _TEXT}
             for name in re.findall(r"\{(\w+)\}", route.path)
         ]
-
-    def _in_query(self, route: calls.Route) -> list[dict[str, Any]]:
-        if route.query is calls.NoQuery:
-            return []
-        schema = self._components[route.query.__name__]
-        return [
-            {"name": name, "in": "query", "schema": described}
-            for name, described in schema["properties"].items()
-        ]
+        if route.query is not calls.NoQuery:
+            schemas = self._components[route.query.__name__]["properties"]
+            parameters += [{"name": n, "in": "query", "schema": s} for n, s in schemas.items()]
+        if route.later is not None or _answered(route) in _WITH_KEY:
+            text = "The same request, sent again under one key, is done once."
+            schema = {"type": "string", "minLength": 1, "maxLength": 128}
+            key = {"name": tables.IDEMPOTENCY_KEY, "in": "header", "schema": schema}
+            parameters.append({**key, "description": text})
+        if route.later is not None:
+            text = f"With {queries.RESPOND_LATER}, all rows are answered later, as files."
+            prefer = {"name": "prefer", "in": "header", "schema": _TEXT, "description": text}
+            parameters.append(prefer)
+        return parameters
 
     def _content(self, route: calls.Route) -> dict[str, Any]:
         if route.body is not None:
@@ -191,8 +195,7 @@ class _Document:
             content |= {form.value: {} for form in RowForm if form is not RowForm.json}
             texts = {NEXT: "What to send as `after` for more rows.", VERSION: "The version read."}
             described["headers"] = {
-                name: {"description": text, "schema": {"type": "string"}}
-                for name, text in texts.items()
+                name: {"description": text, "schema": _TEXT} for name, text in texts.items()
             }
         return described
 
@@ -203,20 +206,6 @@ def _answered(route: calls.Route) -> Any:
     if route.files:
         return None
     return Rows if kind is HttpResponse else kind
-
-
-def _in_headers(route: calls.Route) -> list[dict[str, Any]]:
-    parameters = []
-    if route.later is not None or _answered(route) in _WITH_KEY:
-        text = "The same request, sent again under one key, is done once."
-        schema = {"type": "string", "minLength": 1, "maxLength": 128}
-        parameters = [
-            {"name": tables.IDEMPOTENCY_KEY, "in": "header", "description": text, "schema": schema}
-        ]
-    if route.later is not None:
-        text = f"With {queries.RESPOND_LATER}, all rows are answered later, as files."
-        parameters += [{"name": "prefer", "in": "header", "description": text, "schema": _TEXT}]
-    return parameters
 
 
 def _first_sentence(route: calls.Route) -> str:

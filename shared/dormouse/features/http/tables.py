@@ -3,8 +3,9 @@
 import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -30,6 +31,7 @@ from dormouse.tables.properties import parse_settings
 from dormouse.tables.table import check_name, property_sources
 
 _Item = TypeVar("_Item")
+_Shown = TypeVar("_Shown")
 
 
 class ColumnShown(Answer, frozen=True, kw_only=True):
@@ -83,13 +85,6 @@ class PartitionShown(Answer, frozen=True, kw_only=True):
     shards: int
 
 
-class PartitionPage(Answer, frozen=True, kw_only=True):
-    """Partitions in key order. With `next`, there are more: ask for those `after` it."""
-
-    partitions: list[PartitionShown]
-    next: str = ""
-
-
 class ShardShown(Answer, frozen=True, kw_only=True):
     """A shard: `live_rows` of its `rows` count; `first` and `last` are its least and last key."""
 
@@ -103,24 +98,10 @@ class ShardShown(Answer, frozen=True, kw_only=True):
     jobs: list[str]
 
 
-class ShardPage(Answer, frozen=True, kw_only=True):
-    """Shards by their first key. With `next`, there are more: ask for those `after` it."""
+class ListPage(Answer, Generic[_Shown], frozen=True, kw_only=True):
+    """A part of a list. With `next`, there are more items: ask for those `after` it."""
 
-    shards: list[ShardShown]
-    next: str = ""
-
-
-class RowTagsPage(Answer, frozen=True, kw_only=True):
-    """Row tags with their rows. With `next`, there are more: ask for those `after` it."""
-
-    row_tags: list[RowTags]
-    next: str = ""
-
-
-class VersionPage(Answer, frozen=True, kw_only=True):
-    """Versions, the newest first. With `next`, there are more: ask for those `after` it."""
-
-    versions: list[Version]
+    items: list[_Shown]
     next: str = ""
 
 
@@ -182,45 +163,45 @@ def show_metrics(call: HttpCall, table: str) -> dict[str, float]:
     return {metric.title: value for metric, value in metrics.items()}
 
 
-def list_partitions(call: HttpCall, table: str, query: PartitionsPage) -> PartitionPage:
+def list_partitions(call: HttpCall, table: str, query: PartitionsPage) -> ListPage[PartitionShown]:
     """List the leaf partitions of a table in key order, and split ones that still hold rows."""
     source = call.table(table)
     source.check_keys()
     partitions = source.handle.partitions(everything=query.all, as_of=_as_of(query))
-    some, more = page_of(partitions, query, lambda each: each.id)
-    return PartitionPage(partitions=[picked(PartitionShown, each) for each in some], next=more)
+    return page_of(partitions, query, lambda each: each.id, partial(picked, PartitionShown))
 
 
-def list_shards(call: HttpCall, table: str, query: PartsPage) -> ShardPage:
+def list_shards(call: HttpCall, table: str, query: PartsPage) -> ListPage[ShardShown]:
     """List the shards of a table that have rows which count, by their first key."""
     source = call.table(table)
     source.check_keys()
     shards = source.handle.shards(as_of=_as_of(query))
-    some, more = page_of(shards, query, lambda each: each.id)
-    return ShardPage(shards=[picked(ShardShown, each) for each in some], next=more)
+    return page_of(shards, query, lambda each: each.id, partial(picked, ShardShown))
 
 
-def list_row_tags(call: HttpCall, table: str, query: PartsPage) -> RowTagsPage:
+def list_row_tags(call: HttpCall, table: str, query: PartsPage) -> ListPage[RowTags]:
     """List which row tags rows of a table have, and how many rows have just these."""
     source = call.table(table)
     if TAGS.name in source.seen.permission.hidden:
         raise ForbiddenError("row tags of this table are hidden from you")
     references = source.handle.row_tags(as_of=_as_of(query))
-    some, more = page_of(references, query, lambda each: row_tags(each.tags))
-    return RowTagsPage(row_tags=list(some), next=more)
+    return page_of(references, query, lambda each: row_tags(each.tags), lambda each: each)
 
 
-def list_versions(call: HttpCall, table: str, query: PageQuery) -> VersionPage:
+def list_versions(call: HttpCall, table: str, query: PageQuery) -> ListPage[Version]:
     """List the versions of a table that can be read, the newest first, each with its tags."""
     versions = call.table(table).handle.versions()
-    some, more = page_of(versions, query, lambda each: str(each.version))
-    return VersionPage(versions=list(some), next=more)
+    return page_of(versions, query, lambda each: str(each.version), lambda each: each)
 
 
 def page_of(
-    items: Sequence[_Item], query: PageQuery, name: Callable[[_Item], str]
-) -> tuple[Sequence[_Item], str]:
-    """Return the part of a list that is asked for, and the name of its last item if more follow.
+    items: Sequence[_Item],
+    query: PageQuery,
+    name: Callable[[_Item], str],
+    shown: Callable[[_Item], _Shown],
+) -> ListPage[_Shown]:
+    """Return the part of a list that is asked for, each item as it is `shown`; its last one is
+    named if more follow.
 
     An item that is gone since is no place to go on from: then the list begins again.
     """
@@ -230,7 +211,7 @@ def page_of(
         start = names.index(query.after) + 1 if query.after in names else 0
     some = items[start : start + query.limit]
     has_more = start + len(some) < len(items)
-    return some, name(some[-1]) if has_more else ""
+    return ListPage(items=list(map(shown, some)), next=name(some[-1]) if has_more else "")
 
 
 def _as_of(query: PartsPage) -> Any:

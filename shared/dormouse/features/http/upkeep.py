@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from hashlib import md5
 from pathlib import Path
 from shutil import copyfileobj
@@ -26,7 +27,7 @@ from dormouse.features.access import check_instance, instance_permission
 from dormouse.features.administration import request_by_now
 from dormouse.features.batch_files import look_up_sources, refusal_of
 from dormouse.features.http import calls
-from dormouse.features.http.tables import idempotency_key, page_of, picked
+from dormouse.features.http.tables import ListPage, idempotency_key, page_of, picked
 from dormouse.features.tables import new_table_id
 from dormouse.http.messages import Readable
 from dormouse.ports import NO_TABLE
@@ -71,13 +72,6 @@ class JobsPage(calls.PageQuery, frozen=True, kw_only=True):
     state: str = ""
 
 
-class JobPage(calls.Answer, frozen=True, kw_only=True):
-    """Jobs, those that changed last first. With `next`, there are more: ask for those after it."""
-
-    jobs: list[JobShown]
-    next: str = ""
-
-
 class QueueList(calls.Answer, frozen=True, kw_only=True):
     """All queues, in the order of the flow. `note` says why ages are unknown, if they are."""
 
@@ -95,13 +89,6 @@ class Letter(calls.Answer, frozen=True, kw_only=True):
     body: str
 
 
-class LetterPage(calls.Answer, frozen=True, kw_only=True):
-    """The dead letters of a queue, the oldest first."""
-
-    dead_letters: list[Letter]
-    next: str = ""
-
-
 class RequestShown(calls.Answer, frozen=True, kw_only=True):
     """What became of a request. It waits until it is carried out, which takes a second or so; it
     also waits if there is none of that id. An accepted one has begun jobs, which go on.
@@ -115,8 +102,10 @@ class RequestShown(calls.Answer, frozen=True, kw_only=True):
     updated_ms: int = 0
 
 
-def list_jobs(call: calls.HttpCall, table: str, query: JobsPage) -> JobPage:
-    """List the jobs of a table, its requests, and the files that wait or were refused."""
+def list_jobs(call: calls.HttpCall, table: str, query: JobsPage) -> ListPage[JobShown]:
+    """List the jobs of a table, its requests, and the files that wait or were refused; those that
+    changed last come first.
+    """
     source = call.table(table)
     records: Iterable[JobRecord] = jobs_of(
         call.services, source.handle.current(), reads_requests=call.instance.folder is not None
@@ -126,13 +115,15 @@ def list_jobs(call: calls.HttpCall, table: str, query: JobsPage) -> JobPage:
     return _page_of_jobs(records, query)
 
 
-def list_refused_files(call: calls.HttpCall, table: str, query: calls.PageQuery) -> JobPage:
+def list_refused_files(
+    call: calls.HttpCall, table: str, query: calls.PageQuery
+) -> ListPage[JobShown]:
     """List the files that were refused for a table, each with the reason."""
     page = JobsPage(limit=query.limit, after=query.after, kind="ingest", state="refused")
     return list_jobs(call, table, page)
 
 
-def list_other_jobs(call: calls.HttpCall, query: JobsPage) -> JobPage:
+def list_other_jobs(call: calls.HttpCall, query: JobsPage) -> ListPage[JobShown]:
     """List the requests about no table, and the files that were dropped for none."""
     check_instance(call.services, call.principal, "read")
     records: Iterable[JobRecord] = call.instance.jobs()
@@ -148,12 +139,11 @@ def list_queues(call: calls.HttpCall) -> QueueList:
     return QueueList(queues=states, note=note)
 
 
-def list_dead_letters(call: calls.HttpCall, queue: str, query: calls.PageQuery) -> LetterPage:
-    """List the dead letters of a queue, which stay where they are."""
+def list_dead_letters(call: calls.HttpCall, queue: str, query: calls.PageQuery) -> ListPage[Letter]:
+    """List the dead letters of a queue, the oldest first; they stay where they are."""
     check_instance(call.services, call.principal, "administer")
     letters = call.instance.dead_letters().show(queue)
-    some, more = page_of(letters, query, lambda each: each.id)
-    return LetterPage(dead_letters=[picked(Letter, each) for each in some], next=more)
+    return page_of(letters, query, lambda each: each.id, partial(picked, Letter))
 
 
 def show_request(call: calls.HttpCall, request: str) -> RequestShown:
@@ -196,15 +186,18 @@ def _recorded(instance: Instance, table_id: str, request_id: str) -> JobRecord |
     return record or get(NO_TABLE, request_id)
 
 
-def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> JobPage:
+def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> ListPage[JobShown]:
     matches = [
         record
         for record in records
         if query.kind in ("", record.kind) and query.state in ("", record.state)
     ]
     matches.sort(key=lambda record: (-record.updated_ms, record.job_id))
-    some, more = page_of(matches, query, lambda each: each.job_id)
-    return JobPage(jobs=[picked(JobShown, each, id=each.job_id) for each in some], next=more)
+
+    def shown(record: JobRecord) -> JobShown:
+        return picked(JobShown, record, id=record.job_id)
+
+    return page_of(matches, query, lambda each: each.job_id, shown)
 
 
 # Routes of files and rows on their way into a table.

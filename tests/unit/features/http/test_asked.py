@@ -62,7 +62,7 @@ def test_a_query_that_is_answered_later_ends_in_files_of_its_rows(people: Api) -
     assert (found["state"], found["subject"], found["rows"]) == ("finished", "people", 6)
     assert (found["media_type"], found["versions"]) == ("application/x-ndjson", {"people": [2]})
     assert names(people, found) == [f"n{n:02}" for n in range(6)]
-    (listed,) = people.get("/queries")["queries"]
+    (listed,) = people.get("/queries")["items"]
     assert (listed["id"], listed["state"]) == (found["id"], "finished")
 
 
@@ -161,7 +161,7 @@ def test_a_question_is_asked_once_under_one_key(people: Api) -> None:
     assert ask(people, **key) != ask(people, body={}, **key)
     assert ask(people) != ask(people)
     work(people)
-    assert len(people.get("/queries")["queries"]) == 4
+    assert len(people.get("/queries")["items"]) == 4
 
 
 def test_only_who_asked_a_query_sees_it(people: Api) -> None:
@@ -176,7 +176,7 @@ def test_only_who_asked_a_query_sees_it(people: Api) -> None:
     seen.append(other.ask("GET", "/queries/nothing"))
     assert {response.status for response in seen} == {404}
     assert len({response.body for response in seen}) == 1
-    assert other.get("/queries")["queries"] == []
+    assert other.get("/queries")["items"] == []
     assert answered(people, location)["state"] == "finished"
 
 
@@ -193,9 +193,9 @@ def test_who_administers_all_tables_by_a_rule_lists_and_cancels_the_queries_of_o
     rule = AccessRule(EVE, "*", ("administer",))
     people.instance.services.tables.change_access_rules(lambda rules: granted(rules, rule))
     work(people)
-    (listed,) = other.get("/queries", "all=true")["queries"]
+    (listed,) = other.get("/queries", "all=true")["items"]
     assert (listed["who"], listed["state"]) == (LOCAL, "finished")
-    assert other.get("/queries")["queries"] == []
+    assert other.get("/queries")["items"] == []
     assert other.ask("DELETE", location).status == 202
     for path in (location, f"{location}/files/rows"):  # which only who asked reads
         assert other.ask("GET", path).status == 404
@@ -206,7 +206,7 @@ def test_nobody_is_answered_later(people: Api) -> None:
     people.principal = NOBODY
     assert people.problem("POST", QUERY, {}, **LATER)["status"] == 403
     assert people.problem("GET", location)["status"] == 404
-    assert people.get("/queries")["queries"] == []
+    assert people.get("/queries")["items"] == []
 
 
 def test_a_query_that_nobody_asked_is_none(people: Api) -> None:

@@ -105,7 +105,7 @@ def test_files_and_jobs_name_no_hidden_column(people: Api) -> None:
     shown = people.get("/tables/people/files/bad.csv")
     assert (shown["state"], "'name'" in shown["reason"]) == ("refused", False)
     jobs = ("/jobs", "/tables/people/jobs", "/tables/people/refused-files")
-    found = [job for path in jobs for job in people.get(path)["jobs"]]
+    found = [job for path in jobs for job in people.get(path)["items"]]
     assert found and {job["reason"] for job in found} == {""}
 
 

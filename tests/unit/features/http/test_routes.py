@@ -52,7 +52,7 @@ def test_a_table_is_created_from_a_sample_and_from_a_schema_in_json(api: Api) ->
     assert [field["type"] for field in schema["valueFields"]] == ["DateType"]
     same = {"name": "same", "schema": schema, "split_points": [[5]]}
     assert api.request("POST", "/tables", same)["state"] == "finished"
-    assert [each["range"] for each in api.get("/tables/same/partitions")["partitions"]] == [
+    assert [each["range"] for each in api.get("/tables/same/partitions")["items"]] == [
         "..id=5",
         "id=5..",
     ]
@@ -124,14 +124,14 @@ def test_parts_of_a_table_are_listed_in_pages(people: Api) -> None:
         people.found("POST", "/tables/people/rows", [{"age": n, "name": "x", "note": None}])
         people.instance.wait()
     every = people.get("/tables/people/shards")
-    assert every["next"] == "" and len(every["shards"]) == 4
+    assert every["next"] == "" and len(every["items"]) == 4
     first = people.get("/tables/people/shards", "limit=3")
     rest = people.get("/tables/people/shards", f"limit=3&after={first['next']}")
-    assert first["shards"] + rest["shards"] == every["shards"]
-    versions = people.get("/tables/people/versions")["versions"]
+    assert first["items"] + rest["items"] == every["items"]
+    versions = people.get("/tables/people/versions")["items"]
     assert versions[0]["rows"] == 33
     earlier = people.get("/tables/people/shards", f"as_of={versions[1]['version']}")
-    assert len(earlier["shards"]) == 3
+    assert len(earlier["items"]) == 3
     assert people.get("/tables/people/status")["rows"] == 33
     assert people.get("/tables/people/metrics")["Shards"] == 4
 
@@ -140,27 +140,27 @@ def test_jobs_and_refused_files_are_listed_with_their_reasons(people: Api) -> No
     answer = people.ask("PUT", "/tables/people/files/bad.csv", b"age\nsoon\n")
     assert answer.status == 202
     people.instance.wait()
-    (refused,) = people.get("/tables/people/refused-files")["jobs"]
+    (refused,) = people.get("/tables/people/refused-files")["items"]
     assert (refused["subject"], refused["state"]) == ("people/bad.csv", "refused")
     assert "name" in refused["reason"]
     shown = people.get("/tables/people/files/bad.csv")
     assert (shown["state"], shown["reason"]) == ("refused", refused["reason"])
-    finished = people.get("/tables/people/jobs", "kind=ingest&state=finished")["jobs"]
+    finished = people.get("/tables/people/jobs", "kind=ingest&state=finished")["items"]
     assert 30 in [job["rows"] for job in finished]
-    assert people.get("/jobs")["jobs"] == []
+    assert people.get("/jobs")["items"] == []
 
 
 def test_dead_letters_are_shown_and_sent_back(people: Api) -> None:
     queues = people.instance.queues
     change = TableChanged(people.instance.table("people").table.id)
     queues.send([OutboundMessage(dead_letter_queue("table-changes"), change, reason="it failed")])
-    (letter,) = people.get("/queues/table-changes/dead-letters")["dead_letters"]
+    (letter,) = people.get("/queues/table-changes/dead-letters")["items"]
     assert letter["reason"] == "it failed"
     states = {each["queue"]: each["dead"] for each in people.get("/queues")["queues"]}
     assert states["table-changes"] == 1
     body = {"ids": [letter["id"]]}
     assert people.request("POST", "/queues/table-changes/redrive", body)["state"] == "finished"
-    assert people.get("/queues/table-changes/dead-letters")["dead_letters"] == []
+    assert people.get("/queues/table-changes/dead-letters")["items"] == []
     assert people.problem("GET", "/queues/nothing/dead-letters")["status"] == 404
 
 

@@ -28,7 +28,7 @@ def test_rows_and_files_get_tags_which_are_listed_found_and_deleted_by(people: A
         "dropped_ms": 0,
         "reason": "",
     }
-    assert people.get("/tables/people/row-tags")["row_tags"] == [
+    assert people.get("/tables/people/row-tags")["items"] == [
         {"tags": {}, "rows": 30},
         {"tags": {"by": "a b", "day": "1"}, "rows": 1},
         {"tags": {"day": "2"}, "rows": 1},
@@ -48,7 +48,7 @@ def test_rows_of_one_idempotency_key_are_added_once_whatever_their_tags(people: 
     for query in ("tag=day%3D1", "tag=day%3D1", "tag=day%3D2"):
         people.found("POST", "/tables/people/rows", ROW, query=query, idempotency_key="k")
         people.instance.wait()
-    listed = people.get("/tables/people/row-tags")["row_tags"]
+    listed = people.get("/tables/people/row-tags")["items"]
     assert listed == [{"tags": {}, "rows": 30}, {"tags": {"day": "1"}, "rows": 1}]
 
 
