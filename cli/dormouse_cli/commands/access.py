@@ -9,7 +9,7 @@ from dormouse.access import VERBS
 from dormouse_cli.listings import Format, ListFormat, print_facts, print_items
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import confirm, note
-from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption
+from dormouse_cli.values import ForceOption, FormatOption, ListFormatOption, TableName
 
 _COLUMNS = ("principal", "tables", "verbs", "hidden_columns")
 _BY_INSTANCE = "there are no access rules: IAM alone decides who may ask services of this instance"
@@ -37,10 +37,6 @@ Tables = Annotated[
         help="The name of a table; * stands for any characters.",
         autocompletion=tables_beginning,
     ),
-]
-Table = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="The name of a table.", autocompletion=tables_beginning),
 ]
 
 
@@ -85,9 +81,10 @@ def grant(
             "that they offer. From this rule on, they serve only what rules grant. Go on?"
         )
     instance.grant(principal, tables, [verb.value for verb in verbs], hide or ())
-    if "*" not in tables:
-        unknown = _unknown_columns(ctx, tables, hide or ())
-        for column in unknown:
+    table = instance.services.tables.named(tables) if "*" not in tables else None
+    names = {field.name for field in table.schema.fields} if table is not None else {*(hide or ())}
+    for column in hide or ():
+        if column not in names:
             note(f"warning: table {tables} has no column {column}; it is hidden once there is one")
     note(f"{principal} may {', '.join(verbs)} {tables}")
 
@@ -119,7 +116,7 @@ def off(ctx: typer.Context, force: ForceOption = False) -> None:
 
 
 def check(
-    ctx: typer.Context, principal: Principal, table: Table, form: FormatOption = Format.table
+    ctx: typer.Context, principal: Principal, table: TableName, form: FormatOption = Format.table
 ) -> None:
     """Show what a principal may do with a table, and which columns it does not see.
 
@@ -131,11 +128,3 @@ def check(
     facts = {"verbs": verbs, "hidden_columns": sorted(permitted.hidden)}
     text = {name: values or "none" for name, values in facts.items()}
     print_facts(text if form is Format.table else facts, form)
-
-
-def _unknown_columns(ctx: typer.Context, table: str, columns: list[str] | tuple[()]) -> list[str]:
-    entry = instance_of(ctx).services.tables.named(table)
-    if entry is None:
-        return []
-    names = {field.name for field in entry.schema.fields}
-    return [column for column in columns if column not in names]

@@ -10,7 +10,6 @@ from dormouse.features.checking import CheckReport
 from dormouse.features.checking import acknowledge as resolve_disputes
 from dormouse.features.rebuild import RebuildReport
 from dormouse.schema.schema import Schema
-from dormouse.state.state import TableState
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.listings import Format, print_facts, print_listing, row_of
 from dormouse_cli.session import instance_of, table_of, tables_beginning
@@ -134,11 +133,20 @@ def _run(handle: TableHandle, *, dry_run: bool) -> RebuildReport:
 
 
 def _show_plan(schema: Schema, plan: RebuildReport, form: Format) -> None:
-    facts = _facts(plan.state)
+    state = plan.state
+    facts: dict[str, object] = {
+        "partitions": len(state.partitions),
+        "leaf_partitions": sum(1 for _ in state.partitions.leaves()),
+        "shards": len(state.shards) - len(state.unreferenced),
+        "merged_shards": len(state.unreferenced),
+        "references": state.reference_count,
+        "rows": state.rows,
+        "sources": len(state.sources),
+    }
     columns = ("partition", "range", "shards", "rows")
     leaves = [
         row_of(columns, each, partition="id")
-        for each in partitions_of(schema, plan.state, everything=False)
+        for each in partitions_of(schema, state, everything=False)
         if each.is_leaf
     ]
     left_out = [{"shard": shard, "reason": reason} for shard, reason in plan.left_out]
@@ -149,15 +157,3 @@ def _show_plan(schema: Schema, plan: RebuildReport, form: Format) -> None:
     print_listing(columns, leaves, form)
     if left_out:
         print_listing(("shard", "reason"), left_out, form)
-
-
-def _facts(state: TableState) -> dict[str, object]:
-    return {
-        "partitions": len(state.partitions),
-        "leaf_partitions": sum(1 for _ in state.partitions.leaves()),
-        "shards": len(state.shards) - len(state.unreferenced),
-        "merged_shards": len(state.unreferenced),
-        "references": state.reference_count,
-        "rows": state.rows,
-        "sources": len(state.sources),
-    }

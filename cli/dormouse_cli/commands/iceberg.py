@@ -7,7 +7,6 @@ import typer
 
 from dormouse.client.iceberg import holds
 from dormouse.iceberg.rest import BASE
-from dormouse.state.versions import iso_time
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.local import signals
 from dormouse_cli.session import instance_of, table_of
@@ -20,21 +19,8 @@ def show(ctx: typer.Context, name: TableName, form: ListFormatOption = ListForma
 
     The lines read the version that is published now, also when there are later ones.
     """
-    status = table_of(ctx, name).iceberg.show()
-    facts = {
-        "metadata": status.metadata,
-        "version": str(status.version),
-        "published": iso_time(status.published_ms),
-        "behind, seconds": f"{status.lag_seconds:.0f}",
-        "rows": str(status.rows),
-        "files": str(status.files),
-        "dead rows in them": str(status.dead_rows),
-        "shards to rewrite for old Spark": str(status.quick_shards),
-        "versions": f"{len(status.versions)}, from {status.versions[0]} on",
-        "format": str(status.format_version),
-        **status.in_catalogs,
-    }
-    rows = [{"what": what, "value": value} for what, value in {**facts, **status.engines}.items()]
+    facts = table_of(ctx, name).iceberg.show().facts
+    rows = [{"what": what, "value": str(value)} for what, value in facts.items()]
     print_listing(("what", "value"), rows, form)
 
 

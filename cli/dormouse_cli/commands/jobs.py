@@ -1,6 +1,7 @@
 """`dormouse jobs`: what happened to a table's files, compactions, splits and requests."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Annotated, get_args
 
 import typer
@@ -82,21 +83,23 @@ def jobs(
         shown = [_of_id(records, job_id, name)]
         print_facts(_row(shown[0]), form)
     else:
-        is_asked_for = _states(unfinished=unfinished, failed=failed, refused=refused)
-        shown = [
-            r for r in records if r.state == DAMAGED or is_asked_for(r) and kind in (None, r.kind)
-        ]
-        rows = [_row(r) for r in sorted(shown, key=_began_ms)]
+        some = records_of(records, unfinished=unfinished, failed=failed, refused=refused)
+        shown = [r for r in some if r.state == DAMAGED or kind in (None, r.kind)]
+        rows = [_row(r) for r in sorted(shown, key=attrgetter("began_ms"))]
         print_listing(_COLUMNS, rows, form)
     if any(record.state == DAMAGED for record in shown):
         raise typer.Exit(1)
 
 
-def _states(*, unfinished: bool, failed: bool, refused: bool) -> Callable[[JobRecord], bool]:
-    states = {"failed"} if failed else set()
-    states |= {"refused"} if refused else set()
-    anything = not (unfinished or states)
-    return lambda r: anything or r.state in states or unfinished and not r.is_finished
+def records_of(
+    records: Iterable[JobRecord], *, unfinished: bool, failed: bool, refused: bool = False
+) -> list[JobRecord]:
+    """Return the records that are asked for: all unless any is; those that are damaged always."""
+    states = {DAMAGED} | ({"failed"} if failed else set()) | ({"refused"} if refused else set())
+    everything = not (unfinished or failed or refused)
+    return [
+        r for r in records if everything or r.state in states or unfinished and not r.is_finished
+    ]
 
 
 def _of_id(records: list[JobRecord], job_id: str, table: str | None) -> JobRecord:
@@ -108,10 +111,6 @@ def _of_id(records: list[JobRecord], job_id: str, table: str | None) -> JobRecor
         f"there is no job {job_id!r} of {where}",
         hint="records live for seven days; name the table the job was for",
     )
-
-
-def _began_ms(record: JobRecord) -> int:
-    return record.started_ms or record.updated_ms
 
 
 def _row(record: JobRecord) -> dict[str, object]:

@@ -74,7 +74,9 @@ def purge(
     options = values.parse_spark(spark, properties)
     if not prove:
         if not force:
-            _confirm(handle, where, keys)
+            proof = _proof(handle, where, keys)
+            rows, shards = counted(proof.rows, "row"), counted(proof.shards, "shard")
+            confirm(f"Remove {rows} of table {name} for good, and rewrite {shards}?")
         _watch(handle.purge(where, keys, spark=options, release_tags=release_tags), timeout)
         note(f"the rows were removed from table {name}")
     proof = _proof(handle, where, keys)
@@ -107,12 +109,6 @@ def forget(
         confirm(f"Forget the keys of {counts} of table {name} for good?")
     count = handle.forget(subjects)
     note(f"forgot {counted(count, 'key')} of {counts}; none is left")
-
-
-def _confirm(handle: TableHandle, where: str, keys: list[KeyLike]) -> None:
-    proof = _proof(handle, where, keys)
-    rows, shards = counted(proof.rows, "row"), counted(proof.shards, "shard")
-    confirm(f"Remove {rows} of table {handle.name} for good, and rewrite {shards}?")
 
 
 def _proof(handle: TableHandle, where: str, keys: list[KeyLike]) -> Proof:

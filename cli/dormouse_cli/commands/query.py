@@ -21,6 +21,7 @@ from dormouse.query.rows import limited
 from dormouse.state.jobs import DAMAGED, JobRecord
 from dormouse.state.versions import parse_as_of
 from dormouse_cli import values
+from dormouse_cli.commands.jobs import records_of
 from dormouse_cli.listings import (
     Format,
     ListFormat,
@@ -375,14 +376,7 @@ def list_queries(
     Parts are the sub-queries of a query; bytes and requests are those that read shards. A query
     whose message still waits in the queue is not among them.
     """
-    matches = [
-        record
-        for record in instance_of(ctx).queries()
-        if not (unfinished or failed)
-        or (unfinished and not record.is_finished)
-        or (failed and record.state == "failed")
-        or record.state == DAMAGED
-    ]
+    matches = records_of(instance_of(ctx).queries(), unfinished=unfinished, failed=failed)
     print_listing(_QUERY_COLUMNS, [_query_row(record) for record in matches], form)
     if any(record.state == DAMAGED for record in matches):
         raise typer.Exit(1)

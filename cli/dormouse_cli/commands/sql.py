@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -86,10 +86,11 @@ def sql(
             run="remote" if remote else "here",
             spark=parse_spark(spark, properties),
         )
-        try:
-            _write(result, row_format, limit, output, began)
-        finally:
-            result.close()
+        with closing(result):
+            if row_format is RowFormat.table and result.schema.names[:2] == ["step", "plan"]:
+                _print_explanation(result)
+            else:
+                write_rows(result, row_format, limit, output, began)
 
     if text is not None or not sys.stdin.isatty():
         run(sys.stdin.read() if text is None else text)
@@ -97,15 +98,6 @@ def sql(
     shell = Shell(instance, run)
     with line_editing(shell, history_file()):
         shell.loop()
-
-
-def _write(
-    result: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
-) -> None:
-    if form is RowFormat.table and result.schema.names[:2] == ["step", "plan"]:
-        _print_explanation(result)
-    else:
-        write_rows(result, form, limit, output, began)
 
 
 def _print_explanation(result: QueryResult) -> None:

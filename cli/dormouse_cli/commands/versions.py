@@ -46,10 +46,8 @@ def tag(
 
     Its shards are not deleted meanwhile, so storage grows by what is rewritten since.
     """
-    table = table_of(ctx, name)
-    _, state = read_as_of(table.services, table.current(), parse_as_of(version))
-    tagged = table.tag(state.version, tag, move=move)
-    note(f"version {tagged.version} of table {name} is kept as {tag!r}")
+    entry = table_of(ctx, name).tag(parse_as_of(version), tag, move=move)
+    note(f"version {entry.version} of table {name} is kept as {tag!r}")
 
 
 def untag(ctx: typer.Context, name: TableName, tag: TagArgument) -> None:

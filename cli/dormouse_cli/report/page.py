@@ -113,7 +113,7 @@ def leaves(blocks: Sequence[ReportBlock]) -> go.Figure:
 
 def jobs(records: Sequence[JobRecord]) -> go.Figure:
     """Draw how many jobs of each kind were begun over time, coloured by what became of them."""
-    times = [_began_ms(record) for record in records]
+    times = [record.began_ms for record in records]
     first_ms, last_ms = min(times), max(times)
     width_ms = max(1, -(-(last_ms - first_ms + 1) // BINS))
     kinds = sorted({record.kind for record in records})
@@ -167,20 +167,14 @@ def _whole_ticks(figure: go.Figure, row: int, highest: float) -> None:
 def _hover_text(block: ReportBlock) -> list[str]:
     leaves = "one leaf" if block.leaves == 1 else f"{block.leaves:,} leaves"
     shards = f"{block.references_per_leaf:.3g} shards a leaf"
+    is_long = len(block.range) > RANGE_CHARACTERS
+    name = block.range[: RANGE_CHARACTERS - 1] + "…" if is_long else block.range
     return [
         f"partition {escape(block.id)}",
-        escape(_short(block.range)),
+        escape(name),
         size(block.size_bytes),
         f"{leaves}, {shards}",
     ]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= RANGE_CHARACTERS else text[: RANGE_CHARACTERS - 1] + "…"
-
-
-def _began_ms(record: JobRecord) -> int:
-    return record.started_ms or record.updated_ms
 
 
 def _time(time_ms: float) -> str:

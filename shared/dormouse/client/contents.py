@@ -120,7 +120,9 @@ def partitions_of(
 def shards_of(schema: Schema, state: TableState) -> Listing[TableShard]:
     """Return the shards with rows that count, by their first key and their id."""
     codec = KeyCodec(schema)
-    references = _references_by_shard(state)
+    references: defaultdict[str, list[Reference]] = defaultdict(list)
+    for reference in state.all_references():
+        references[reference.shard].append(reference)
     shards = sorted((state.shards[each] for each in references), key=lambda s: (s.low, s.id))
     rows = [
         TableShard(
@@ -169,13 +171,6 @@ def _in_key_order(state: TableState) -> Iterator[tuple[Partition, int]]:
         pending += [(child, depth + 1) for child in reversed(partition.children or ())]
 
 
-def _references_by_shard(state: TableState) -> dict[str, list[Reference]]:
-    by_shard: defaultdict[str, list[Reference]] = defaultdict(list)
-    for reference in state.all_references():
-        by_shard[reference.shard].append(reference)
-    return by_shard
-
-
 # Files that wait: dropped for a table, and neither ingested nor refused yet.
 
 PENDING_FILES_MS = 7 * 24 * 60 * 60 * 1000
@@ -199,21 +194,24 @@ def files_that_wait(services: Services, table: Table) -> "tuple[SourceLookup, li
 # What would be lost by rules that are not those of a table yet.
 
 
-def check_hidden(handle: "TableHandle", rules: Mapping[str, str]) -> None:
-    """Check that filters and aggregations would hide no rows that a table shows now, and take
-    neither row tags nor origins from them.
+def check_hidden(handle: "TableHandle", settings: Mapping[str, object]) -> None:
+    """Check that the filters and aggregations among some properties would hide no rows that a table
+    shows now, and take neither row tags nor origins from them.
 
     Raises:
         HiddenRowsError: they would; the message says how many.
         InvalidRequestError: they are no rules for rows of this schema.
     """
+    properties = handle.table.properties
+    rules = {r: str(settings[r]) for r in ("filters", "aggregations") if settings.get(r)}
+    rules = {r: text for r, text in rules.items() if text != getattr(properties, r)}
     rows = handle.count() if rules else 0
     hidden = rows - handle.count_under(**rules) if rows else 0
     loss = (
         f"would hide {hidden:,} of the {rows:,} rows of table {handle.name}" if hidden > 0 else ""
     )
     if rows and not loss and rules.get("aggregations"):
-        properties, state = handle.table.properties, handle.state()
+        state = handle.state()
         tagged = [s for s in state.shards.values() if s.tags and s.id not in state.unreferenced]
         if not properties.aggregations and (tagged or properties.row_origin != "off"):
             loss = f"would take row tags and origins from rows of table {handle.name}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dormouse.messages.requests import PublishIceberg
 from dormouse.showing import HtmlText, Listing, Shown, show_facts
+from dormouse.state.versions import iso_time
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle
@@ -65,15 +66,26 @@ class PublishedTable(Shown):
         """For each engine, a line that reads this metadata."""
         return engine_lines(self.stored_name, self.metadata, self.folder)
 
-    def _shown(self) -> tuple[str, HtmlText]:
-        facts = {
+    @property
+    def facts(self) -> dict[str, object]:
+        """All this by what people call it, with the lines of `engines`."""
+        return {
             "metadata": self.metadata,
             "version": self.version,
+            "published": iso_time(self.published_ms),
+            "behind, seconds": round(self.lag_seconds),
             "rows": self.rows,
-            "behind, seconds": self.lag_seconds,
+            "files": self.files,
+            "dead rows in them": self.dead_rows,
+            "shards to rewrite for old Spark": self.quick_shards,
+            "versions": f"{len(self.versions)}, from {self.versions[0]} on",
+            "format": self.format_version,
             **self.in_catalogs,
+            **self.engines,
         }
-        return show_facts(f"table {self.name!r}, as published", {**facts, **self.engines})
+
+    def _shown(self) -> tuple[str, HtmlText]:
+        return show_facts(f"table {self.name!r}, as published", self.facts)
 
 
 @dataclass(frozen=True, slots=True)

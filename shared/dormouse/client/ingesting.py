@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import file_digest, md5
 from itertools import chain, takewhile
@@ -54,44 +54,137 @@ Ingestible = Frame | str | Path | Iterable[str | Path]
 """A frame; or a file, a folder or a pattern of files; or several of these."""
 
 
-def drop(
-    handle: TableHandle,
-    what: Ingestible,
-    name: str | None,
-    *,
-    again: bool,
-    idempotency_key: str | None,
-    on_error: str | None,
-    tags: Mapping[str, str],
-    at_once: bool,
-    watch: Callable[[sources.Source], None] | None,
-) -> "Ingested":
-    """Drop a frame or files; see `TableHandle.ingest`. `at_once` is as for `ingest_frame`."""
-    if is_frame(what):
-        check_on_error(on_error, [])
-        return ingest_frame(
-            handle,
-            what,
-            name,
-            again=again,
-            idempotency_key=idempotency_key,
-            at_once=at_once,
-            watch=watch,
-            tags=tags,
-        )
-    places = paths_of(what)
-    if idempotency_key is not None:
-        raise InvalidRequestError(
-            "files need no idempotency key: a file of one name and content is ingested once"
-        )
-    with local_copies(places, handle.services.scratch) as paths:
-        files = files_to_drop(handle.name, paths)
-        if name is not None:
-            if len(files) != 1:
-                raise InvalidRequestError("a name can be given to a single file only")
-            files = [(ingest_key(handle.name, name), files[0][1])]
-        check_on_error(on_error, [key for key, _ in files])
-        return drop_files(handle, files, again, watch, on_error=on_error, tags=tags)
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """How files or a frame are dropped for a table, of which `handle` is the latest: as the
+    arguments of `TableHandle.ingest` say. With `at_once`, this process ingests a frame without a
+    file in the inbox, if that goes well.
+    """
+
+    handle: TableHandle
+    again: bool = False
+    idempotency_key: str | None = None
+    on_error: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    at_once: bool = False
+    watch: Callable[[sources.Source], None] | None = None
+
+    def ingest(self, what: Ingestible, name: str | None) -> "Ingested":
+        """Drop a frame or files; see `TableHandle.ingest`."""
+        if is_frame(what):
+            check_on_error(self.on_error, [])
+            return self._frame(what, name)
+        places = paths_of(what)
+        if self.idempotency_key is not None:
+            raise InvalidRequestError(
+                "files need no idempotency key: a file of one name and content is ingested once"
+            )
+        with local_copies(places, self.handle.services.scratch) as paths:
+            files = files_to_drop(self.handle.name, paths)
+            if name is not None:
+                if len(files) != 1:
+                    raise InvalidRequestError("a name can be given to a single file only")
+                files = [(ingest_key(self.handle.name, name), files[0][1])]
+            check_on_error(self.on_error, [key for key, _ in files])
+            return self.files(files)
+
+    def files(self, files: Sequence[tuple[str, Path]]) -> "Ingested":
+        """Upload files under their keys; `again`, in a folder of their own below that of the table.
+
+        With an idempotency key, an object that has such a key already is kept, and taken for the
+        file.
+
+        Raises:
+            RefusedSourceError: a folder of a file says other tags.
+        """
+        handle, once = self.handle, self.idempotency_key is not None
+        files = [(tagged_key(key, self.tags), local) for key, local in files]
+        before = handle.state()  # before the upload: a file may be ingested at once
+        own = f"{handle.name}/"
+        beside = f"{own}again-{handle.services.ids.new()}/" if self.again else own
+        uploads = []
+        for key, local in files:
+            target = beside + key.removeprefix(own)
+            target = sources.with_on_error(target, self.on_error) if self.on_error else target
+            uploads.append(handle.bucket.drop(target, local, once=once))
+            if self.watch is not None:
+                self.watch(uploads[-1])
+        known = _ingested_before(handle.services, handle.current(), before, uploads)
+        return Ingested(handle, tuple(uploads), known)
+
+    def _frame(self, frame: Frame, name: str | None) -> "Ingested":
+        """Drop the rows of a frame as one file.
+
+        Raises:
+            RefusedSourceError: the frame does not fit the table; nothing was uploaded.
+            InvalidRequestError: a name and an idempotency key, or a key together with `again`.
+        """
+        handle = self.handle
+        if self.idempotency_key is not None and (name is not None or self.again):
+            raise InvalidRequestError(
+                "an idempotency key decides what the file is called, and that it is ingested once",
+                hint="leave out name and again",
+            )
+        if self.idempotency_key is None:
+            key = ingest_key(handle.name, name or f"{handle.services.ids.new()}.parquet")
+        else:
+            key = idempotent_key(handle.table, self.idempotency_key)
+        if not key.endswith(".parquet"):
+            raise InvalidRequestError(
+                f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
+                hint="end the name in .parquet",
+            )
+        tagged_key(key, self.tags)  # before rows are read: these tags can be
+        schema, batches = frame_rows(frame, handle.table)
+        at_once = self.at_once and not self.again
+        is_named = name is not None or self.idempotency_key is not None
+        few, is_all = _few(batches) if at_once and not is_named else ([], False)
+        if is_all and any(batch.num_rows for batch in few):
+            # Rows have another ETag than a file of them: for both to be one source, the key says so
+            unique = handle.services.ids.new()
+            if files := self._at_once(idempotent_key(handle.table, unique), few):
+                return files
+            key = idempotent_key(handle.current(), unique)
+        with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
+            local = Path(folder) / "rows.parquet"
+            if not _write_batches(chain(few, batches), schema, local):
+                return Ingested(handle, ())
+            if at_once and not is_all and (files := self._at_once(key, local)):
+                return files
+            return self.files([(key, local)])
+
+    def _at_once(self, key: str, local: LocalRows) -> "Ingested | None":
+        """Ingest a file, or rows, here, as if a file had been dropped under `key`; None if one
+        is to be: it waits for others as the table says, for Spark, or for another try.
+        """
+        from dormouse.features.ingest import ingest_at_once
+
+        table, services = self.handle.table, self.handle.services
+        dropped_ms, etag = services.clock.now_ms(), ""
+        if isinstance(local, Path):
+            size_bytes = local.stat().st_size
+            with local.open("rb") as file:
+                etag = file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
+        else:
+            size_bytes = sum(batch.nbytes for batch in local)
+        key, bucket = tagged_key(key, self.tags), self.handle.bucket.name
+        source = sources.Source(bucket, key, etag, size_bytes, dropped_ms=dropped_ms)
+        _, waits = batch_files.due_batches([source], table.properties)
+        job = batch_files.ingest_message(table, table.generation, (source,))
+        if waits or job.queue != "ingest-jobs" or not isinstance(job.message, IngestJob):
+            return None
+        try:
+            result = ingest_at_once(services, table, job.message, local)
+        except (ContendedError, UnavailableError, OutcomeUnknownError, OutOfSpaceError):
+            return None  # as a file, it is the same source: it adds nothing if it landed
+        if result is None:
+            return None
+        with suppress(UnavailableError):  # the rows have landed; the sweep looks for such tables
+            self.handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
+        known = frozenset([source.id]) if result.known else frozenset[str]()
+        if self.watch is not None:
+            self.watch(source)
+        return Ingested(self.handle, (source,), known, done=bool(known or result.accepted))
 
 
 def paths_of(what: object) -> list[str | Path]:
@@ -283,39 +376,6 @@ def check_on_error(on_error: str | None, keys: Sequence[str]) -> None:
         )
 
 
-def drop_files(
-    handle: TableHandle,
-    files: Sequence[tuple[str, Path]],
-    again: bool,
-    watch: Callable[[sources.Source], None] | None,
-    *,
-    once: bool = False,
-    on_error: str | None = None,
-    tags: Mapping[str, str] = NO_TAGS,
-) -> "Ingested":
-    """Upload files under their keys; `again`, in a folder of their own below that of the table.
-
-    With `once`, an object that has such a key already is kept, and taken for the file. `on_error`
-    says what becomes of rows that cannot be read, if not the table does. All rows get the `tags`.
-
-    Raises:
-        RefusedSourceError: a folder of a file says other tags.
-    """
-    files = [(tagged_key(key, tags), local) for key, local in files]
-    before = handle.state()  # before the upload: a file may be ingested at once
-    own = f"{handle.name}/"
-    beside = f"{own}again-{handle.services.ids.new()}/" if again else own
-    uploads = []
-    for key, local in files:
-        target = beside + key.removeprefix(own)
-        target = sources.with_on_error(target, on_error) if on_error else target
-        uploads.append(handle.bucket.drop(target, local, once=once))
-        if watch is not None:
-            watch(uploads[-1])
-    known = _ingested_before(handle.services, handle.current(), before, uploads)
-    return Ingested(handle, tuple(uploads), known)
-
-
 def _ingested_before(
     services: Services, table: Table, before: TableState, uploads: Sequence[sources.Source]
 ) -> frozenset[str]:
@@ -407,60 +467,6 @@ most of the time.
 """
 
 
-def ingest_frame(
-    handle: TableHandle,
-    frame: Frame,
-    name: str | None,
-    *,
-    again: bool,
-    idempotency_key: str | None,
-    at_once: bool,
-    watch: Callable[[sources.Source], None] | None,
-    tags: Mapping[str, str] = NO_TAGS,
-) -> Ingested:
-    """Drop the rows of a frame as one file; see `TableHandle.ingest`. With `at_once`, this process
-    ingests it without a file in the inbox, if that goes well. `handle` is the `latest`.
-
-    Raises:
-        RefusedSourceError: the frame does not fit the table; nothing was uploaded.
-        InvalidRequestError: a name and an idempotency key, or a key together with `again`.
-    """
-    if idempotency_key is not None and (name is not None or again):
-        raise InvalidRequestError(
-            "an idempotency key decides what the file is called, and that it is ingested once",
-            hint="leave out name and again",
-        )
-    if idempotency_key is None:
-        key = ingest_key(handle.name, name or f"{handle.services.ids.new()}.parquet")
-    else:
-        key = idempotent_key(handle.table, idempotency_key)
-    if not key.endswith(".parquet"):
-        raise InvalidRequestError(
-            f"a frame is dropped as a Parquet file, which cannot be called {name!r}",
-            hint="end the name in .parquet",
-        )
-    tagged = partial(tagged_key, tags=tags)
-    tagged(key)  # before rows are read: these tags can be
-    schema, batches = frame_rows(frame, handle.table)
-    at_once = at_once and not again
-    is_named = name is not None or idempotency_key is not None
-    few, is_all = _few(batches) if at_once and not is_named else ([], False)
-    if is_all and any(batch.num_rows for batch in few):
-        # A file of the rows has another tag; so that it is the same source, its key alone says so.
-        unique = handle.services.ids.new()
-        own = tagged(idempotent_key(handle.table, unique))
-        if ingested := _ingested_at_once(handle, own, few):
-            return _watched(ingested, watch)
-        key = idempotent_key(handle.current(), unique)
-    with scratch_file(handle) as local:
-        if not _write_batches(chain(few, batches), schema, local):
-            return Ingested(handle, ())
-        if at_once and not is_all and (ingested := _ingested_at_once(handle, tagged(key), local)):
-            return _watched(ingested, watch)
-        once = idempotency_key is not None
-        return drop_files(handle, [(key, local)], again, watch, once=once, tags=tags)
-
-
 def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBatch]]:
     """Return the rows of a frame as those of a file of the table, and their columns.
 
@@ -473,12 +479,6 @@ def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBa
     return changes.file_schema, changes.checked(read_frame(frame, changes.file_schema))
 
 
-def _watched(ingested: Ingested, watch: Callable[[sources.Source], None] | None) -> Ingested:
-    if watch is not None:
-        watch(*ingested.sources)
-    return ingested
-
-
 def _few(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]:
     """Return the first batches of a frame, and whether they are all of it, and few."""
     first: list[pa.RecordBatch] = []
@@ -487,37 +487,6 @@ def _few(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]
         if sum(each.nbytes for each in first) > FEW_BYTES:
             return first, False
     return first, True
-
-
-def _ingested_at_once(handle: TableHandle, key: str, local: LocalRows) -> Ingested | None:
-    """Ingest a file, or rows, here, as if a file had been dropped under `key`; None if it should
-    be, so that it waits for others as the table says, for Spark, or for another try.
-    """
-    from dormouse.features.ingest import ingest_at_once
-
-    table, services = handle.table, handle.services
-    dropped_ms, etag = services.clock.now_ms(), ""
-    if isinstance(local, Path):
-        size_bytes = local.stat().st_size
-        with local.open("rb") as file:
-            etag = file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
-    else:
-        size_bytes = sum(batch.nbytes for batch in local)
-    source = sources.Source(handle.bucket.name, key, etag, size_bytes, dropped_ms=dropped_ms)
-    _, waits = batch_files.due_batches([source], table.properties)
-    job = batch_files.ingest_message(table, table.generation, (source,))
-    if waits or job.queue != "ingest-jobs" or not isinstance(job.message, IngestJob):
-        return None
-    try:
-        result = ingest_at_once(services, table, job.message, local)
-    except (ContendedError, UnavailableError, OutcomeUnknownError, OutOfSpaceError):
-        return None  # as a file, it is the same source: it adds nothing if it landed
-    if result is None:
-        return None
-    with suppress(UnavailableError):  # the rows have landed; the sweep looks for such tables
-        handle.queues.send([OutboundMessage("table-changes", TableChanged(table.id))])
-    known = frozenset([source.id]) if result.known else frozenset[str]()
-    return Ingested(handle, (source,), known, done=bool(known or result.accepted))
 
 
 def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:
@@ -535,13 +504,6 @@ def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:
         table.name,
         sources.keyed_name(sources.digest_of_key(idempotency_key), part, table, "parquet"),
     )
-
-
-@contextmanager
-def scratch_file(handle: TableHandle) -> Iterator[Path]:
-    """Yield the path of a local file to be, which is removed in the end."""
-    with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
-        yield Path(folder) / "rows.parquet"
 
 
 def _write_batches(batches: Iterable[pa.RecordBatch], schema: Schema, local: Path) -> int:
@@ -711,13 +673,11 @@ class TableWriter:
             return
         self._parquet.close()
         self._parquet, self._pending_bytes = None, 0
-        once = self._idempotency_key is not None
         self._handle = self._handle.latest()  # it may be renamed while rows are written
-        drop = drop_files(
-            self._handle, [(self._key(), self._local)], False, None, once=once, tags=self._tags
-        )
-        self._sources += drop.sources
-        self._known |= drop.known
+        drop = Drop(self._handle, idempotency_key=self._idempotency_key, tags=self._tags)
+        files = drop.files([(self._key(), self._local)])
+        self._sources += files.sources
+        self._known |= files.known
 
     def _key(self) -> str:
         if self._idempotency_key is None:

@@ -307,19 +307,12 @@ class Instance(Shown):
         Raises:
             HiddenRowsError: they do; the message says how many.
         """
-        changed = [rule for rule in ("filters", "aggregations") if rule in changes]
-        if not changed:
-            return
-        table, defaults = self.table(name), self.defaults()
-        rules = {
-            rule: str(defaults.get(rule, "") if changes[rule] is None else changes[rule])
-            for rule in changed
-        }
-        from dormouse.client.contents import check_hidden
+        if "filters" in changes or "aggregations" in changes:
+            from dormouse.client.contents import check_hidden
 
-        properties = table.table.properties
-        new = {r: text for r, text in rules.items() if text and text != getattr(properties, r)}
-        check_hidden(table, new)
+            defaults = self.defaults()
+            rules = {r: defaults.get(r) if v is None else v for r, v in changes.items()}
+            check_hidden(self.table(name), rules)
 
     def defaults(self) -> dict[str, int | str]:
         """Return the properties set for the instance, which are the defaults of its tables."""
@@ -343,14 +336,12 @@ class Instance(Shown):
                 Or, without `hide_rows`, they would hide rows, as `set_properties` has it.
         """
         settings = properties or {}
-        rules = {
-            rule: str(settings[rule]) for rule in ("filters", "aggregations") if settings.get(rule)
-        }
-        from dormouse.client.contents import check_hidden
+        if not hide_rows and ("filters" in settings or "aggregations" in settings):
+            from dormouse.client.contents import check_hidden
 
-        for table in self.tables() if rules and not hide_rows else ():
-            own = table.table.own
-            check_hidden(table, {rule: text for rule, text in rules.items() if rule not in own})
+            for table in self.tables():
+                own = table.table.own
+                check_hidden(table, {r: v for r, v in settings.items() if r not in own})
         request_id = self.services.ids.new()
         self._administer(requests.SetDefaults(request_id, dict(properties or {}), tuple(unset)))
         return self.defaults()

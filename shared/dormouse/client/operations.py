@@ -203,6 +203,7 @@ def _packages(storage: Storage) -> list[SparkPackage]:
 # Declared tables: the changes that make tables as declared, and the requests that do it.
 
 _PARTS = ("name", "schema", "properties", "online", "splits")
+_EXAMPLE = "begin it with tables: and a list of names, schemas, properties, online, splits"
 
 
 def parse_declarations(body: object, services: Services) -> list[TableDeclaration]:
@@ -215,15 +216,11 @@ def parse_declarations(body: object, services: Services) -> list[TableDeclaratio
         InvalidRequestError: it is malformed; the message says where.
     """
     if not isinstance(body, Mapping) or set(body) != {"tables"}:
-        raise InvalidRequestError('a file of tables has one part, "tables"', hint=_example())
+        raise InvalidRequestError('a file of tables has one part, "tables"', hint=_EXAMPLE)
     tables = body["tables"]
     if not isinstance(tables, Sequence) or isinstance(tables, str):
-        raise InvalidRequestError('"tables" must be a list', hint=_example())
+        raise InvalidRequestError('"tables" must be a list', hint=_EXAMPLE)
     return [_declared(each, f"tables[{i}]", services) for i, each in enumerate(tables)]
-
-
-def _example() -> str:
-    return "begin it with tables: and a list of names, schemas, properties, online, splits"
 
 
 def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> list[DeclaredChange]:
@@ -280,11 +277,14 @@ def _declared(body: object, where: str, services: Services) -> TableDeclaration:
                 hint = did_you_mean(str(part), _PARTS, "parts: " + ", ".join(_PARTS))
                 raise InvalidRequestError(f"there is no part {str(part)!r}", hint=hint)
         schema = Schema.from_json(body["schema"]) if body.get("schema") is not None else None
+        online = body.get("online")
+        if not (online is None or isinstance(online, bool)):
+            raise InvalidRequestError(f"online must be true or false, not {online!r}")
         return TableDeclaration(
             name,
             schema,
             _properties(body.get("properties")),
-            _online(body.get("online")),
+            online,
             _splits(body.get("splits"), schema, name, services),
         )
     except InvalidRequestError as error:
@@ -298,12 +298,6 @@ def _properties(body: object) -> dict[str, int | str | None]:
         raise InvalidRequestError("properties must be names with values")
     unset = {property_named(str(name)).name: None for name, value in body.items() if value is None}
     return {**unset, **parse_settings({n: v for n, v in body.items() if v is not None})}
-
-
-def _online(body: object) -> bool | None:
-    if body is None or isinstance(body, bool):
-        return body
-    raise InvalidRequestError(f"online must be true or false, not {body!r}")
 
 
 def _splits(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
 from numbers import Integral
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -185,12 +186,8 @@ def message_parameters(values: dict[str, object]) -> dict[str, Any]:
 def listed_queries(services: Services) -> Listing[JobRecord]:
     """Return the records of queries, the newest first."""
     columns = ("job_id", "state", "subject", "who", "parts_done", "parts", "rows", "seconds")
-    records = sorted(services.tracker.records(QUERIES), key=_began_ms, reverse=True)
+    records = sorted(services.tracker.records(QUERIES), key=attrgetter("began_ms"), reverse=True)
     return Listing(records, "queries", columns)
-
-
-def _began_ms(record: JobRecord) -> int:
-    return record.started_ms or record.updated_ms
 
 
 def failure_of(end: QueryEnd) -> errors.DormouseError:

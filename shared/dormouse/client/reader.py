@@ -50,7 +50,12 @@ class ReadingProcess:
                 return
             now_ms = self._clock.now_ms()
             if self._process is not None:
-                self._bury(self._process, lived_ms=now_ms - self._started_ms)
+                lifeline.kill(self._process)  # with whatever it has left
+                longer_ms = min(2 * self._pause_ms + 1000, MOST_PAUSE_MS)
+                self._pause_ms = 0 if now_ms - self._started_ms > LIVED_MS else longer_ms
+                how = self._process.returncode
+                logger.warning("the process that reads files ended with %d; another follows", how)
+                self._process = None
             # a clock that was set back lets nobody wait
             if not 0 <= now_ms - self._started_ms < self._pause_ms and is_needed():
                 self._started_ms, self._process = now_ms, self._run()
@@ -64,15 +69,6 @@ class ReadingProcess:
                 with suppress(subprocess.TimeoutExpired):  # a library may hang
                     self._process.wait(END_SECONDS)
                 lifeline.kill(self._process)
-
-    def _bury(self, process: subprocess.Popen[bytes], lived_ms: int) -> None:
-        lifeline.kill(process)  # with whatever it has left
-        self._process = None
-        longer_ms = min(2 * self._pause_ms + 1000, MOST_PAUSE_MS)
-        self._pause_ms = 0 if lived_ms > LIVED_MS else longer_ms
-        logger.warning(
-            "the process that reads files ended with %d; another follows", process.returncode
-        )
 
     def _run(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(filter(None, sys.path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -317,23 +316,16 @@ class TableHandle(Shown):
             RefusedSourceError: the frame does not fit the table; nothing was uploaded. Or, with
                 `wait`, a file was refused; the others are ingested.
         """
-        from dormouse.client.ingesting import drop
+        from dormouse.client.ingesting import Drop
 
         waits = self.polling.works_here if wait is None else wait
-        ingested = drop(
-            self.latest(),  # its folder has the table's newest name
-            what,
-            name,
-            again=again,
-            idempotency_key=idempotency_key,
-            on_error=on_error,
-            tags=tags,
-            at_once=waits and self.polling.works_here,
-            watch=watch,
-        )
+        at_once = waits and self.polling.works_here
+        handle = self.latest()  # its folder has the table's newest name
+        drop = Drop(handle, again, idempotency_key, on_error, tags, at_once, watch)
+        files = drop.ingest(what, name)
         if waits:
-            ingested.wait(timeout_seconds=inf)
-        return ingested
+            files.wait(timeout_seconds=inf)
+        return files
 
     def writer(
         self,
@@ -584,9 +576,10 @@ class TableHandle(Shown):
         request = WantedChanges(columns, where, limit, deleted or before, before)
         return changes_of(self.services, self.current(), since, request)
 
-    def tag(self, version: int | dt.datetime, name: str, *, move: bool = False) -> Tag:
-        """Name a version, by its number or a time; it is kept until `untag`. With `move`, the name
-        may be that of another version: so it is a place in the changes that is kept.
+    def tag(self, version: AsOf, name: str, *, move: bool = False) -> Tag:
+        """Name a version, by its number, another tag or a time; it is kept until `untag`. With
+        `move`, the name may be that of another version: so it is a place in the changes that is
+        kept.
 
         Raises:
             InvalidRequestError: it cannot be the name of a tag.

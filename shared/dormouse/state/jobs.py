@@ -89,6 +89,11 @@ class JobRecord:
         return self.state in ENDED
 
     @property
+    def began_ms(self) -> int:
+        """When its newest attempt started, or else when something was last recorded of it."""
+        return self.started_ms or self.updated_ms
+
+    @property
     def seconds(self) -> float | None:
         """Return the duration of the newest attempt in seconds; None if not known."""
         if not (self.started_ms and self.finished_ms):
