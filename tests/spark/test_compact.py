@@ -84,7 +84,7 @@ def test_tasks_of_one_process_read_each_footer_once(
     spans = KeyRange(max=(middle,)), KeyRange((middle,))
     merged = [_merge(access, sent, span, FIRST_PART + n) for n, span in enumerate(spans)]
     assert sorted(read) == sorted(shard.id for shard in sent.inputs)
-    assert sum(part.rows_written for part in merged) == len(world.rows(table))
+    assert sum(new.shard.rows for part in merged for new in part.outputs) == len(world.rows(table))
 
 
 def test_a_job_becomes_disjoint_shards_of_about_equal_rows_in_key_order(

@@ -48,7 +48,11 @@ def find_table(services: Services, principal: str, name: str, verb: Verb) -> Vis
     """
     rights = permission(services.tables.access_rules(), principal, name)
     table = services.tables.named(name) if rights != NOTHING else None
-    return None if table is None or table.deleting else _checked(table, rights, verb)
+    if table is None or table.deleting:
+        return None
+    if verb not in rights.verbs:
+        raise ForbiddenError(f"you may not {verb} table {table.name!r}", hint=_ASK)
+    return VisibleTable.of(table, rights)
 
 
 def visible_tables(services: Services, principal: str) -> list[VisibleTable]:
@@ -119,12 +123,6 @@ def instance_permission(rules: AccessRules, principal: str) -> Permission:
 
 
 _ASK = "who administers this instance can grant it: `dormouse access grant`"
-
-
-def _checked(table: Table, rights: Permission, verb: Verb) -> VisibleTable:
-    if verb not in rights.verbs:
-        raise ForbiddenError(f"you may not {verb} table {table.name!r}", hint=_ASK)
-    return VisibleTable.of(table, rights)
 
 
 # Whether a caller may have what was read for a result, by the access rules of this moment.

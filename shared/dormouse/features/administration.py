@@ -280,7 +280,7 @@ class RequestContext:
             reply = self.reply("finished", counts=result.counts)
             self.record(reply)
             return [to_outbound(reply)] if self.request.reply else []
-        counts = result.counts + Counts(jobs=len(result.work.job_ids))
+        counts = result.counts + Counts(jobs=len(result.work.ids))
         now_ms = self.services.clock.now_ms()
         work = cast(AnyWork, result.work)  # it has all kinds of work
         entry = StoredRequest(
@@ -307,7 +307,7 @@ class RequestContext:
 
     def accepted_reply(self, entry: StoredRequest) -> Reply:
         """Return the reply that lists the jobs which the request caused."""
-        jobs = [ReplyJob(entry.work.kind, job_id) for job_id in entry.work.job_ids]
+        jobs = [ReplyJob(entry.work.kind, job_id) for job_id in entry.work.ids]
         return self.reply("accepted", counts=entry.counts, jobs=jobs)
 
     def reply(

@@ -422,11 +422,6 @@ class IngestWork(requests.StoredWork, frozen=True, tag="ingest"):
 
     jobs_sent: tuple[IngestJob, ...]
 
-    @property
-    def job_ids(self) -> list[str]:
-        """Return the ids of the jobs as first sent."""
-        return [job.job_id for job in self.jobs_sent]
-
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return all jobs again; those that are done find their files ingested."""
         return [
@@ -510,8 +505,8 @@ def ingest_files(services: Services, table: Table, request: IngestFiles) -> requ
     counts = Counts(files=len(sources), known=len(sources) - len(fresh))
     if not messages:
         return requests.RequestResult(counts=counts)
-    bodies = (message.message for message in messages)
-    work = IngestWork(tuple(job for job in bodies if isinstance(job, IngestJob)))
+    sent = tuple(m.message for m in messages if isinstance(m.message, IngestJob))
+    work = IngestWork(tuple(job.job_id for job in sent), sent)
     return requests.RequestResult(messages, work, counts)
 
 

@@ -4,7 +4,7 @@ Nothing is written. What readers are given is what the record of a publication n
 so they see each publication at once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -172,29 +172,27 @@ def _answer(services: Services, request: HttpRequest) -> HttpResponse:
         )
     target = rest.parse_path(request.path)
     rest.check_namespace(target)
-    return _ANSWERS[target.kind](services, request, target)
-
-
-def _config(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
-    return json_response(200, rest.config(request.query.get("warehouse", "")))
-
-
-def _namespaces(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
-    """Answer with the namespaces, or with those below a `parent`: of the one there is, none."""
-    parent = request.query.get("parent", "")
-    rest.check_namespace(rest.Target("namespaces", parent))
-    return json_response(200, {"namespaces": [] if parent else [[rest.NAMESPACE]]})
-
-
-def _namespace(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
-    if request.method == "HEAD":
-        return HttpResponse(204)
-    return json_response(200, {"namespace": [rest.NAMESPACE], "properties": {}})
-
-
-def _tables(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
-    names = [published_name(each) for each in _listed(services, request.principal)]
-    return json_response(200, rest.page(names, request.query))
+    match target.kind:
+        case "config":
+            return json_response(200, rest.config(request.query.get("warehouse", "")))
+        case "namespaces":  # or those below a `parent`: of the one there is, none
+            parent = request.query.get("parent", "")
+            rest.check_namespace(rest.Target("namespaces", parent))
+            return json_response(200, {"namespaces": [] if parent else [[rest.NAMESPACE]]})
+        case "namespace" if request.method == "HEAD":
+            return HttpResponse(204)
+        case "namespace":
+            return json_response(200, {"namespace": [rest.NAMESPACE], "properties": {}})
+        case "tables":
+            names = [published_name(each) for each in _listed(services, request.principal)]
+            return json_response(200, rest.page(names, request.query))
+        case "table":
+            return _table(services, request, target)
+        case "views":
+            names = [each.name for each in _listed(services, request.principal) if view_of(each)]
+            return json_response(200, rest.page(names, request.query))
+        case "view":
+            return _view(services, request, target)
 
 
 def _table(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
@@ -241,25 +239,9 @@ def _access(services: Services, request: HttpRequest, table_id: str) -> dict[str
     return {"config": settings, "storage-credentials": each}
 
 
-def _views(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
-    names = [each.name for each in _listed(services, request.principal) if view_of(each)]
-    return json_response(200, rest.page(names, request.query))
-
-
 def _view(services: Services, request: HttpRequest, target: rest.Target) -> HttpResponse:
     table, view = find_view(services, request.principal, target.name)
     if request.method == "HEAD":
         return HttpResponse(204)
     root = root_uri(services.storage)
     return json_response(200, view_result(table, view, root, rest.NAMESPACE, target.prefix))
-
-
-_ANSWERS: Mapping[rest.Kind, Callable[[Services, HttpRequest, rest.Target], HttpResponse]] = {
-    "config": _config,
-    "namespaces": _namespaces,
-    "namespace": _namespace,
-    "tables": _tables,
-    "table": _table,
-    "views": _views,
-    "view": _view,
-}

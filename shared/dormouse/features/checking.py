@@ -90,27 +90,24 @@ def footer_findings(
     state: TableState, table_id: str, shard: Shard, footer: ShardFooter
 ) -> Iterator[Finding]:
     """Yield the differences between the footer of a shard and its entry in the state."""
-    for detail in _differences(state, table_id, shard, footer):
-        yield Finding(Damage.SHARD_DIFFERS, shard.id, f"the object {detail}")
 
+    def differs(detail: str) -> Finding:
+        return Finding(Damage.SHARD_DIFFERS, shard.id, f"the object {detail}")
 
-def _differences(
-    state: TableState, table_id: str, shard: Shard, footer: ShardFooter
-) -> Iterator[str]:
     if (footer.table_id, footer.shard_id) != (table_id, shard.id):
-        yield f"is shard {footer.shard_id} of table {footer.table_id}"
+        yield differs(f"is shard {footer.shard_id} of table {footer.table_id}")
         return
     if footer.rows != shard.rows:
-        yield f"has {footer.rows} rows, not {shard.rows}"
+        yield differs(f"has {footer.rows} rows, not {shard.rows}")
     keys, keys_in_state = (footer.min_key, footer.max_key), (shard.min_key, shard.max_key)
     if keys != keys_in_state:
-        yield f"has keys from {_span(keys)}, not from {_span(keys_in_state)}"
+        yield differs(f"has keys from {_span(keys)}, not from {_span(keys_in_state)}")
     written_for = footer.provenance.range
     ends = (end for end in (written_for.low, written_for.high) if end is not None)
     if not all(state.partitions.leaf_containing(end).range.low == end for end in ends):
-        yield "was written for a range that does not end at partition boundaries"
+        yield differs("was written for a range that does not end at partition boundaries")
     elif not written_for.contains_span(encode_key(footer.min_key), encode_key(footer.max_key)):
-        yield "has keys outside the range for which it was written"
+        yield differs("has keys outside the range for which it was written")
 
 
 def reference_findings(state: TableState) -> Iterator[Finding]:
@@ -247,12 +244,6 @@ def is_sound(services: Services, table: Table, shard: Shard) -> bool:
     return True
 
 
-def dispute_findings(services: Services, table: Table, state: TableState) -> list[Finding]:
-    """Return a finding for each disputed shard, for which its rows are counted again."""
-    recounted = {shard: _recounted(services, table, state, shard) for shard in state.disputed}
-    return [dispute_finding(state, shard, recounted[shard]) for shard in sorted(recounted)]
-
-
 def _recounted(
     services: Services, table: Table, state: TableState, shard: str
 ) -> dict[str, int] | None:
@@ -367,7 +358,10 @@ def _check_once(
         *(Finding(Damage.STATE_BROKEN, "state", sentence) for sentence in broken),
         *reference_findings(state),
         *chain.from_iterable(map_watched(check_one, checked, FOOTERS_AT_ONCE, watch)),
-        *dispute_findings(services, table, state),
+        *(
+            dispute_finding(state, shard, _recounted(services, table, state, shard))
+            for shard in sorted(state.disputed)
+        ),
         *_segment_findings(services, table, state, all_bytes),
         *overdue_findings(services.store(table), state, now_ms, table.properties),
         *unknown_object_findings(services.store(table), state, ages, now_ms, table.properties),

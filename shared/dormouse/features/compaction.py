@@ -40,10 +40,10 @@ from dormouse.features.compaction_steps import (
     cells_digest,
     equal_row_ranges,
 )
-from dormouse.features.garbage import MAX_DELAY_SECONDS
+from dormouse.features.garbage import MAX_DELAY_SECONDS, candidates
 from dormouse.features.reset import is_for
 from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
-from dormouse.messages.stages import CompactionJob, GarbageCandidates, OutboundMessage, TableChanged
+from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChanged
 from dormouse.ports import Cache, Services
 from dormouse.query.rows import QueryResources, count_slices
 from dormouse.rows.deletions import check_columns, deletions_for
@@ -127,11 +127,6 @@ class Merged:
     rows_kept: int
     rows_removed: int
     last_is_marked: bool
-
-    @property
-    def rows_written(self) -> int:
-        """Return the number of rows in the outputs."""
-        return sum(new.shard.rows for new in self.outputs)
 
 
 def merge_inputs(
@@ -303,11 +298,18 @@ Merge = Callable[[Services, Compaction], Merged | Unfinished]
 """Merge a job's inputs and write the outputs, or a part of them, in this process or elsewhere."""
 
 
-def merge_in_process(services: Services, compaction: Compaction) -> Merged:
-    """Merge in this process."""
+def merge_in_process(
+    services: Services, compaction: Compaction, span: KeyRange = EVERYTHING, part: int | None = None
+) -> Merged:
+    """Merge in this process, as `merge_inputs` says."""
     with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
         return merge_inputs(
-            services, compaction, scratch=Path(folder), memory_bytes=services.memory_bytes
+            services,
+            compaction,
+            scratch=Path(folder),
+            memory_bytes=services.memory_bytes,
+            span=span,
+            part=part,
         )
 
 
@@ -357,7 +359,9 @@ def compact(
     jobs.record(services, _tracked_job(table, job), end)
     newest = services.store(table).current()
     record_disputes(services, table, newest, job.inputs)
-    return [changed, *_garbage_candidates(newest, table, job)]
+    free = sorted(shard for shard in job.inputs if shard in newest.unreferenced)
+    delay_seconds = min(table.properties.gc_delay_seconds, MAX_DELAY_SECONDS)
+    return [changed, *candidates(table, newest, free, delay_seconds)]
 
 
 def _tracked_job(table: Table, job: Job) -> TrackedJob:
@@ -393,8 +397,7 @@ def _release(
 
 def _delete_outputs(services: Services, table: Table, job: Job) -> None:
     """Delete the outputs of a released job, which are never committed."""
-    objects = services.storage.list(paths.shard_prefix(table.id, job.id))
-    shards = [shard for item in objects if (shard := paths.shard_id_of(item.path)) is not None]
+    shards = _list_outputs(services, table, job)
     services.storage.delete([paths.RUN_MARKERS.path(table.id, job.id)])
     run_markers.discard_shards(services.storage, table.id, shards, services.store(table).current())
 
@@ -500,19 +503,13 @@ def check_rows_conserved(job: Job, result: Merged, takings: tuple[tuple[str, int
     """
     removed = result.rows_removed
     counted = sum(rows for _, rows in takings)
-    read, kept, written = result.rows_read, result.rows_kept, result.rows_written
+    read, kept = result.rows_read, result.rows_kept
+    written = sum(new.shard.rows for new in result.outputs)
     if (read, kept, written) != (counted, read - removed, kept):
         raise errors.InvariantError(
             f"job {job.id} read {read} of {counted} rows, removed {removed} by rules, kept {kept} "
             f"and wrote {written}; nothing was committed"
         )
-
-
-def _garbage_candidates(state: TableState, table: Table, job: Job) -> list[OutboundMessage]:
-    freed = tuple(sorted(s for s in job.inputs if s in state.unreferenced))
-    delay_seconds = min(table.properties.gc_delay_seconds, MAX_DELAY_SECONDS)
-    candidates = GarbageCandidates(table.id, state.generation, freed)
-    return [OutboundMessage("gc-candidates", candidates, delay_seconds)] if freed else []
 
 
 # Run compactions in functions; hand one that is too large to Spark, or run it in steps.
@@ -643,6 +640,7 @@ def _run_step(
 
     Raises:
         JobTooLargeError: it must be split, and is a single cell.
+        InvariantError: rows were lost or duplicated.
     """
     table, job = compaction.table, compaction.job
     runs = paths.step_attempts_prefix(table.id, job.id, step.first, step.end)
@@ -656,29 +654,12 @@ def _run_step(
         _save_outcome(services, compaction, step, outcome, cells)
         return outcome
     with jobs.record_attempt(services.storage, services.ids, runs):
-        result = _merge_step(services, compaction, step, step.range_in(cells))
+        span = KeyRange(cells[step.first].min, cells[step.end - 1].max)
+        result = merge_in_process(services, compaction, span, step.part)
+        check_rows_conserved(job, result, count_rows_taken(services, compaction, span))
         outcome = StepDone(result.outputs, result.rows_read, result.rows_kept, result.rows_removed)
         _save_outcome(services, compaction, step, outcome, cells)
     return outcome
-
-
-def _merge_step(services: Services, compaction: Compaction, step: Step, span: KeyRange) -> Merged:
-    """Merge the inputs' rows in the key range of a step.
-
-    Raises:
-        InvariantError: rows were lost or duplicated.
-    """
-    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
-        result = merge_inputs(
-            services,
-            compaction,
-            scratch=Path(folder),
-            memory_bytes=services.memory_bytes,
-            span=span,
-            part=step.part,
-        )
-    check_rows_conserved(compaction.job, result, count_rows_taken(services, compaction, span))
-    return result
 
 
 def _save_outcome(
@@ -700,7 +681,8 @@ def _combine_steps(services: Services, compaction: Compaction, steps: Steps) -> 
         AlreadyExistsError: the job has shards that are not of its steps, or lacks some.
     """
     outputs = tuple(new for done in steps.done for new in done.outputs)
-    if set(_list_outputs(services, compaction)) != {new.shard.id for new in outputs}:
+    shards = _list_outputs(services, compaction.table, compaction.job)
+    if set(shards) != {new.shard.id for new in outputs}:
         raise errors.AlreadyExistsError(
             f"the shards of job {compaction.job.id} are not those that its steps wrote"
         )
@@ -716,7 +698,7 @@ def _combine_steps(services: Services, compaction: Compaction, steps: Steps) -> 
 def _discard_superseded(services: Services, compaction: Compaction, steps: Steps) -> None:
     """Delete shards written by runs of the whole job, or of steps that were split."""
     table, parts = compaction.table, {step.part for step in steps.current}
-    outputs = _list_outputs(services, compaction)
+    outputs = _list_outputs(services, table, compaction.job)
     superseded = [
         shard
         for shard in outputs
@@ -727,7 +709,7 @@ def _discard_superseded(services: Services, compaction: Compaction, steps: Steps
         run_markers.discard_shards(services.storage, table.id, superseded, state)
 
 
-def _list_outputs(services: Services, compaction: Compaction) -> list[str]:
+def _list_outputs(services: Services, table: Table, job: Job) -> list[str]:
     """Return the stored shards that are named after a job."""
-    objects = services.storage.list(paths.shard_prefix(compaction.table.id, compaction.job.id))
+    objects = services.storage.list(paths.shard_prefix(table.id, job.id))
     return [shard for item in objects if (shard := paths.shard_id_of(item.path)) is not None]

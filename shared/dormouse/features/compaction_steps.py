@@ -57,10 +57,6 @@ class Step(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         ends = [self.first + self.cells * n // parts for n in range(parts + 1)]
         return tuple(Step(low, high) for low, high in zip(ends, ends[1:], strict=False))
 
-    def range_in(self, cells: Sequence[KeyRange]) -> KeyRange:
-        """Return the key range of the step."""
-        return KeyRange(cells[self.first].min, cells[self.end - 1].max)
-
 
 class StepDone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
     """A step is done: its shards, and how many rows it read, kept and removed."""

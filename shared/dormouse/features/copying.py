@@ -284,10 +284,8 @@ def copy_table(
         renamed_ms=0,
         applied_requests=(_request(table, state.version),),
         origins=tuple(dict.fromkeys(Origin(n.bucket or bucket, n.table_name) for n in names)),
+        restored=log if newest.restored else "",
     ).with_settings(_settings(newest, target.tables.defaults()), target.tables.defaults())
-    if newest.restored:  # else all its objects are of the generation that it starts with
-        put_restored(target.storage, copy.id, copy.log, planned_state(plan, copy.created_ms))
-    copy = replace(copy, restored=copy.log if newest.restored else "")
     expected = _register(target, copy, plan)
     keep_notes(target, copy, state)
     target.storage.delete(others)  # nothing names them, and what was written since has other names
@@ -373,6 +371,8 @@ def _register(target: Services, copy: Table, plan: RebuildPlan) -> TableState:
         AlreadyExistsError: another table has taken the name.
     """
     store = target.store(copy)
+    if copy.restored:  # else all its objects are of the generation that it starts with
+        put_restored(target.storage, copy.id, copy.restored, planned_state(plan, copy.created_ms))
     try:
         expected = commit_plan(store, copy.name, plan, target.clock.now_ms())
         target.tables.create(copy)

@@ -52,7 +52,11 @@ def delete_whole_table(services: Services, table: Table) -> list[OutboundMessage
     table = services.tables.change(table.id, lambda t: replace(t, online=False, deleting=True))
     if services.tables.put_tombstone(Tombstone.of(table, services.clock.now_ms())) is None:
         raise InvariantError(f"table {table.id} is not in deletion, though it was just put there")
-    if _has_mirror(services, table):
+    try:
+        record = services.publications.get(table.id)
+    except CorruptDataError:  # it must not keep the table; an entry stays, of metadata that is gone
+        record = None
+    if record is not None and record.mirror:
         return [OutboundMessage("iceberg-changes", TableChanged(table.id))]
     for state in table.states():
         services.store(state).destroy()
@@ -62,14 +66,6 @@ def delete_whole_table(services: Services, table: Table) -> list[OutboundMessage
         services.keys.subjects.delete(table.id)
     services.tables.delete(table)
     return []
-
-
-def _has_mirror(services: Services, table: Table) -> bool:
-    try:
-        record = services.publications.get(table.id)
-    except CorruptDataError:  # it must not keep the table; an entry stays, of metadata that is gone
-        return False
-    return record is not None and bool(record.mirror)
 
 
 def delete_table_objects(services: Services, table_id: str) -> None:

@@ -23,7 +23,6 @@ from dormouse.features.long_jobs import Parts, ReadTable
 from dormouse.features.versions import LONGEST_MS, pin_version, read_as_of
 from dormouse.jobs import SweepCheck, record
 from dormouse.key_codec import KeyCodec
-from dormouse.keys import KeyRange
 from dormouse.messages.requests import Counts, ExportRows
 from dormouse.messages.stages import ExportJob, ExportTask, OutboundMessage
 from dormouse.ports import Services, Storage
@@ -232,34 +231,29 @@ def manifest_path(to: str) -> str:
 class ExportWork(requests.StoredWork, frozen=True, tag="export"):
     """The export of a request, and the prefix of its manifest."""
 
-    export_id: str
     to: str
-
-    @property
-    def job_ids(self) -> list[str]:
-        """The id of the export."""
-        return [self.export_id]
 
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of all tasks, if the export is running."""
-        export = load_export(services, table.id, self.export_id)
+        export = load_export(services, table.id, self.ids[0])
         return export_messages(services, export) if export is not None else []
 
     def outcomes(self, check: requests.JobCheck) -> Iterator[requests.JobOutcome]:
         """Yield the outcome of the export: finished if its manifest exists."""
-        if load_export(check.services, check.table.id, self.export_id) is not None:
-            yield check.unfinished(self.kind, self.export_id, check.record(self.export_id))
+        (export_id,) = self.ids
+        if load_export(check.services, check.table.id, export_id) is not None:
+            yield check.unfinished(self.kind, export_id, check.record(export_id))
             return
         manifest = load_manifest(check.services.results, self.to)
-        if manifest is None or manifest.export != self.export_id:
-            record = check.record(self.export_id)
+        if manifest is None or manifest.export != export_id:
+            record = check.record(export_id)
             has_failed = record is not None and record.state == "failed"
             reason = record.reason if record and has_failed else requests.UNKNOWN_OUTCOME
-            yield requests.JobOutcome(self.kind, self.export_id, "failed", reason)
+            yield requests.JobOutcome(self.kind, export_id, "failed", reason)
             return
         files, size_bytes = len(manifest.files), manifest.size_bytes
         counts = Counts(finished=1, files=files, rows=manifest.rows, size_bytes=size_bytes)
-        yield requests.JobOutcome(self.kind, self.export_id, counts=counts)
+        yield requests.JobOutcome(self.kind, export_id, counts=counts)
 
 
 def request_export(services: Services, table: Table, request: ExportRows) -> requests.RequestResult:
@@ -279,13 +273,13 @@ def request_export(services: Services, table: Table, request: ExportRows) -> req
     export = load_export(services, table.id, export_id)
     if export is None:
         table, state = read_as_of(services, table, request.selection.as_of)
-        export = _wanted(services, table, state.version, request)
+        export = _new_export(services, table, state.version, request)
         if not _is_free(services, export):
-            return requests.RequestResult(work=ExportWork(export.id, export.to))
+            return requests.RequestResult(work=ExportWork((export.id,), export.to))
         export = _begin(services, table, state, export, request)
     record(services, export.tracked_job, Assigned(subject=export.to))
     messages = export_messages(services, export)
-    return requests.RequestResult(messages, ExportWork(export.id, export.to))
+    return requests.RequestResult(messages, ExportWork((export.id,), export.to))
 
 
 def export_id_of(request_id: str) -> str:
@@ -311,7 +305,9 @@ def prefix_of(to: str, default: str) -> str:
         ) from error
 
 
-def _wanted(services: Services, table: Table, version: int, request: ExportRows) -> ExportRequest:
+def _new_export(
+    services: Services, table: Table, version: int, request: ExportRows
+) -> ExportRequest:
     """Return the requested export, validated against the table, without its tasks."""
     if request.selection.limit is not None:
         raise InvalidRequestError("an export has no limit", hint="select its rows by keys")
@@ -359,30 +355,16 @@ def _begin(
     source = ReadTable.of(table, replace(export.read.selection, version=state.version))
     ranges = selected_ranges(source.table, source.selection)
     export = replace_fields(export, read=source, cut=services.ids.new())
-    export = _for_spark(export, table, request.spark or None, state, ranges)
+    least, options = table.properties.export_spark_bytes, request.spark or None
+    size_bytes = bytes_to_read(state, ranges) if options or least else 0
+    if options or 0 < least <= size_bytes:
+        export = replace_fields(export, size_bytes=size_bytes, spark=options or SparkOptions())
     tasks = parts_of(services.storage, export).save(plan_tasks(state, ranges))
     export = replace_fields(export, tasks=tasks)
     path = paths.EXPORTS.path(table.id, export.id)
     if EXPORT.put(services.storage, path, export):
         return export
     return load_export(services, table.id, export.id) or replace_fields(export, tasks=0)
-
-
-def _for_spark(
-    export: ExportRequest,
-    table: Table,
-    options: SparkOptions | None,
-    state: TableState,
-    ranges: Sequence[KeyRange],
-) -> ExportRequest:
-    """Return the export with Spark options, if the request has some or the export is large."""
-    least = table.properties.export_spark_bytes
-    if not options and not least:
-        return export
-    size_bytes = bytes_to_read(state, ranges)
-    if not options and size_bytes < least:
-        return export
-    return replace_fields(export, size_bytes=size_bytes, spark=options or SparkOptions())
 
 
 # Exports that have not ended in time, which a sweep continues.

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 
 from dormouse.arrow.order import column_span
@@ -56,17 +55,17 @@ def checked_times(services: Services, table: Table, alteration: Alteration) -> I
         return
     until_ms = services.clock.now_ms() + HELD_MS
     services.tables.change(table.id, lambda current: replace(current, finer_until_ms=until_ms))
+
+    def without_mark(current: Table) -> Table:
+        is_own = current.finer_until_ms == until_ms
+        return replace(current, finer_until_ms=0) if is_own else current
+
     try:
         _refuse_begun(services, table)
         _check(services, table, finer)
         yield until_ms
     finally:
-        services.tables.change(table.id, partial(_without_mark, until_ms=until_ms))
-
-
-def _without_mark(current: Table, until_ms: int) -> Table:
-    is_own = current.finer_until_ms == until_ms
-    return replace(current, finer_until_ms=0) if is_own else current
+        services.tables.change(table.id, without_mark)
 
 
 def _refuse_begun(services: Services, table: Table) -> None:

@@ -148,12 +148,12 @@ MAX_DELAY_SECONDS = 15 * 60
 CANDIDATES_PER_MESSAGE = 1000
 
 
-def candidates(table: Table, state: TableState, shards: Sequence[str]) -> list[OutboundMessage]:
-    """Return the messages that name these shards as candidates, with no delay."""
-    return [
-        OutboundMessage("gc-candidates", GarbageCandidates(table.id, state.generation, some))
-        for some in together(shards)
-    ]
+def candidates(
+    table: Table, state: TableState, shards: Sequence[str], delay_seconds: int = 0
+) -> list[OutboundMessage]:
+    """Return the messages that name these shards as candidates."""
+    bodies = (GarbageCandidates(table.id, state.generation, some) for some in together(shards))
+    return [OutboundMessage("gc-candidates", body, delay_seconds) for body in bodies]
 
 
 def together(shards: Sequence[str]) -> list[tuple[str, ...]]:
@@ -241,11 +241,6 @@ class GarbageWork(StoredWork, frozen=True, tag="garbage"):
     generation: int
     shards: tuple[str, ...]
 
-    @property
-    def job_ids(self) -> list[str]:
-        """Return the id of the job of each batch of shards."""
-        return [garbage_job_id(shards) for shards in together(self.shards)]
-
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of shards that are not deleted yet."""
         state = services.store(table).current()
@@ -254,8 +249,7 @@ class GarbageWork(StoredWork, frozen=True, tag="garbage"):
 
     def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome or progress of each batch of shards."""
-        for shards in together(self.shards):
-            job_id = garbage_job_id(shards)
+        for job_id, shards in zip(self.ids, together(self.shards), strict=True):
             if check.state.generation != self.generation:
                 yield JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
             elif any(shard in check.state.shards for shard in shards):
@@ -275,5 +269,6 @@ def request_collection(services: Services, table: Table, request: CollectGarbage
     if not due:
         return RequestResult()
     size_bytes = sum(state.shards[shard].size_bytes for shard in due)
-    work = GarbageWork(state.generation, tuple(due))
+    ids = tuple(map(garbage_job_id, together(due)))
+    work = GarbageWork(ids, state.generation, tuple(due))
     return RequestResult(candidates(table, state, due), work, Counts(size_bytes=size_bytes))

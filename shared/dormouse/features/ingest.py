@@ -9,7 +9,7 @@ import errno
 import stat
 import tempfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,6 @@ from dormouse.features.garbage import remove_ingested
 from dormouse.files.change_data import Emptied
 from dormouse.files.loader import (
     Begins,
-    Loaded,
     LocalRows,
     SourceLoader,
     ingested_schema,
@@ -194,12 +193,18 @@ def _write_in_scratch(
             loaded = load_sources(services.sources, loader, sources, Path(folder), begins)
         else:
             loaded = load_local(loader, sources[0], local)
-        accepted = tuple(_accepted(services, table, loaded))
+        accepted = []
+        with closing(loaded):
+            for source, refusal in loaded:
+                if refusal is None:
+                    accepted.append(source)
+                else:
+                    refuse(services, table.id, source, refusal)
         if not accepted:
             return Written()
         shards = _write(services, table, state, loader, accepted, Path(folder))
-    rows, rejected = loader.sorter.rows, tuple(loader.rejected)
-    return Written(accepted, rows, tuple(shards), rejected=rejected, emptied=loader.emptied)
+    counts = tuple(accepted), loader.sorter.rows, tuple(shards)
+    return Written(*counts, rejected=tuple(loader.rejected), emptied=loader.emptied)
 
 
 def _scratch(services: Services, local: LocalRows | None) -> AbstractContextManager[str | Path]:
@@ -478,16 +483,6 @@ def _deletion(
     by = table.properties.latest_by
     deletion = deletion_of_all(id_of_job(job, state.generation), table.schema, by, emptied.position)
     return structs.replace(deletion, sources=sources)
-
-
-def _accepted(services: Services, table: Table, loaded: Loaded) -> Iterator[Source]:
-    """Yield the sources that were loaded; record the others as refused."""
-    with closing(loaded):
-        for source, refusal in loaded:
-            if refusal is None:
-                yield source
-            else:
-                refuse(services, table.id, source, refusal)
 
 
 def _write(

@@ -575,13 +575,7 @@ class CompactionWork(requests.StoredWork, frozen=True, tag="compaction"):
     """The jobs that a request assigned in this generation of the table."""
 
     generation: int
-    jobs_assigned: tuple[str, ...]
     spark: SparkOptions | None = None
-
-    @property
-    def job_ids(self) -> list[str]:
-        """Return the ids of the jobs."""
-        return list(self.jobs_assigned)
 
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of the jobs that are still assigned."""
@@ -592,14 +586,14 @@ class CompactionWork(requests.StoredWork, frozen=True, tag="compaction"):
                 compaction_queue(state, jobs[job_id], table.properties, self.spark),
                 CompactionJob(table.id, self.generation, job_id, self.spark or UNSET),
             )
-            for job_id in self.jobs_assigned
+            for job_id in self.ids
             if job_id in jobs
         ]
 
     def outcomes(self, check: requests.JobCheck) -> Iterator[requests.JobOutcome]:
         """Yield the outcome or progress of each compaction."""
         jobs = check.state.jobs if check.state.generation == self.generation else {}
-        for job_id in sorted(self.jobs_assigned, key=lambda job: job not in jobs):
+        for job_id in sorted(self.ids, key=lambda job: job not in jobs):
             if job_id in jobs:
                 yield check.unfinished(self.kind, job_id, check.record(job_id))
             else:
@@ -638,8 +632,8 @@ def compact_table(
     earlier = tuple(job.id for job in state.jobs.values() if job.request_key == key)
     messages = list(assign(services, table, state.generation, jobs, options))
     assigned = (m.message.job_id for m in messages if isinstance(m.message, CompactionJob))
-    work = CompactionWork(state.generation, (*sorted(earlier), *assigned), options)
-    if not work.jobs_assigned:
+    work = CompactionWork((*sorted(earlier), *assigned), state.generation, options)
+    if not work.ids:
         return requests.RequestResult()
     return requests.RequestResult(
         work.unfinished_messages(services, table) if earlier else messages, work

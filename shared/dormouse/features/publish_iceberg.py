@@ -200,7 +200,8 @@ def _is_due(services: Services, table: Table, record: PublicationRecord, state: 
     newest = record.newest
     if newest is None or not newest.metadata or not newest.covers(table.state_id, state):
         return True
-    return newest.published_ms <= services.clock.now_ms() - _delay_ms(table)
+    delay_ms = table.properties.gc_delay_seconds * 1000
+    return newest.published_ms <= services.clock.now_ms() - delay_ms
 
 
 def _previous(services: Services, record: PublicationRecord) -> Previous | None:
@@ -255,15 +256,12 @@ def _recorded(
     """Put a checkpoint into the record; return False if the record is another by now."""
     made_of = table.state_id, state.generation, state.version, state.time_ms
     checkpoint = Checkpoint(services.clock.now_ms(), *made_of, metadata)
-    new = (result or record).with_checkpoint(checkpoint, _delay_ms(table))
+    delay_ms = table.properties.gc_delay_seconds * 1000
+    new = (result or record).with_checkpoint(checkpoint, delay_ms)
     # Whatever happens, the number of this attempt is used up: what others put under it, and died,
     # can then be collected.
     new = replace(new, sequence=max(new.sequence, record.sequence + 1))
     return services.publications.replace(table.id, record, new)
-
-
-def _delay_ms(table: Table) -> int:
-    return table.properties.gc_delay_seconds * 1000
 
 
 def _fingerprint(table: Table) -> str:

@@ -355,26 +355,20 @@ def remaining_objects(check: requests.JobCheck) -> list[str]:
 class PurgeWork(requests.StoredWork, frozen=True, tag="purge"):
     """The purge of a request."""
 
-    purge_id: str
-
-    @property
-    def job_ids(self) -> list[str]:
-        """The id of the purge."""
-        return [self.purge_id]
-
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the message of a step, if the purge is running."""
-        is_left = load_purge(services, table.id, self.purge_id) is not None
-        return [OutboundMessage("purges", PurgeStep(table.id, self.purge_id))] if is_left else []
+        is_left = load_purge(services, table.id, self.ids[0]) is not None
+        return [OutboundMessage("purges", PurgeStep(table.id, self.ids[0]))] if is_left else []
 
     def outcomes(self, check: requests.JobCheck) -> Iterator[requests.JobOutcome]:
         """Yield the outcome of the purge: pending until all objects with its rows are deleted."""
-        if load_purge(check.services, check.table.id, self.purge_id) is not None:
-            yield check.unfinished(self.kind, self.purge_id, check.record(self.purge_id))
+        (purge_id,) = self.ids
+        if load_purge(check.services, check.table.id, purge_id) is not None:
+            yield check.unfinished(self.kind, purge_id, check.record(purge_id))
             return
-        record = check.record(self.purge_id)
+        record = check.record(purge_id)
         rest = remaining_objects(check) if record is not None and record.state == "finished" else []
-        outcome = requests.JobOutcome(self.kind, self.purge_id)
+        outcome = requests.JobOutcome(self.kind, purge_id)
         if rest:
             reason = (
                 "the table has none of its rows any more, but objects that may hold such rows "
@@ -422,7 +416,7 @@ def request_purge(services: Services, table: Table, request: PurgeRows) -> reque
         OutboundMessage("purges", PurgeStep(table.id, purge.id)),
         OutboundMessage("table-changes", TableChanged(table.id)),
     ]
-    return requests.RequestResult(messages, PurgeWork(purge.id))
+    return requests.RequestResult(messages, PurgeWork((purge.id,)))
 
 
 def purge_id_of(request_id: str) -> str:

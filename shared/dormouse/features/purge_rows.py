@@ -138,7 +138,13 @@ def _step(
     references = purge.references_to(state, matches.matching)
     rest = len(unchecked) - len(new)
     if not references and not rest:
-        rows = _rows_removed(services, table, request.id)
+        # For people only: records of crashed runs are missing, and rows that the table's filters
+        # and aggregation removed in the same jobs are included.
+        rows = sum(
+            job.rows_read - job.rows
+            for job in services.tracker.records(table.id)
+            if job.purge_id == request.id and job.state == "finished"
+        )
         reason = f"checked {len(matches)} shards, rewrote {len(matches.matching)}"
         return Finished(reason, rows=rows)
     most_bytes = None if request.spark else purge.MAX_JOB_BYTES
@@ -192,19 +198,6 @@ def _check_shards(
                 elif result is not None:
                     (matching if result else clean).add(shard.id)
     return purge.ShardMatches(frozenset(matching), frozenset(clean)), damaged
-
-
-def _rows_removed(services: Services, table: Table, purge_id: str) -> int:
-    """Return how many rows the purge's jobs removed, according to their records; for people only.
-
-    Records of crashed runs are missing, and rows that the table's filters and aggregation removed
-    in the same jobs are included.
-    """
-    return sum(
-        job.rows_read - job.rows
-        for job in services.tracker.records(table.id)
-        if job.purge_id == purge_id and job.state == "finished"
-    )
 
 
 def _end(services: Services, request: TrackedJob, end: Finished | Failed) -> None:

@@ -151,9 +151,12 @@ def settle(services: Services, end: queries.QueryEnd) -> None:
 
 
 def _deliver(services: Services, end: queries.QueryEnd) -> str:
-    """Send how a query ended to its queue; return why that cannot be, empty if it was done."""
+    """Send how a query ended to its queue; return why that cannot be, empty if it was done.
+    Raises UnavailableError: some messages may not have been sent; deliver again.
+    """
     try:
-        deliver(services, end, end.to)
+        texts = [_text(message) for message in messages_of(services.results, end)]
+        services.result_queues.send(end.to, end.query, texts)
     except (errors.UnavailableError, errors.OutcomeUnknownError):
         raise
     except errors.DormouseError as error:
@@ -257,17 +260,6 @@ class ResultMessage(
     reason: str = ""
     error: str = ""
     rows: tuple[msgspec.Raw, ...] = ()
-
-
-def deliver(services: Services, end: queries.QueryEnd, queue: str) -> None:
-    """Send how a query ended to a queue.
-
-    Raises:
-        InvalidRequestError, NotFoundError: the queue is not of the list any more, or is gone.
-        UnavailableError: some messages may not have been sent; deliver again.
-    """
-    messages = list(messages_of(services.results, end))
-    services.result_queues.send(queue, end.query, [_text(message) for message in messages])
 
 
 def messages_of(results: Storage, end: queries.QueryEnd) -> Iterator[ResultMessage]:

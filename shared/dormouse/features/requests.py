@@ -136,17 +136,16 @@ def _not_yet(record: JobRecord | None) -> str:
 
 
 class StoredWork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """The base of the stored forms of work, whose tag is the kind of its jobs."""
+    """The base of the stored forms of work, whose tag is the kind of its jobs; `ids` are theirs,
+    under which the tracker shows them.
+    """
+
+    ids: tuple[str, ...]
 
     @property
     def kind(self) -> str:
         """The kind of the jobs, in the tracker and in replies."""
         return str(type(self).__struct_config__.tag)
-
-    @property
-    def job_ids(self) -> list[str]:
-        """The ids of the jobs, under which the tracker shows them."""
-        raise NotImplementedError
 
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the messages of the unfinished jobs, since those sent first may be lost."""

@@ -7,8 +7,8 @@ state behind and are retried; jobs created before end without effect. A generati
 rows, or with those of an earlier version (`features.versions`).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -113,23 +113,7 @@ def unpin_restored(services: Services, table: Table, before_ms: int) -> None:
             store.pins.remove(pin.owner)
 
 
-def obsolete_restored(services: Services, table: Table, before_ms: int) -> Iterator[str]:
-    """Yield the paths of records that were put before a time and are not of this generation."""
-    current = RESTORED.path(table.id, table.restored)
-    for item in services.storage.list(RESTORED.prefix(table.id)):
-        if item.modified_ms < before_ms and item.path != current:
-            yield item.path
-
-
 LOST_HINT = "reset the table again, and give the split points"
-
-
-@dataclass(frozen=True, slots=True)
-class ResetOptions:
-    """The schema and the split points of a new generation; None for what stays the same."""
-
-    schema: Schema | None = None
-    points: Sequence[Key] | None = None
 
 
 class _Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,9 +126,15 @@ _TREE = Kind("a tree of partitions", _Tree, LOST_HINT)
 
 
 def reset_table(
-    services: Services, table: Table, options: ResetOptions, *, request_id: str
+    services: Services,
+    table: Table,
+    schema: Schema | None,
+    points: Sequence[Key] | None,
+    *,
+    request_id: str,
 ) -> None:
-    """Reset `table`, as read before, once for a request.
+    """Reset `table`, as read before, once for a request; with the schema and the split points of
+    the new generation, or None for what stays the same.
 
     Raises:
         InvalidRequestError: the points do not ascend; the schema does not fit the properties; or
@@ -153,15 +143,14 @@ def reset_table(
         ContendedError: the row keys have changed since the points were parsed.
         CorruptDataError: the present partitions are to stay, but their stored form is lost.
     """
-    points = None if options.points is None else tuple(map(encode_key, options.points))
-    path = "" if points is None else _keep(services, table, points)
+    path = "" if points is None else _keep(services, table, tuple(map(encode_key, points)))
 
     def next_generation(current: Table) -> Table:
-        if options.schema is None and current.schema.key_types != table.schema.key_types:
+        if schema is None and current.schema.key_types != table.schema.key_types:
             raise ContendedError(f"table {table.name!r} got another schema meanwhile")
         changed = current
-        if options.schema is not None:
-            fresh = replace_schema(current.schema, options.schema, current.properties)
+        if schema is not None:
+            fresh = replace_schema(current.schema, schema, current.properties)
             fresh = encrypted_schema(fresh, current.properties, services.keys, current.id)
             changed = replace(current, schema=fresh, schema_generation=current.generation + 1)
         # If an earlier reset is unfinished, the partitions that stay are those of that reset.
@@ -216,16 +205,6 @@ def is_for(generation: int, table: Table, state: TableState) -> bool:
     rows that are still in the state must not be read with it.
     """
     return generation == state.generation and generation >= table.generation
-
-
-def stale_trees(services: Services, table: Table, state: TableState, before_ms: int) -> list[str]:
-    """Return the paths of trees saved before a time that no unfinished reset needs."""
-    awaited = TREES.path(table.id, table.tree) if state.generation < table.generation else ""
-    return [
-        item.path
-        for item in services.storage.list(TREES.prefix(table.id))
-        if item.modified_ms < before_ms and item.path != awaited
-    ]
 
 
 def _staying(services: Services, table: Table, schema: Schema) -> str:

@@ -188,11 +188,6 @@ class SplitWork(StoredWork, frozen=True, tag="split"):
     partitions: tuple[str, ...]
     forced: bool = False
 
-    @property
-    def job_ids(self) -> list[str]:
-        """Return the id of the job of each leaf."""
-        return [split_job_id(partition) for partition in self.partitions]
-
     def unfinished_messages(self, services: Services, table: Table) -> list[OutboundMessage]:
         """Return the splits of those that are still leaves."""
         state = services.store(table).current()
@@ -243,7 +238,9 @@ def split_partitions(services: Services, table: Table, request: SplitPartitions)
     messages = list(planning.splits(table, state, partitions, forced=request.forced))
     if not messages:
         return RequestResult()
-    return RequestResult(messages, SplitWork(state.generation, tuple(partitions), request.forced))
+    ids = tuple(map(split_job_id, partitions))
+    work = SplitWork(ids, state.generation, tuple(partitions), request.forced)
+    return RequestResult(messages, work)
 
 
 def _check_leaf(state: TableState, partition: str, fewest: int) -> None:

@@ -16,7 +16,7 @@ from dormouse.features.deletion import delete_whole_table
 from dormouse.features.kinds import list_jobs
 from dormouse.features.planning import LOOKED_AT_ONCE
 from dormouse.features.publishing import collect_iceberg
-from dormouse.features.reset import obsolete_restored, stale_trees, unpin_restored
+from dormouse.features.reset import unpin_restored
 from dormouse.features.seal_sources import obsolete_segments
 from dormouse.features.spark import list_spark_requests
 from dormouse.features.storage_classes import mark_lasting_shards
@@ -269,12 +269,17 @@ def _delete_obsolete(services: Services, table: Table) -> list[CorruptDataError]
     hiding = {paths.DELETIONS.path(table.id, each.id) for each in state.deletions}
     delete([each.path for each in deletions if each.path not in hiding])
     delete([path for job, each in notes.items() if job not in state.jobs for path in each.paths])
-    delete(stale_trees(services, table, state, now_ms - orphan_age_ms))
-    delete(list(obsolete_restored(services, table, now_ms - orphan_age_ms)))
+
+    def delete_old(folder: paths.TableFolder, age_ms: int, but: str = "") -> None:
+        needed = folder.path(table.id, but)
+        objects = [o for o in storage.list(folder.prefix(table.id)) if o.path != needed]
+        delete([each.path for each in objects if each.modified_ms < now_ms - age_ms])
+
+    is_resetting = state.generation < table.generation  # then it needs the tree
+    delete_old(paths.TREES, orphan_age_ms, but=table.tree if is_resetting else "")
+    delete_old(paths.RESTORED, orphan_age_ms, but=table.restored)
     delete(obsolete_segments(services, table, now_ms - orphan_age_ms))
-    rejected = storage.list(paths.REJECTED.prefix(table.id))
-    oldest_ms = now_ms - REFUSALS_KEPT_SECONDS * 1000
-    delete([each.path for each in rejected if each.modified_ms < oldest_ms])
+    delete_old(paths.REJECTED, REFUSALS_KEPT_SECONDS * 1000)
     return damaged
 
 

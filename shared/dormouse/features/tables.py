@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from dormouse.access import check_column_renames, check_table_rename
 from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
-from dormouse.features.reset import ResetOptions, finish_reset, reset_table
+from dormouse.features.reset import finish_reset, reset_table
 from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.versions import release_tags
 from dormouse.key_codec import KeyCodec
@@ -296,18 +296,15 @@ def reinitialise_table(
     if request.request_id in table.applied_requests:  # the first attempt may have crashed
         finish_reset(services, table)
     else:
-        reset_table(services, table, _reset_options(table, request), request_id=request.request_id)
+        body = request.schema
+        schema = None if isinstance(body, UnsetType) else Schema.from_json(body)
+        points = KeyCodec(schema or table.schema).split_points_from_json(request.split_points)
+        replaces = points or request.delete_partitions
+        new_points = points if replaces else None
+        reset_table(services, table, schema, new_points, request_id=request.request_id)
     if request.release_tags:
         release_tags(services, table)
     return [OutboundMessage("table-changes", TableChanged(table.id))]
-
-
-def _reset_options(table: Table, request: ReinitialiseTable) -> ResetOptions:
-    schema_json = request.schema
-    schema = None if isinstance(schema_json, UnsetType) else Schema.from_json(schema_json)
-    points = KeyCodec(schema or table.schema).split_points_from_json(request.split_points)
-    replaces = points or request.delete_partitions
-    return ResetOptions(schema, points if replaces else None)
 
 
 # rename_table: change the name of a table; its id, rows and jobs stay the same.

@@ -436,7 +436,11 @@ def restore_version(
     if request.request_id not in table.applied_requests:
         table = _register(services, table, request)
     state = finish_reset(services, table)
-    _unpin(services, table, request)
+    pins = services.store(table).pins
+    for pin in pins.all():  # of all attempts at the request
+        is_restore = pin.owner.kind is OwnerKind.RESTORE
+        if is_restore and pin.owner.name.startswith(request_key(request)):
+            pins.remove(pin.owner)
     garbage = candidates(table, state, sorted(state.unreferenced))
     return [OutboundMessage("table-changes", TableChanged(table.id)), *garbage]
 
@@ -465,15 +469,6 @@ def _register(services: Services, table: Table, request: RestoreVersion) -> Tabl
     except (NotFoundError, ContendedError):
         store.pins.remove(restorer(restored))
         raise
-
-
-def _unpin(services: Services, table: Table, request: RestoreVersion) -> None:
-    """Remove the pins of all attempts at a request that is done."""
-    pins = services.store(table).pins
-    for pin in pins.all():
-        is_restore = pin.owner.kind is OwnerKind.RESTORE
-        if is_restore and pin.owner.name.startswith(request_key(request)):
-            pins.remove(pin.owner)
 
 
 def _check_version(table: Table, earlier: TableState, newest: TableState) -> None:
