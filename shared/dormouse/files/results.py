@@ -178,10 +178,11 @@ def _nested_cells(
     of_map: Callable[[_Pairs], object] = dict,
 ) -> Cells:
     """Return nested values, of which `convert` returns the parts."""
+    valid = column.is_valid().to_pylist()
     if isinstance(column, pa.StructArray):
         names = [field.name for field in column.type]
-        members = zip(*(convert(member) for member in column.flatten()), strict=True)
-        cells = (of_struct(zip(names, values, strict=True)) for values in members)
+        members = zip(valid, *(convert(member) for member in column.flatten()), strict=True)
+        cells = (of_struct(zip(names, values, strict=True)) for _, *values in members)
     elif isinstance(column, pa.MapArray):
         texts = [json_text(key) for key in json_cells(_items(column, column.keys))]
         entries = zip(texts, convert(_items(column, column.items)), strict=True)
@@ -189,7 +190,6 @@ def _nested_cells(
     else:
         items = iter(convert(_items(column, column.values)))
         cells = (list(islice(items, length)) for length in _lengths(column))
-    valid = column.is_valid().to_pylist()
     return [cell if there else None for cell, there in zip(cells, valid, strict=True)]
 
 

@@ -99,7 +99,7 @@ def _typed(column: Any, names: Sequence[Sequence[str]], depth: int) -> list[obje
         members = [_values(member, names, depth) for member in column.flatten()]
         cells = (
             {n: v for n, v in zip(fields, row, strict=True) if v is not _MISSING}
-            for row in zip(*members, strict=True)
+            for _, *row in zip(valid, *members, strict=True)
         )
     elif isinstance(column.type, LISTS):
         lengths = [length or 0 for length in column.value_lengths().to_pylist()]

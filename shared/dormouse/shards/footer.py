@@ -24,7 +24,6 @@ from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError,
 from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
 from dormouse.ports import Cache, Objects, Storage
 from dormouse.schema.schema import Field, Schema
-from dormouse.schema.types import Primitive
 from dormouse.shards.crcs import TRAILER_BYTES, Section, chunk_section, decode_entry, index_of
 from dormouse.shards.index_objects import read_by_index_object, read_end
 from dormouse.shards.stored_index import MAGIC, StoredIndex, find_entry
@@ -66,17 +65,15 @@ LEAST_GROUP_BYTES = 512 * 1024
 """A row group of several blocks rarely takes less in the file."""
 CHUNK_FOOTER_BYTES = 99
 """The approximate size in the footer of one column chunk, without the index."""
-MOST_BLOCK_ROWS, MOST_SEARCHED_ROWS = 8192, 7168
+MOST_BLOCK_ROWS, MOST_SEARCHED_ROWS = 8192, 6144
 """The most rows of a block, however few bytes they take: a look-up decodes the keys of a block, one
 by a term index its texts.
 """
 BASE_FOOTER_BYTES = 12 * 1024
 """The approximate size of the rest of a footer, including samples of short keys."""
 PAGES_INDEX_BYTES = 12
-BLOCK_INDEX_BYTES, INTEGER_INDEX_BYTES = 32, 20
-"""The approximate sizes in the index of a column of a block, and of a block's bound and rows: the
-latter where the key is one integer.
-"""
+BLOCK_INDEX_BYTES = 32
+"""The approximate sizes in the index of a column of a block, and of a block's bound and rows."""
 COLUMN_INDEX_BYTES = 240
 BASE_INDEX_BYTES = 1024
 """The approximate sizes of what follows the index in the footer, for each column, and besides."""
@@ -103,14 +100,12 @@ def estimated_footer_bytes(size_bytes: int, columns: int) -> int:
     return BASE_FOOTER_BYTES + int(groups * columns * CHUNK_FOOTER_BYTES + in_blocks)
 
 
-def estimated_index_bytes(
-    size_bytes: int, columns: int, rows: int, of_block: int = BLOCK_INDEX_BYTES
-) -> int:
+def estimated_index_bytes(size_bytes: int, columns: int, rows: int) -> int:
     """Return how far from its end a shard's index rarely begins, by its bytes and rows."""
     blocks = _estimated_blocks(size_bytes, columns)
     if columns <= MOST_COLUMNS:
         blocks = max(blocks, 1.03 * rows / MOST_BLOCK_ROWS + 2)
-    in_blocks = blocks * (columns * PAGES_INDEX_BYTES + of_block)
+    in_blocks = blocks * (columns * PAGES_INDEX_BYTES + BLOCK_INDEX_BYTES)
     return BASE_INDEX_BYTES + COLUMN_INDEX_BYTES * columns + int(in_blocks)
 
 
@@ -407,18 +402,16 @@ def _footer(objects: Objects, path: str, size_bytes: int, columns: int) -> bytes
     return tail[-footer_bytes:]
 
 
-def read_index_entry(objects: Objects, path: str, shard: Shard, schema: Schema) -> bytes | None:
+def read_index_entry(objects: Objects, path: str, shard: Shard, columns: int) -> bytes | None:
     """Read what the footer of a shard has as its index, with one or two ranged reads; return None
-    if it has none.
+    if it has none. `columns` is the expected number of Parquet columns.
 
     Raises:
         NotFoundError: there is no such object.
         CorruptDataError: it is truncated, or not a Parquet file.
     """
-    size_bytes, columns = shard.size_bytes, schema.leaf_columns
-    is_integer = [key.type for key in schema.keys] in ([Primitive.INT], [Primitive.LONG])
-    of_block = INTEGER_INDEX_BYTES if is_integer else BLOCK_INDEX_BYTES
-    estimated_bytes = estimated_index_bytes(size_bytes, columns, shard.rows, of_block)
+    size_bytes = shard.size_bytes
+    estimated_bytes = estimated_index_bytes(size_bytes, columns, shard.rows)
     tail = _tail(objects, path, size_bytes, estimated_bytes)
     with raise_damaged(path):
         entry = find_entry(tail)
@@ -599,12 +592,12 @@ def read_index(
     """
 
     def read(path: str) -> ShardIndex:
-        metadata = None
+        metadata, columns = None, schema.leaf_columns
         if footer:
-            metadata = read_metadata(objects, path, shard.size_bytes, schema.leaf_columns)
+            metadata = read_metadata(objects, path, shard.size_bytes, columns)
             stored = index_of(metadata, path)
         else:
-            stored = decode_entry(read_index_entry(objects, path, shard, schema), path)
+            stored = decode_entry(read_index_entry(objects, path, shard, columns), path)
         check_index(stored, path, table_id, shard)
         return ShardIndex(stored, metadata)
 

@@ -173,6 +173,7 @@ def test_frames_text_and_nested_columns_become_documents(mice: Instance, tmp_pat
     )
     table.ingest(pa.table({"id": [1, 2, 3], "payload": nested}))
     table.ingest(pa.table({"id": [4, 5], "payload": ['{"x" : 1}', None]}))
+    table.ingest(pa.table({"id": [13, 14], "payload": pa.array([{}, None], pa.struct([]))}))
     marked = pa.array(["[1,  2]"], pa.json_())
     local = tmp_path / "marked.parquet"
     pq.write_table(pa.table({"id": [6], "payload": marked}), local)
@@ -198,6 +199,8 @@ def test_frames_text_and_nested_columns_become_documents(mice: Instance, tmp_pat
         10: '{"a":1.50,"b":[null,1180591620717411303424]}',
         11: '{"text":1}',
         12: None,
+        13: "{}",
+        14: None,
     }
 
 

@@ -13,12 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.arrow import words
+from dormouse.arrow.types import arrow_schema
 from dormouse.arrow.words import has_words, matching, parts_of
 from dormouse.errors import CorruptDataError
-from dormouse.schema.schema import Field
+from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards import terms
-from dormouse.shards.stored_index import TermIndexPlace
+from dormouse.shards.crcs import decode_entry
+from dormouse.shards.footer import estimated_index_bytes
+from dormouse.shards.parquet import ParquetFileWriter
+from dormouse.shards.stored_index import TermIndexPlace, find_entry
 from dormouse.shards.terms import (
     TermIndexWriter,
     block_numbers,
@@ -27,7 +31,7 @@ from dormouse.shards.terms import (
     chunk_spans,
     digests_in,
 )
-from dormouse.tables.term_index import Tokenizer
+from dormouse.tables.term_index import TermColumns, Tokenizer
 from tests.support.damage import flipped
 from tests.support.depth import examples
 
@@ -195,6 +199,23 @@ def test_blocks_beyond_the_greatest_number_are_never_left_out(tmp_path: Path) ->
     numbers = found(sink.getvalue().to_pybytes(), place, word_digest("alpha", 3))
     assert 70_000 in block_numbers(numbers, 80_000)
     assert block_numbers({5}, 80_000) == {5}
+
+
+@pytest.mark.parametrize(("columns", "most"), [((), 8192), ((("m", "word"),), 6144)])
+def test_what_words_are_looked_for_in_is_shorter_and_its_index_is_read_at_once(
+    tmp_path: Path, columns: TermColumns, most: int
+) -> None:
+    schema = Schema((Field("k", Primitive.LONG),), (), (Field("m", Primitive.STRING, id=2),))
+    count = 60_000
+    lines = pa.array([f"line of {n % 7} words and {n // 9}" for n in range(count)])
+    batch = pa.RecordBatch.from_pydict({"k": pa.array(range(count)), "m": lines})
+    file = ParquetFileWriter(tmp_path / "file", schema, term_columns=columns)
+    file.write(batch.cast(arrow_schema(schema)))
+    file.close({}, "t", "s")
+    body = (tmp_path / "file").read_bytes()
+    from_end = len(body) - body.rfind(b"dormouse.index")
+    assert max(decode_entry(find_entry(body), "file").rows) == most
+    assert from_end < estimated_index_bytes(len(body), 2, count)
 
 
 def test_damage_of_any_byte_of_a_chunk_is_found(tmp_path: Path) -> None:
