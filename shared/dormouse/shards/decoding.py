@@ -581,6 +581,8 @@ SMALL_BYTES = 16 * 1024
 """The size of a small shard, as commits of some rows write them: most of what it takes to decode
 one does not depend on its rows.
 """
+MOST_ALIKE = 64
+"""So many are decoded as one. What the cache keeps of one keeps the others in memory."""
 NOTHING_KEPT = Cache(0)
 """The cache of those who read blocks once."""
 
@@ -683,7 +685,10 @@ def read_blocks(
             for rows, groups in zip(shards, spans, strict=True)
         ]
         pairs = zip(shards, files, strict=True)
-        together = [list(some) for _, some in groupby(pairs, lambda pair: pair[0].shared_form)]
+        alike = (list(some) for _, some in groupby(pairs, lambda pair: pair[0].shared_form))
+        together = [
+            some[at : at + MOST_ALIKE] for some in alike for at in range(0, len(some), MOST_ALIKE)
+        ]
         started = [start_decoding(partial(_decoded, some, cache)) for some in together]
         return [batches for wait in started for batches in wait()]
 

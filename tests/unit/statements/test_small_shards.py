@@ -15,6 +15,7 @@ from dormouse.query import small_shards
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.shards import decoding
+from dormouse.stored.paths import shard_path
 
 
 @pytest.fixture
@@ -119,6 +120,19 @@ def test_of_shards_that_are_decoded_together_the_damaged_one_is_named(
     second = [each.id for each in sorted(table.state().shards.values(), key=lambda s: s.low)][1]
     with pytest.raises(DamagedShardError, match=rf"{second}\.parquet is damaged: odd page"):
         answer(instance, "SELECT count(id), sum(id) FROM t")
+
+
+def test_what_the_cache_keeps_of_a_shard_keeps_few_others_in_memory(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "MOST_ALIKE", 2)
+    table = table_of(instance, *range(0, 70, 10))
+    assert answer(instance, "SELECT count(id), sum(id) FROM t")[0] == (70, sum(range(70)))
+    paths = [shard_path(table.table.id, shard) for shard in table.state().shards]
+    kept = [instance.services.cache.get(f"{path}#0", decoding.KeptBlock) for path in paths]
+    ids = [block.rows.column("id") for block in kept if block is not None]
+    assert sum(map(len, ids)) == 70
+    assert all(each.buffers()[1].size <= 2 * 10 * 8 for each in ids)
 
 
 def test_rows_that_were_read_keep_their_row_tags(instance: Instance) -> None:
