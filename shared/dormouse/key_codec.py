@@ -282,17 +282,20 @@ text."""
 KeyLike = KeyValue | tuple[KeyValue, ...] | Mapping[str, KeyValue]
 """A key or a prefix of one: its parts in order, or by column name, or its first part alone."""
 
+Keys = KeyLike | Iterable[KeyLike]
+"""One key or prefix, or a list of them."""
+
 Ranges = Iterable[tuple[KeyLike | None, KeyLike | None]]
 """Pairs of keys or prefixes: from the first, inclusive, to the second, exclusive; None is open."""
 
 
-def list_keys(exact: KeyLike | Iterable[KeyLike] | None) -> list[KeyLike]:
-    """Return the keys of an argument that is one key, many, or None.
+def list_keys(keys: Keys | None, name: str = "exact") -> list[KeyLike]:
+    """Return the keys of an argument with a name that is one key, many, or None.
     Raises InvalidRequestError: it is a frame.
     """
-    if isinstance(exact, Iterable) and not isinstance(exact, str | bytes | tuple | Mapping):
-        return check_list("exact", exact)
-    return [] if exact is None else [exact]
+    if isinstance(keys, Iterable) and not isinstance(keys, str | bytes | tuple | Mapping):
+        return check_list(name, keys)
+    return [] if keys is None else [keys]
 
 
 def part_from_python(value: KeyValue, field: Field) -> KeyPart:
@@ -441,9 +444,7 @@ class KeyCodec:
             )
         return [self.range_from_python(low, high) for low, high in pairs]
 
-    def ranges_from_python(
-        self, ranges: Ranges | None, exact: KeyLike | Iterable[KeyLike] | None
-    ) -> list[KeyRange]:
+    def ranges_from_python(self, ranges: Ranges | None, exact: Keys | None) -> list[KeyRange]:
         """Return the ranges of a query, at least one; the whole table if both arguments are None.
 
         `exact` is one key or prefix, or a list of them, whose rows are added to those in `ranges`.
@@ -493,9 +494,9 @@ class KeyCodec:
         high = None if span.max is None else self.to_json(span.max)
         return self.to_json(span.min) or None, high
 
-    def keys_to_json(self, keys: Iterable[KeyLike]) -> tuple[tuple[object, ...], ...]:
+    def keys_to_json(self, keys: Keys | None) -> tuple[tuple[object, ...], ...]:
         """Return the keys that a program passed as messages carry them."""
-        return tuple(self.to_json(self.from_python(key)) for key in check_list("keys", keys))
+        return tuple(self.to_json(self.from_python(key)) for key in list_keys(keys, "keys"))
 
     def from_assignments(self, text: str) -> tuple[KeyValue, ...]:
         """Return the key written as ``name=value,name=value`` on the command line."""

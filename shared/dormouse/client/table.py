@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from msgspec import structs
 
@@ -22,7 +22,7 @@ from dormouse.client.versions import (
 )
 from dormouse.errors import NotFoundError
 from dormouse.features.versions import read_as_of, tagged
-from dormouse.key_codec import KeyCodec, KeyLike, KeyValue, Ranges
+from dormouse.key_codec import KeyCodec, KeyLike, Keys, KeyValue, Ranges
 from dormouse.messages import requests, stages
 from dormouse.ports import Services
 from dormouse.schema.row_tags import NO_TAGS
@@ -107,7 +107,7 @@ class TableHandle(Shown):
         self,
         ranges: Ranges | None = None,
         *,
-        exact: KeyLike | Iterable[KeyLike] | None = None,
+        exact: Keys | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
@@ -167,7 +167,7 @@ class TableHandle(Shown):
         self,
         ranges: Ranges | None = None,
         *,
-        exact: KeyLike | Iterable[KeyLike] | None = None,
+        exact: Keys | None = None,
         where: str | None = None,
         as_of: AsOf | None = None,
     ) -> int:
@@ -189,7 +189,7 @@ class TableHandle(Shown):
         self,
         table: Table,
         ranges: Ranges | None = None,
-        exact: KeyLike | Iterable[KeyLike] | None = None,
+        exact: Keys | None = None,
         where: str | None = None,
         as_of: AsOf | None = None,
     ) -> int:
@@ -215,7 +215,7 @@ class TableHandle(Shown):
         version: int,
         now_ms: int,
         ranges: Ranges | None,
-        exact: KeyLike | Iterable[KeyLike] | None,
+        exact: Keys | None,
         where: str | None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
@@ -241,7 +241,7 @@ class TableHandle(Shown):
         ranges: Ranges | None = None,
         *,
         to: str = "",
-        exact: KeyLike | Iterable[KeyLike] | None = None,
+        exact: Keys | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
         as_of: AsOf | None = None,
@@ -664,9 +664,10 @@ class TableHandle(Shown):
         self.queues.send(messages)
         return result
 
-    def delete(self, where: str = "", keys: Sequence[KeyLike] | Frame = ()) -> int:
+    def delete(self, where: str = "", keys: Keys | Frame | None = None) -> int:
         """Delete all rows that match a condition or begin with a key; return the first version
-        without them. A frame of keys has the columns of row keys.
+        without them. `keys` is one key or prefix, or a list, as `exact` of a query; a frame of keys
+        has the columns of row keys.
 
         They are hidden from all readers at once. Rows that come later are not affected, and earlier
         versions keep them. Compactions leave them out of what they write: `purge` removes rows from
@@ -681,23 +682,23 @@ class TableHandle(Shown):
             RefusedSourceError: the frame does not fit the table.
             NotFoundError: the table was deleted.
         """
-        from dormouse.files.frames import frame_reader
+        from dormouse.files.frames import frame_reader, is_frame
 
         name = self.current().name
-        if not isinstance(keys, Sequence):
+        if is_frame(keys):
             rows = frame_reader(keys).read_all()
             if self.current().properties.keep == "latest" and not where:
                 self.ingest(rows.append_column(CHANGE.name, [["delete"] * len(rows)])).wait()
                 return self.services.store(self.current()).current().version
             keys = rows.to_pylist()
-        selection = self._selected(where, keys)
+        selection = self._selected(where, cast("Keys | None", keys))
         self._administer(requests.DeleteRows(self.services.ids.new(), name, selection))
         return self.services.store(self.current()).current().version
 
     def purge(
         self,
         where: str = "",
-        keys: Sequence[KeyLike] = (),
+        keys: Keys | None = None,
         *,
         spark: SparkOptions | None = None,
         release_tags: bool = False,
@@ -725,7 +726,7 @@ class TableHandle(Shown):
         return Purge(self, table, rows.id, rows)
 
     def prove_purge(
-        self, where: str = "", keys: Sequence[KeyLike] = (), *, watch: Progress | None = None
+        self, where: str = "", keys: Keys | None = None, *, watch: Progress | None = None
     ) -> Proof:
         """Look for rows that match, in the table and in every object.
 
@@ -766,7 +767,7 @@ class TableHandle(Shown):
         assert isinstance(answer.message, requests.Reply), "it is answered at once"
         return answer.message.counts.keys
 
-    def _selected(self, where: str, keys: Sequence[KeyLike]) -> stages.SelectionMessage:
+    def _selected(self, where: str, keys: Keys | None) -> stages.SelectionMessage:
         return stages.SelectionMessage(keys=KeyCodec(self.schema).keys_to_json(keys), where=where)
 
     def _administer(self, request: requests.AdminRequest) -> None:

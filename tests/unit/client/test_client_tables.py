@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -93,17 +94,41 @@ def test_a_text_is_no_list_and_a_pair_no_range(memory: InMemory) -> None:
             table.export(columns=columns)
     with pytest.raises(InvalidRequestError, match="row_keys is a list"):
         memory.instance.create_table("more", "letter: string", row_keys="letter")
-    for keys in ("ab", b"ab", {"letter": "a"}):
-        with pytest.raises(InvalidRequestError, match="keys is a list"):
-            table.purge(keys=keys)  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequestError, match="keys is a list"):
-        table.delete(keys="ab")
     with pytest.raises(InvalidRequestError, match="drop is a list"):
         table.alter(drop="note")
     for fields in ({"n": "string"}, [("n", "string")], "n:string"):
         with pytest.raises(InvalidRequestError, match="add is a list of columns"):
             table.alter(add=fields)  # type: ignore[arg-type]
     assert table.count() == 2 and table.latest().schema == table.schema
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["x", ("x", "y"), [("x", "y"), "z"], ["x", "z"], {"a": "x", "b": "z"}, np.array(["z"]), {"z"}],
+    ids=str,
+)
+def test_keys_to_delete_are_one_or_many_as_in_a_query(memory: InMemory, keys: Any) -> None:
+    table = memory.instance.create_table("pairs", "a:string, b:string", row_keys=["a", "b"])
+    pairs = [(a, b) for a in "xyz" for b in "xyz"]
+    table.ingest(pa.table(dict(zip("ab", zip(*pairs, strict=True), strict=True)))).wait()
+    gone = table.query(exact=keys).to_arrow()
+    assert 0 < gone.num_rows < 7
+    table.delete(keys=keys)
+    rest = table.query().to_arrow()
+    assert sorted(map(tuple, map(dict.values, (rest.to_pylist() + gone.to_pylist())))) == pairs
+    table.ingest(gone).wait()
+    table.purge(keys=keys).wait()
+    assert table.query().to_arrow() == rest
+
+
+@pytest.mark.parametrize("keys", [(), [()], [], None])
+def test_no_key_at_all_deletes_nothing(memory: InMemory, keys: Any) -> None:
+    table = memory.instance.create_table("letters", LETTERS)
+    table.ingest(letters_table("ab")).wait()
+    for remove in (table.delete, table.purge):
+        with pytest.raises(InvalidRequestError):
+            remove(keys=keys)
+    assert table.count() == 2
 
 
 def test_a_purge_is_proved_in_the_log_that_the_table_has_now(memory: InMemory) -> None:
