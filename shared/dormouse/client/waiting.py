@@ -254,7 +254,7 @@ class Polling:
             TimedOutError: it did not within `timeout_seconds`.
             DeadLetterError: nobody works on what is left of `awaited`.
         """
-        deadline_ms = self.clock.now_ms() + timeout_seconds * 1000
+        deadline_ms = self.clock.now_ms() + float(timeout_seconds) * 1000
         zeros, last, stalled, due = 0, -1, 0, STALLED_LOOKS
         begun_ms, say_seconds = self.clock.now_ms(), SAY_SECONDS
         while True:

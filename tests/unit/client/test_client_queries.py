@@ -111,7 +111,8 @@ def test_numbers_of_numpy_are_numbers(memory: InMemory) -> None:
     add(table, "abc")
     limit: Any = np.int64(2)
     assert spelled(table.query(limit=limit)) == "ab"
-    assert spelled(table.query(limit=limit, run="remote")) == "ab"
+    seconds: Any = np.int32(60)
+    assert spelled(table.query(limit=limit, run="remote", timeout_seconds=seconds)) == "ab"
     assert table.current().properties.gc_delay_seconds == 60
 
 
