@@ -21,17 +21,14 @@ def listed_jobs(records: Iterable[JobRecord]) -> Listing[JobRecord]:
 
 def listed_tables(tables: Iterable[TableHandle]) -> Listing[TableHandle]:
     """Return tables as a list that shows itself."""
-    return Listing(tables, "tables", ("name", "row keys", "columns", "created"), _table_row)
 
+    def row(handle: TableHandle) -> Sequence[object]:
+        created = datetime.fromtimestamp(handle.table.created_ms // 1000, UTC)
+        made = created.isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
+        keys = ", ".join(field.name for field in handle.schema.row_keys)
+        return handle.name, keys, len(handle.schema.fields), made
 
-def _table_row(handle: TableHandle) -> Sequence[object]:
-    created = datetime.fromtimestamp(handle.table.created_ms // 1000, UTC)
-    return (
-        handle.name,
-        ", ".join(field.name for field in handle.schema.row_keys),
-        len(handle.schema.fields),
-        created.isoformat(sep=" ", timespec="minutes").removesuffix("+00:00"),
-    )
+    return Listing(tables, "tables", ("name", "row keys", "columns", "created"), row)
 
 
 # Work on a table that a caller has requested, and may wait for.

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from msgspec import structs
 
-from dormouse.access import EVERYTHING
 from dormouse.client import waiting
 from dormouse.client.versions import (
+    RowQuery,
     Tag,
     Version,
     as_of_to_json,
-    selection_message,
     tag_of,
     tags_of,
     versions_of,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from dormouse.files.frames import Frame
     from dormouse.jobs import Progress
     from dormouse.query.result import QueryResult
-    from dormouse.query.selection import Selection
     from dormouse.state.jobs import Metric
     from dormouse.state.sources import Source
     from dormouse.state.state import TableState
@@ -145,22 +143,20 @@ class TableHandle(Shown):
             from dormouse.client.queries import check_run
 
             check_run(run)
-            selected = selection_message(
-                self.schema, ranges, exact, where=where, columns=columns, limit=limit, as_of=as_of
-            )
-            return self._ask(selected, timeout_seconds)
+            rows = RowQuery(ranges, exact, where, columns, limit, as_of)
+            return self._ask(rows.message(self.schema), timeout_seconds)
         from dormouse.query.rows import query_rows
         from dormouse.query.selection import selected_ranges
 
         now_ms = self.services.clock.now_ms()
-        ask = _listed(ranges), _listed(exact), where, _listed(columns), limit
+        rows = RowQuery(_listed(ranges), _listed(exact), where, _listed(columns), limit)
         table, state = read_as_of(
             self.services,
             self.current(),
             as_of,
-            ranges_of=lambda known: selected_ranges(known, self._select(known, 0, now_ms, *ask)),
+            ranges_of=lambda known: selected_ranges(known, rows.select(known, 0, now_ms)),
         )
-        selection = self._select(table, state.version, now_ms, *ask)
+        selection = rows.select(table, state.version, now_ms)
         return query_rows(self.services, table, state, selection).for_programs()
 
     def count(
@@ -172,7 +168,7 @@ class TableHandle(Shown):
         as_of: AsOf | None = None,
     ) -> int:
         """Count the rows that `query` would return, reading as few of them as possible."""
-        return self._count(self.current(), ranges, exact, where, as_of)
+        return self._count(self.current(), RowQuery(ranges, exact, where, as_of=as_of))
 
     def count_under(self, filters: str | None = None, aggregations: str | None = None) -> int:
         """Count the rows that the table would show if it had other filters or aggregations.
@@ -183,21 +179,14 @@ class TableHandle(Shown):
         table = self.current()
         texts = ("filters", filters), ("aggregations", aggregations)
         rules = {name: text for name, text in texts if text is not None}
-        return self._count(replace(table, properties=structs.replace(table.properties, **rules)))
+        table = replace(table, properties=structs.replace(table.properties, **rules))
+        return self._count(table, RowQuery())
 
-    def _count(
-        self,
-        table: Table,
-        ranges: Ranges | None = None,
-        exact: Keys | None = None,
-        where: str | None = None,
-        as_of: AsOf | None = None,
-    ) -> int:
+    def _count(self, table: Table, rows: RowQuery) -> int:
         from dormouse.query.rows import count_rows
 
-        _, state = read_as_of(self.services, table, as_of)
-        now = self.services.clock.now_ms()
-        selection = self._select(table, state.version, now, ranges, exact, where)
+        _, state = read_as_of(self.services, table, rows.as_of)
+        selection = rows.select(table, state.version, self.services.clock.now_ms())
         return count_rows(self.services, table, state, selection)
 
     def _ask(self, selection: stages.SelectionMessage, timeout_seconds: float) -> QueryResult:
@@ -208,33 +197,6 @@ class TableHandle(Shown):
         message = stages.AnswerQuery(query_id=query_id, table=self.name, selection=selection)
         query = ask(self.services, self.queues, self.polling, message, timeout_seconds)
         return query.answer(timeout_seconds).for_programs()
-
-    def _select(
-        self,
-        table: Table,
-        version: int,
-        now_ms: int,
-        ranges: Ranges | None,
-        exact: Keys | None,
-        where: str | None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> Selection:
-        from dormouse.query.selection import select
-        from dormouse.sql.conditions import parse_condition
-
-        return select(
-            table.schema,
-            version,
-            now_ms,
-            KeyCodec(table.schema).ranges_from_python(ranges, exact),
-            permission=EVERYTHING,  # AWS decides about what this process reads
-            columns=columns,
-            condition=None
-            if where is None
-            else parse_condition(where, table.schema, now_ms=now_ms, of_rows=True),
-            limit=limit,
-        )
 
     def export(
         self,
@@ -267,10 +229,8 @@ class TableHandle(Shown):
         from dormouse.features.export import destination, export_id_of
 
         table, request_id = self.current(), self.services.ids.new()
-        selected = selection_message(
-            table.schema, ranges, exact, where=where, columns=columns, as_of=as_of
-        )
-        request = requests.ExportRows(request_id, table.name, to, selected, spark, skip_damaged)
+        rows = RowQuery(ranges, exact, where, columns, as_of=as_of).message(table.schema)
+        request = requests.ExportRows(request_id, table.name, to, rows, spark, skip_damaged)
         self._administer(request)
         return Export(self, table, export_id_of(request_id), destination(request))
 

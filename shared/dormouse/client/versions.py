@@ -1,28 +1,29 @@
 """The versions of a table: which there are, their tags, and what changed since one of them."""
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from dormouse.access import VisibleTable
+from dormouse.access import EVERYTHING, VisibleTable
 from dormouse.errors import InvalidRequestError
 from dormouse.features.access import allowed_table
 from dormouse.features.versions import read_as_of
 from dormouse.features.versions import tags_of as pins_of_tags
-from dormouse.key_codec import KeyCodec, KeyLike, Ranges, list_keys
+from dormouse.key_codec import KeyCodec, Keys, Ranges, list_keys
 from dormouse.messages.stages import SelectionMessage
 from dormouse.ports import Services
 from dormouse.schema.schema import Schema, check_list
 from dormouse.showing import Listing
-from dormouse.sql.conditions import check_statement
+from dormouse.sql.conditions import check_statement, parse_condition
 from dormouse.state.versions import AsOf, checked_as_of, iso_time, parse_as_of
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
     from dormouse.query.result import QueryResult
+    from dormouse.query.selection import Selection
     from dormouse.state.state import TableState
     from dormouse.state.versions import Pin
 
@@ -99,41 +100,62 @@ def _version_row(each: Version) -> tuple[object, ...]:
     return each.version, iso_time(each.time_ms), changes, each.rows, jobs, names
 
 
-# What Python says of the rows it wants, as messages have it.
+@dataclass(frozen=True, slots=True)
+class RowQuery:
+    """What Python says of the rows it wants, by the arguments of `TableHandle.query`."""
 
+    ranges: Ranges | None = None
+    exact: Keys | None = None
+    where: str | None = None
+    columns: Sequence[str] | None = None
+    limit: int | None = None
+    as_of: AsOf | None = None
 
-def selection_message(
-    schema: Schema,
-    ranges: Ranges | None = None,
-    exact: KeyLike | Iterable[KeyLike] | None = None,
-    *,
-    where: str | None = None,
-    columns: Sequence[str] | None = None,
-    limit: int | None = None,
-    as_of: AsOf | None = None,
-) -> SelectionMessage:
-    """Return the message that asks for the rows that `TableHandle.query` returns.
+    def select(self, table: Table, version: int, now_ms: int) -> "Selection":
+        """Return the rows of a version of a table.
 
-    Raises:
-        InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
-    """
-    names = () if columns is None else check_list("columns", columns)
-    keys = list_keys(exact)
-    codec = KeyCodec(schema)
-    spans = codec.spans_from_python(ranges)
-    is_chosen = ranges is not None or exact is not None
-    if (is_chosen and not keys and not spans) or names == []:
-        raise InvalidRequestError(
-            "no rows or columns are asked for", hint="leave out what is empty to get all"
+        Raises:
+            InvalidRequestError: a key, column or condition does not fit the schema.
+        """
+        from dormouse.query.selection import select
+
+        condition = None
+        if self.where is not None:
+            condition = parse_condition(self.where, table.schema, now_ms=now_ms, of_rows=True)
+        return select(
+            table.schema,
+            version,
+            now_ms,
+            KeyCodec(table.schema).ranges_from_python(self.ranges, self.exact),
+            permission=EVERYTHING,  # AWS decides about what this process reads
+            columns=self.columns,
+            condition=condition,
+            limit=self.limit,
         )
-    return SelectionMessage(
-        keys=codec.keys_to_json(keys),
-        ranges=tuple(map(codec.range_to_json, spans)),
-        where=where or "",
-        columns=tuple(names),
-        limit=limit,
-        as_of=None if as_of is None else as_of_to_json(as_of),
-    )
+
+    def message(self, schema: Schema) -> SelectionMessage:
+        """Return the message that asks for the rows.
+
+        Raises:
+            InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
+        """
+        names = () if self.columns is None else check_list("columns", self.columns)
+        keys = list_keys(self.exact)
+        codec = KeyCodec(schema)
+        spans = codec.spans_from_python(self.ranges)
+        is_chosen = self.ranges is not None or self.exact is not None
+        if (is_chosen and not keys and not spans) or names == []:
+            raise InvalidRequestError(
+                "no rows or columns are asked for", hint="leave out what is empty to get all"
+            )
+        return SelectionMessage(
+            keys=codec.keys_to_json(keys),
+            ranges=tuple(map(codec.range_to_json, spans)),
+            where=self.where or "",
+            columns=tuple(names),
+            limit=self.limit,
+            as_of=None if self.as_of is None else as_of_to_json(self.as_of),
+        )
 
 
 # What a statement in SQL reads and is given: tables as its caller may see them, parameters.

@@ -416,7 +416,11 @@ def _fail_on_permanent_error(services: Services, export: ExportRequest) -> Itera
         raise
     except errors.DormouseError as error:
         if load_export(services, export.read.id, export.id) is not None:  # still running
-            jobs.record(services, export.tracked_job, Failed(_reason(error)))
+            reason = error.explanation
+            if isinstance(error, errors.NotFoundError):
+                what_to_do = "request the export again, and if it fails again, check the table"
+                reason = f"{error}; {what_to_do}"
+            jobs.record(services, export.tracked_job, Failed(reason))
             delete_export(services, export)
 
 
@@ -445,9 +449,3 @@ def _record_running(services: Services, export: ExportRequest) -> None:
     newest = services.tracker.get(export.read.id, export.id)
     if newest is None or newest.state not in ("running", "finished"):
         jobs.record(services, export.tracked_job, Started())
-
-
-def _reason(error: errors.DormouseError) -> str:
-    if isinstance(error, errors.NotFoundError):
-        return f"{error}; request the export again, and if it fails again, check the table"
-    return error.explanation

@@ -142,19 +142,14 @@ def collect_iceberg(services: Services, table: Table, *, at_once: bool = False) 
     if not at_once and all(o.modified_ms > oldest_ms - kept_ms // CHECKS_PER_KEPT for o in aged):
         return
     in_use = reachable(services.storage.get, newest)
-    for each in metadata:
-        if each.modified_ms > oldest_ms or _is_between(each.path, newest):
+    first, last = (choose(map(_number, newest), default=0) for choose in (min, max))
+    for each in metadata:  # young, or perhaps current after the first of the newest
+        if each.modified_ms > oldest_ms or first < _number(each.path) < last:
             # What a slow publisher put in vain may name what is deleted by now.
             with suppress(errors.CorruptDataError, errors.NotFoundError):
                 in_use = reachable(services.storage.get, [each.path], in_use)
     old = [o.path for o in objects if o.modified_ms <= oldest_ms and o.path not in in_use]
     services.storage.delete([path for path in old if _is_over(path, record.sequence)])
-
-
-def _is_between(path: str, names: Collection[str]) -> bool:
-    """Return whether metadata may have been current after the first of `names`, before the last."""
-    first, last = (choose(map(_number, names), default=0) for choose in (min, max))
-    return first < _number(path) < last
 
 
 def _is_over(path: str, sequence: int) -> bool:

@@ -278,11 +278,6 @@ class Route:
         return self.hints.get("query", NoQuery)
 
     @property
-    def name(self) -> str:
-        """The name of the operation."""
-        return self.answer.__name__
-
-    @property
     def description(self) -> str:
         """What the route does."""
         return inspect.getdoc(self.answer) or ""

@@ -95,11 +95,6 @@ class RowPage:
     version: int
     name_next: Callable[[int], str]
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return sum(batch.num_rows for batch in self.batches)
-
 
 def accepted_form(headers: Mapping[str, str]) -> RowForm:
     """Return the form of rows that a client prefers, by the header Accept; JSON by default.
@@ -123,7 +118,7 @@ def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpRe
     Raises:
         TooMuchError: they do not fit: not all of them, or not even one.
     """
-    count = page.rows
+    count = sum(batch.num_rows for batch in page.batches)
     while True:
         body = _encoded(form, page, count)
         if len(body) <= MOST_ANSWER_BYTES:

@@ -128,7 +128,7 @@ class _Document:
         """Return the description of a route."""
         summary, _, rest = route.description.partition("\n")
         described: dict[str, Any] = {
-            "operationId": route.name,
+            "operationId": route.answer.__name__,
             "summary": summary,
             "description": " ".join(rest.split()) or summary,
             "tags": [route.group],
