@@ -42,7 +42,7 @@ from bench.state.tables import (
 from bench.state.workload import TABLE, Ids, Mix
 from dormouse.aws.state_store import FEWEST_HEDGED, LATE
 from dormouse.log.blobs import AT_ONCE
-from dormouse.log.engine import LogStateStore, Options
+from dormouse.log.engine import Options, StateStore
 from dormouse.state.store import Committed
 from dormouse.system import RetryPolicy
 from tests.support.hooked_pages import HookedPages
@@ -273,7 +273,7 @@ class LogWriter:
             "retry_policy": RetryPolicy(clock.pause, network.chance.random, ATTEMPTS),
             "options": Options(overlap=clock.overlap),
         }
-        self._store: LogStateStore
+        self._store: StateStore
         if table.kept_in == "dynamodb":
             items = CountingDynamoDB(table.items, network).store
             self._store = items_store(TABLE, items, *tools, **given)

@@ -33,7 +33,7 @@ from dormouse.items.store import Key as ItemKey
 from dormouse.keys import KeyRange
 from dormouse.log.blobs import BlobRange, BlobStore
 from dormouse.log.compaction import COMMITS_TO_INCREMENT, gc_paused, has_key_index
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.log.increments import changes_between, encode_increment, rebased
 from dormouse.log.key_index import index_place
 from dormouse.log.log import fold_delta
@@ -283,7 +283,7 @@ class Table:
     items: dict[Key, Mapping[str, Any]]
     kept_in: str
 
-    def store(self, requests: Requests, seed: int) -> LogStateStore:
+    def store(self, requests: Requests, seed: int) -> StateStore:
         tools = CountingPages(self.pages, requests), self.clock, Ids(self.clock, seed)
         if self.kept_in == "dynamodb":
             items = CountingDynamoDB(self.items, requests).store

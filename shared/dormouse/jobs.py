@@ -10,10 +10,11 @@ from typing import Literal, TypeVar, cast
 from dormouse import errors
 from dormouse.messages import stages
 from dormouse.messages.requests import Reply
-from dormouse.ports import NO_TABLE, Ids, Services, Storage
+from dormouse.ports import NO_TABLE, Services, Storage
 from dormouse.state import jobs as records
 from dormouse.state.state import TableState
 from dormouse.stored.paths import JOB_NOTES, make_run_id, parse_job_note_path, set_aside_path
+from dormouse.system import Ids
 from dormouse.tables.table import Table, is_published
 
 OUTCOME_UNKNOWN = "the job is over; it ended without recording an outcome"

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar
 from dormouse.encryption import KeyService, NoKeys
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.quiet import QuietTables
+from dormouse.system import Clock, Ids
 
 if TYPE_CHECKING:
     from dormouse.items.records import ItemPublications, ItemTracker
     from dormouse.items.tables import ItemTables
+    from dormouse.log.engine import StateStore
     from dormouse.state.jobs import ClusterSize, Metric
     from dormouse.state.sources import Source
-    from dormouse.state.store import StateStore
     from dormouse.tables.table import Table
 from cachetools import LRUCache
 
@@ -339,20 +340,6 @@ class Spark(Protocol):
         """Return the state of a run; None if there is none, or if it is not a run of such a job.
         Raises UnavailableError: Spark does not answer.
         """
-
-
-class Clock(Protocol):
-    """The current time."""
-
-    def now_ms(self) -> int:
-        """Return milliseconds since 1970."""
-
-
-class Ids(Protocol):
-    """A generator of unique ids."""
-
-    def new(self) -> str:
-        """Return 32 hex digits, unique; the first 12 are the milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

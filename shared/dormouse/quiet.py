@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dormouse.log.engine import StateStore
     from dormouse.state.state import TableState
-    from dormouse.state.store import StateStore
     from dormouse.tables.table import Table
 
 

@@ -1,4 +1,4 @@
-"""The clock, ids and randomness of a real process, used where services are wired."""
+"""Time, ids and retries: what they are to the library, and those of a real process."""
 
 import random
 import secrets
@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from dormouse.errors import ServiceRefusedError, UnavailableError
-from dormouse.ports import Clock
 
 # How often a request is retried, and how long the pauses (backoff) between attempts are: one policy
 # for all that retries by itself, the log and the blobs of the state store, S3, SQS and the
@@ -84,6 +83,20 @@ class RetryPolicy:
 RETRIES = RetryPolicy()
 """The policy of a real process."""
 _RANDOM_BITS = 80
+
+
+class Clock(Protocol):
+    """The current time."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970."""
+
+
+class Ids(Protocol):
+    """A generator of unique ids."""
+
+    def new(self) -> str:
+        """Return 32 hex digits, unique; the first 12 are the milliseconds since 1970."""
 
 
 class SystemClock:

@@ -16,10 +16,10 @@ from dormouse.folder.sqlite import SqliteItems
 from dormouse.items import blobs
 from dormouse.items.pages import ItemPages
 from dormouse.items.store import ItemStore
-from dormouse.log.engine import DEFAULTS, Options
-from dormouse.ports import Ids, Storage
-from dormouse.state.store import StateStore
+from dormouse.log.engine import DEFAULTS, Options, StateStore
+from dormouse.ports import Storage
 from dormouse.storage import FolderStorage
+from dormouse.system import Ids
 from tests.contract import endpoint
 from tests.contract.folders import database_in
 from tests.contract.state_items import blob_names, dynamodb_tables

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import Key, encode_key
 from dormouse.log.deltas import encode_delta, identity_of
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.log.log import fold_delta
 from dormouse.log.pages import place_after
 from dormouse.schema.types import Primitive
@@ -59,13 +59,13 @@ class Home:
         self.clock, self.pages, self.storage = FakeClock(0), HookedPages(), MemoryStorage()
         self.ids, self.dynamodb = CountingIds(self.clock), MemoryDynamoDB()
 
-    def store(self) -> LogStateStore:
+    def store(self) -> StateStore:
         """Open the state as a process does that knows nothing yet."""
         if self.kept_in == "items":
             return items_store("t", self.dynamodb.items(), self.pages, self.clock, self.ids)
         return objects_store("t", self.storage, self.pages, self.clock, self.ids)
 
-    def begun(self) -> LogStateStore:
+    def begun(self) -> StateStore:
         """Open the state of a table that has something to lose."""
         store = self.store()
         store.commit(*BEGUN, generation=0)
@@ -80,7 +80,7 @@ class Home:
         assert reader.log.append(delta_id, page).version is not None
 
 
-def assert_whole(home: Home, *stores: LogStateStore) -> TableState:
+def assert_whole(home: Home, *stores: StateStore) -> TableState:
     """Check that all see one sound state, and a process that starts cold sees it too."""
     state = home.store().current()
     for store in stores:

@@ -17,7 +17,8 @@ from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
 from dormouse.items import blobs as item_blobs
 from dormouse.items.blobs import BUCKETS, PART_BYTES, ItemBlobs, Kind
 from dormouse.items.store import Key, put
-from dormouse.log.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError, ObjectBlobs
+from dormouse.log.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError
+from dormouse.log.objects import ObjectBlobs
 from dormouse.storage import FolderStorage
 from dormouse.system import RetryPolicy
 from tests.contract.state_items import dynamodb_tables

@@ -13,8 +13,8 @@ import pytest
 from dormouse.aws.items import DynamoItems
 from dormouse.errors import CorruptDataError
 from dormouse.features.rebuild import rebuild
+from dormouse.log.engine import StateStore
 from dormouse.log.pages import LOWEST_ID, Manifest, Segment, Snapshot
-from dormouse.state.store import StateStore
 from dormouse.tables.table import Table
 from tests.contract.state_items import DELTAS, dynamodb_tables
 from tests.contract.state_pages import DynamoPages, dynamodb_pages

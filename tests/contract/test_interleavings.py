@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dormouse.keys import encode_key
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.schema.types import Primitive
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.partitions import PartitionTree
@@ -83,7 +83,7 @@ KINDS: dict[str, Transaction] = {
 }
 
 
-def commit(store: LogStateStore, transaction: Transaction) -> tuple[Outcome, ...]:
+def commit(store: StateStore, transaction: Transaction) -> tuple[Outcome, ...]:
     if isinstance(transaction, RestoreTable):
         earlier = store.at(version=transaction.version)
         return (store.restore(earlier, generation=transaction.generation),)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from dormouse.log.engine import StateStore
 from dormouse.state.fold import Verdict
 from dormouse.state.state import Transaction
-from dormouse.state.store import StateStore
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import examples
 from tests.support.hooked_pages import HookedPages

@@ -14,6 +14,7 @@ import pytest
 from dormouse.errors import ContendedError, InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.keys import encode_key
 from dormouse.log import compaction as consolidation
+from dormouse.log.engine import StateStore
 from dormouse.log.pages import first_version
 from dormouse.state.partitions import NewShard, PartitionTree, Shard
 from dormouse.state.rules import Rule, Violation
@@ -30,7 +31,7 @@ from dormouse.state.state import (
     TableState,
     transaction_id,
 )
-from dormouse.state.store import AlreadyCommitted, Committed, Outcome, Rejected, StateStore
+from dormouse.state.store import AlreadyCommitted, Committed, Outcome, Rejected
 from dormouse.state.versions import iso_time
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
 from tests.support.depth import is_whole

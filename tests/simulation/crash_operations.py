@@ -10,7 +10,7 @@ from dormouse.errors import DormouseError
 from dormouse.features import seal_sources as sealing
 from dormouse.features.seal_sources import seal_sources
 from dormouse.log.blobs import BlobStore
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -249,7 +249,7 @@ def _left_of_deleted(instance: Instance, worker: Worker) -> dict[str, Rows]:
 
 def _deltas(instance: Instance, worker: Worker, table: Table) -> BlobStore:
     store = worker.wiring.services.store(table)
-    assert isinstance(store, LogStateStore)
+    assert isinstance(store, StateStore)
     return store.reader.deltas
 
 

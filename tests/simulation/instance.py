@@ -36,14 +36,13 @@ from dormouse.aws.wiring import Wiring
 from dormouse.folder.sqlite import SqliteItems
 from dormouse.folder.wiring import FolderPublications
 from dormouse.items.records import ItemPublications
-from dormouse.log.engine import Options
+from dormouse.log.engine import Options, StateStore
 from dormouse.messages.requests import AdminRequest
 from dormouse.messages.stages import encode
-from dormouse.ports import Clock, Services
+from dormouse.ports import Services
 from dormouse.settings import Settings
 from dormouse.state.sources import Source
-from dormouse.state.store import StateStore
-from dormouse.system import RetryPolicy, TimeOrderedIds
+from dormouse.system import Clock, RetryPolicy, TimeOrderedIds
 from dormouse.tables.table import Table
 from dormouse_spark.access import Access
 from tests.simulation.folder import FolderDatabase, FolderTables, FolderTracker

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dormouse.items.blobs import Kind
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.log.pages import version_before
 from dormouse.state.state import DAY_MS
 from dormouse.stored.paths import RESTORED, SOURCES, blob_prefix, state_prefix
@@ -48,7 +48,7 @@ def left_in_state(instance: Instance, table: Table) -> Iterator[str]:
     one is done here. All it must have taken is below its low-water mark.
     """
     store = instance.worker("collector").wiring.services.store(table)
-    assert isinstance(store, LogStateStore)
+    assert isinstance(store, StateStore)
     reader = store.reader
     if not store._collector.collect():
         yield "a collection with nobody at work was too late"

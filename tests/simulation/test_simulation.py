@@ -13,8 +13,8 @@ from dormouse.features import compaction as compacting
 from dormouse.features import deletion, garbage, planning, sweep
 from dormouse.items.blobs import ItemBlobs
 from dormouse.log import sources
-from dormouse.log.blobs import ObjectBlobs
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
+from dormouse.log.objects import ObjectBlobs
 from dormouse.messages.requests import (
     AlterSchema,
     CompactTable,
@@ -145,7 +145,7 @@ PLANTED: dict[str, Plant] = {
     "the shards of a deleted table stay": _instead(
         deletion, "table_prefix", lambda table_id: f"{table_id}/state/"
     ),
-    "the blobs of a deleted table stay": _instead(LogStateStore, "_delete_blobs", _nothing),
+    "the blobs of a deleted table stay": _instead(StateStore, "_delete_blobs", _nothing),
     "the pages of a deleted table stay": _instead(HookedPages, "delete_pages", _nothing),
     "objects that nobody needs stay": _instead(ObjectBlobs, "delete_stale", _nothing),
     "items that nobody needs stay": _instead(ItemBlobs, "delete_stale", _nothing),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dormouse.ports import Clock
 from dormouse.state.jobs import JobEvent, JobRecord, Tracked, fold_event
+from dormouse.system import Clock
 from dormouse.tables.table import Table
 from tests.support.adapters import MemoryTables, MemoryTracker
 from tests.support.memory_storage import MemoryStorage

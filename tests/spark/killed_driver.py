@@ -10,14 +10,14 @@ import signal
 import sys
 from typing import Any
 
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.state.state import AddShards
 from dormouse_spark.entry import main
 
-commit = LogStateStore.commit
+commit = StateStore.commit
 
 
-def killed(self: LogStateStore, *transactions: Any, generation: int) -> Any:
+def killed(self: StateStore, *transactions: Any, generation: int) -> Any:
     """Commit, and be killed before or after it."""
     is_last = any(isinstance(each, AddShards) for each in transactions)
     if is_last and sys.argv[1] == "before":
@@ -29,5 +29,5 @@ def killed(self: LogStateStore, *transactions: Any, generation: int) -> Any:
 
 
 if __name__ == "__main__":
-    LogStateStore.commit = killed  # type: ignore[method-assign]
+    StateStore.commit = killed  # type: ignore[method-assign]
     sys.exit(main("ingest", sys.argv[2:]))

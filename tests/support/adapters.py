@@ -16,14 +16,14 @@ from dormouse.errors import (
     RefusedSourceError,
     UnavailableError,
 )
-from dormouse.keys import KeyRange
+from dormouse.log.engine import StateStore
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Arrived, DeadLetter, QueueCounts, SparkRun, SparkRunState
 from dormouse.schema.schema import ROW_IDS_PER_MS
 from dormouse.state.jobs import JobEvent, JobRecord, Metric, Tracked, fold_event
 from dormouse.state.sources import Source, is_file_below
 from dormouse.state.state import TableState, Transaction
-from dormouse.state.store import Outcome, StateStore, VersionPins, VersionRecord
+from dormouse.state.store import Outcome
 from dormouse.tables.table import Table, Tombstone, with_applied_request
 
 
@@ -229,37 +229,19 @@ class MemorySources:
         return Source(self.bucket, key, etag, len(body))
 
 
-@dataclass
-class HookedStore:
+class HookedStore(StateStore):
     """A store which runs the first of `hooks`, once, before a commit, and of `late` after it."""
 
-    inner: StateStore
-    hooks: list[Callable[[], object]]
-    late: list[Callable[[], object]] = field(default_factory=list)
-
-    @property
-    def pins(self) -> VersionPins:
-        return self.inner.pins
-
-    def history(self) -> list[VersionRecord]:
-        return self.inner.history()
-
-    def current(self) -> TableState:
-        return self.inner.current()
-
-    def is_newest(self, version: int) -> bool:
-        return self.inner.is_newest(version)
-
-    def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
-        return self.inner.part(ranges)
-
-    def at(self, *, version: int | None = None, time_ms: int | None = None) -> TableState:
-        return self.inner.at(version=version, time_ms=time_ms)
+    def __init__(
+        self, store: StateStore, hooks: list[Callable[[], object]], late: list[Callable[[], object]]
+    ) -> None:
+        super().__init__(store.reader, store._clock, store._ids, store._options)
+        self.hooks, self.late = hooks, late
 
     def commit(self, *transactions: Transaction, generation: int) -> tuple[Outcome, ...]:
         if self.hooks:
             self.hooks.pop(0)()
-        outcomes = self.inner.commit(*transactions, generation=generation)
+        outcomes = super().commit(*transactions, generation=generation)
         if self.late:
             self.late.pop(0)()
         return outcomes
@@ -267,7 +249,7 @@ class HookedStore:
     def restore(self, earlier: TableState, *, generation: int) -> Outcome:
         if self.hooks:
             self.hooks.pop(0)()
-        outcome = self.inner.restore(earlier, generation=generation)
+        outcome = super().restore(earlier, generation=generation)
         if self.late:
             self.late.pop(0)()
         return outcome
@@ -275,24 +257,9 @@ class HookedStore:
     def begin(self, state: TableState) -> None:
         if self.hooks:
             self.hooks.pop(0)()
-        self.inner.begin(state)
+        super().begin(state)
         if self.late:
             self.late.pop(0)()
-
-    def maintain(self) -> None:
-        self.inner.maintain()
-
-    def log_length(self) -> int:
-        return self.inner.log_length()
-
-    def terminate(self) -> None:
-        self.inner.terminate()
-
-    def destroy(self) -> None:
-        self.inner.destroy()
-
-    def delete_late(self) -> None:
-        self.inner.delete_late()
 
 
 @dataclass

@@ -28,6 +28,7 @@ from dormouse.items.records import ItemTracker
 from dormouse.items.tables import ItemTables
 from dormouse.jobs import set_aside
 from dormouse.log import compaction
+from dormouse.log.engine import StateStore
 from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.messages.requests import (
     ExportRows,
@@ -39,7 +40,6 @@ from dormouse.messages.requests import (
 from dormouse.messages.stages import CompactionJob, OutboundMessage, SelectionMessage
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.state.state import AssignJob, ReleaseJob
-from dormouse.state.store import StateStore
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored.paths import step_path
 from dormouse.tables.table import Table

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dormouse.errors import NotFoundError
-from dormouse.ports import Clock, Storage, StoredObject, UnfinishedUpload, Upload
+from dormouse.ports import Storage, StoredObject, UnfinishedUpload, Upload
 from dormouse.storage import check_path, check_prefix, read_pieces
+from dormouse.system import Clock
 
 PART_BYTES = 512
 """Small, so that the shards of tests have parts."""

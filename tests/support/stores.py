@@ -9,10 +9,10 @@ from dormouse.items.blobs import files_reader, items_reader
 from dormouse.items.pages import ItemPages
 from dormouse.items.store import ItemStore, Put
 from dormouse.log.blobs import Fetch, fetched
-from dormouse.log.engine import DEFAULTS, LogStateStore, Options
+from dormouse.log.engine import DEFAULTS, Options, StateStore
 from dormouse.log.log import Log
-from dormouse.ports import Clock, Ids, Storage
-from dormouse.system import RetryPolicy
+from dormouse.ports import Storage
+from dormouse.system import Clock, Ids, RetryPolicy
 from tests.support.retries import WITHOUT_PAUSES
 
 
@@ -26,10 +26,10 @@ def objects_store(
     retry_policy: RetryPolicy = WITHOUT_PAUSES,
     options: Options = DEFAULTS,
     fetch: Fetch = fetched,
-) -> LogStateStore:
+) -> StateStore:
     """A store over objects, as of tables with state_store=s3."""
     reader = objects_reader(Log(state_id, pages, retry_policy), storage, fetch)
-    return LogStateStore(reader, clock, ids, options)
+    return StateStore(reader, clock, ids, options)
 
 
 def items_store(
@@ -41,11 +41,9 @@ def items_store(
     *,
     retry_policy: RetryPolicy = WITHOUT_PAUSES,
     options: Options = DEFAULTS,
-) -> LogStateStore:
+) -> StateStore:
     """A store over items alone, as of tables with state_store=dynamodb."""
-    return LogStateStore(
-        items_reader(Log(state_id, pages, retry_policy), items), clock, ids, options
-    )
+    return StateStore(items_reader(Log(state_id, pages, retry_policy), items), clock, ids, options)
 
 
 def files_store(
@@ -59,7 +57,7 @@ def files_store(
     retry_policy: RetryPolicy = WITHOUT_PAUSES,
     options: Options = DEFAULTS,
     defer: Callable[[Put], None] | None = None,
-) -> LogStateStore:
+) -> StateStore:
     """A store over items and files, as of a folder."""
     reader = files_reader(Log(state_id, pages, retry_policy), storage, items, defer)
-    return LogStateStore(reader, clock, ids, options)
+    return StateStore(reader, clock, ids, options)

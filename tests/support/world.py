@@ -22,7 +22,7 @@ from dormouse.features.sweep import sweep
 from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.tables import ItemTables
 from dormouse.keys import KeyRange
-from dormouse.log.engine import LogStateStore, Options
+from dormouse.log.engine import Options, StateStore
 from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
@@ -125,7 +125,7 @@ class World:
             has_spark=has_spark,
         )
 
-    def new_store(self, table: Table) -> LogStateStore:
+    def new_store(self, table: Table) -> StateStore:
         """Return a store with a cold cache, as another process would have."""
         options = Options(keep_seconds=table.properties.gc_delay_seconds)
         return objects_store(

@@ -24,9 +24,10 @@ from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import Space
 from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
+from dormouse.log.engine import StateStore
 from dormouse.ports import Metrics, Services, Spark
 from dormouse.settings import Settings
-from dormouse.state.store import CommitReport, StateStore
+from dormouse.state.store import CommitReport
 from dormouse.stored.paths import InstanceNames
 from dormouse.system import RETRIES, SystemClock, TimeOrderedIds
 from dormouse.tables.table import Table
@@ -175,7 +176,7 @@ def _store_factory(
     @lru_cache(STORES_KEPT)
     def open_store(state_id: str, name: str, kept_in: str, keep_seconds: int) -> StateStore:
         from dormouse.log.blobs import side_by_side
-        from dormouse.log.engine import LogStateStore, Options
+        from dormouse.log.engine import Options, StateStore
         from dormouse.log.log import Log
 
         log = Log(state_id, pages(), RETRIES, name)
@@ -188,7 +189,7 @@ def _store_factory(
 
             reader = objects_reader(log, storage, fetched_hedged)
         options = Options(keep_seconds, observe=partial(observe, state_id), overlap=side_by_side)
-        return LogStateStore(reader, SystemClock(), TimeOrderedIds(), options)
+        return StateStore(reader, SystemClock(), TimeOrderedIds(), options)
 
     def store(table: Table) -> StateStore:
         properties = table.properties

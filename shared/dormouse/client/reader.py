@@ -20,7 +20,7 @@ from dormouse import lifeline
 from dormouse.client.instance import Instance
 from dormouse.errors import DiskFullError
 from dormouse.folder.worker import INGEST_QUEUE
-from dormouse.ports import Clock
+from dormouse.system import Clock
 
 logger = logging.getLogger("dormouse")
 

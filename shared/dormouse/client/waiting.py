@@ -21,9 +21,10 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.messages.stages import STAGES, OutboundMessage
-from dormouse.ports import Clock, DeadLetter, QueueCounts, Services
+from dormouse.ports import DeadLetter, QueueCounts, Services
 from dormouse.showing import HtmlText, Shown, show_facts
 from dormouse.state.sources import Source
+from dormouse.system import Clock
 
 if TYPE_CHECKING:
     from dormouse.client.instance import Instance

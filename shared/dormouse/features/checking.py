@@ -14,6 +14,7 @@ from dormouse import errors
 from dormouse.features.garbage import candidates, collectable, unpinned
 from dormouse.jobs import Progress, finalise, map_watched, record
 from dormouse.keys import Key, encode_key, show_key
+from dormouse.log.engine import StateStore
 from dormouse.log.sources import read_segment
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Services, StoredObject
@@ -23,7 +24,7 @@ from dormouse.shards.reading import Slice, audit_shard, verify_shard
 from dormouse.state.jobs import Failed, TrackedJob
 from dormouse.state.partitions import Shard
 from dormouse.state.state import DisputeReason, ResolveDisputes, TableState, dispute_id
-from dormouse.state.store import Rejected, StateStore
+from dormouse.state.store import Rejected
 from dormouse.state.validation import broken_invariants
 from dormouse.stored import paths
 from dormouse.tables.properties import Properties

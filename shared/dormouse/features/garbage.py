@@ -14,13 +14,14 @@ from hashlib import blake2b
 from dormouse.features.batch_files import look_up_sources
 from dormouse.features.requests import TABLE_RESET, JobCheck, JobOutcome, RequestResult, StoredWork
 from dormouse.jobs import finalise, record, tracked
+from dormouse.log.engine import StateStore
 from dormouse.messages.requests import CollectGarbage, Counts
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
 from dormouse.ports import Services
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.sources import Source
 from dormouse.state.state import DAY_MS, DeleteShards, TableState
-from dormouse.state.store import Rejected, StateStore
+from dormouse.state.store import Rejected
 from dormouse.stored.paths import paths_of_shard, run_of_shard
 from dormouse.tables.table import Table
 

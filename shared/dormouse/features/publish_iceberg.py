@@ -22,11 +22,11 @@ from dormouse.errors import AlreadyExistsError, ContendedError, CorruptDataError
 from dormouse.iceberg.dead_rows import find_dead_rows, find_hidden_rows
 from dormouse.iceberg.metadata import MetadataFile, Previous, next_row_id, read_previous
 from dormouse.iceberg.publication import Changes, PublicationSource, changes_since, plan_publication
+from dormouse.log.engine import StateStore
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Mirror, MirroredTable, Services
 from dormouse.schema.iceberg import hive_type
 from dormouse.state.state import TableState
-from dormouse.state.store import StateStore
 from dormouse.state.versions import Checkpoint, PublicationRecord
 from dormouse.storage import root_uri
 from dormouse.stored.paths import data_prefix, iceberg_prefix, publication_sequence

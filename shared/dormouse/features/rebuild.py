@@ -31,6 +31,7 @@ from dormouse.features.reset import load_restored
 from dormouse.features.seal_sources import load_segments
 from dormouse.features.spark import list_spark_requests
 from dormouse.jobs import Progress, map_watched
+from dormouse.log.engine import StateStore
 from dormouse.log.pages import first_version
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services, StoredObject
@@ -51,7 +52,6 @@ from dormouse.state.state import (
     TableState,
     Transaction,
 )
-from dormouse.state.store import StateStore
 from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import data_prefix, is_index_object, shard_id_of
 from dormouse.tables.table import Table

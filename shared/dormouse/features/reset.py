@@ -15,11 +15,12 @@ import msgspec
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.features.kinds import Kind
 from dormouse.keys import Key, decode_key, encode_key
+from dormouse.log.engine import StateStore
 from dormouse.ports import Services, Storage
 from dormouse.schema.schema import Schema, key_problem
 from dormouse.state.partitions import PartitionTree
 from dormouse.state.state import ResetTable, TableState
-from dormouse.state.store import REBUILD, Rejected, StateStore, accepted
+from dormouse.state.store import REBUILD, Rejected, accepted
 from dormouse.state.versions import OwnerKind, PinOwner
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.paths import RESTORED, TREES

@@ -11,11 +11,11 @@ from itertools import takewhile
 from dormouse.errors import CorruptDataError, NotFoundError
 from dormouse.features.reset import load_restored
 from dormouse.jobs import finalise, record
+from dormouse.log.engine import StateStore
 from dormouse.log.sources import Cover, digests_of, encode_sources, read_segment
 from dormouse.ports import Services
 from dormouse.state.jobs import Failed, TrackedJob
 from dormouse.state.state import SealSources, SourceSegment, TableState
-from dormouse.state.store import StateStore
 from dormouse.stored.paths import SOURCES
 from dormouse.tables.table import Table
 

@@ -22,13 +22,13 @@ from dormouse.features.spark import list_spark_requests
 from dormouse.features.storage_classes import mark_lasting_shards
 from dormouse.features.versions import unpin_ended
 from dormouse.items.records import REFUSALS_KEPT_SECONDS
+from dormouse.log.engine import StateStore
 from dormouse.messages.stages import STAGES, OutboundMessage, TableChanged, load
 from dormouse.ports import Services, Storage, StoredObject
 from dormouse.quiet import QuietTable
 from dormouse.shards.run_markers import discard_shards, obsolete_run_markers
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.state import DAY_MS, TableState
-from dormouse.state.store import StateStore
 from dormouse.state.versions import OwnerKind
 from dormouse.stored import paths
 from dormouse.stored.checksums import crc32

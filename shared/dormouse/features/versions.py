@@ -18,12 +18,13 @@ from dormouse.features.garbage import candidates
 from dormouse.features.requests import request_key
 from dormouse.features.reset import finish_reset, put_restored, restorer
 from dormouse.keys import KeyRange
+from dormouse.log.engine import StateStore
 from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.state.partitions import PartitionTree, Shard
 from dormouse.state.state import DAY_MS, Deletion, SourceSegment, TableState
-from dormouse.state.store import StateStore, VersionRecord
+from dormouse.state.store import VersionRecord
 from dormouse.state.versions import (
     AsOf,
     OwnerKind,

@@ -33,9 +33,10 @@ from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.folder.queues import insert_message
 from dormouse.folder.sqlite import Database
 from dormouse.messages.stages import FilesDropped, encode
-from dormouse.ports import Arrived, Clock
+from dormouse.ports import Arrived
 from dormouse.state.sources import Source, is_file, is_file_below
 from dormouse.storage import INCOMING, check_path, flush_folder, writing_files
+from dormouse.system import Clock
 
 # What is known of the files of the inbox: rows in SQLite, one for each file.
 #

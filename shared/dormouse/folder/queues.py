@@ -18,8 +18,9 @@ from dormouse.errors import NotFoundError, UnavailableError, did_you_mean
 from dormouse.folder.sqlite import Database
 from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import QUEUES, OutboundMessage, encode
-from dormouse.ports import Clock, DeadLetter, QueueCounts
+from dormouse.ports import DeadLetter, QueueCounts
 from dormouse.stored.paths import REPLIES, dead_letter_queue
+from dormouse.system import Clock
 
 # What makes messages visible again: the death of their worker, or a clock that was set back.
 #

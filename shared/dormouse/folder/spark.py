@@ -26,9 +26,10 @@ from dormouse.folder.queues import insert_message
 from dormouse.folder.sqlite import Connection, Database, SqliteItems
 from dormouse.items.store import ABSENT, ANY, Item, ItemStore, Key, Put, put
 from dormouse.messages.stages import SparkRunChanged, encode
-from dormouse.ports import Clock, SparkRun, SparkRunState
+from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SPARK_RUN_SECONDS
 from dormouse.stored.decoding import decode_json
+from dormouse.system import Clock
 
 # The runs of Spark that jobs of a folder asked for: `ports.Spark`, and their other end.
 #

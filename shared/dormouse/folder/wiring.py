@@ -30,9 +30,9 @@ from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import LAST
 from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
-from dormouse.ports import Clock, Services, Sources, Storage, StoredObject
+from dormouse.log.engine import StateStore
+from dormouse.ports import Services, Sources, Storage, StoredObject
 from dormouse.settings import DEFAULT_MEMORY_BYTES, key_file
-from dormouse.state.store import StateStore
 from dormouse.state.versions import PublicationRecord
 from dormouse.storage import INCOMING, FolderStorage, check_path, check_prefix, writing_files
 from dormouse.stored.paths import (
@@ -42,7 +42,7 @@ from dormouse.stored.paths import (
     is_plain,
     shard_id_of,
 )
-from dormouse.system import RETRIES, SystemClock, TimeOrderedIds
+from dormouse.system import RETRIES, Clock, SystemClock, TimeOrderedIds
 from dormouse.tables.table import Table
 
 STORES_KEPT = 32
@@ -240,13 +240,13 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
     def open_store(state_id: str, name: str, keep_seconds: int) -> StateStore:
         from dormouse.items.blobs import files_reader
         from dormouse.items.pages import ItemPages
-        from dormouse.log.engine import LogStateStore, Options
+        from dormouse.log.engine import Options, StateStore
         from dormouse.log.log import Log
 
         items = SqliteItems(database)
         log = Log(state_id, ItemPages(items), RETRIES, name)
         reader = files_reader(log, storage, items, items.defer)
-        return LogStateStore(reader, SystemClock(), TimeOrderedIds(), Options(keep_seconds))
+        return StateStore(reader, SystemClock(), TimeOrderedIds(), Options(keep_seconds))
 
     def store(table: Table) -> StateStore:
         properties = table.properties

@@ -20,8 +20,9 @@ from typing import Literal
 
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError, UnavailableError
 from dormouse.items.store import ABSENT, BODY, Item, ItemStore, Key, Put, Space, put
-from dormouse.log.blobs import BlobRange, MissingBlobError, ObjectBlobs, fetched
+from dormouse.log.blobs import BlobRange, MissingBlobError, fetched
 from dormouse.log.log import Log, Reader
+from dormouse.log.objects import ObjectBlobs
 from dormouse.ports import Storage
 from dormouse.state.store import REBUILD
 from dormouse.stored.checksums import crc32

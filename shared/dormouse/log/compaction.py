@@ -18,9 +18,9 @@ from dormouse.log import tail
 from dormouse.log.blobs import MissingBlobError
 from dormouse.log.deltas import Delta
 from dormouse.log.log import CollectedError, Reader
-from dormouse.ports import Clock, Ids
 from dormouse.state.state import TableState, without_expired
 from dormouse.state.validation import broken_invariants
+from dormouse.system import Clock, Ids
 
 PAGES_AT_ONCE = 64
 """How many pages one call compacts at most, so that it stays short after a long rest."""

@@ -27,7 +27,6 @@ from dormouse.log.log import CollectedError, Reader, packed
 from dormouse.log.pages import LOWEST_ID, Manifest, Page, not_below
 from dormouse.log.pinning import PartialReads, Pinning
 from dormouse.log.tail import LogTail, kept_versions, state_at
-from dormouse.ports import Clock, Ids
 from dormouse.schema.schema import KeyTypes
 from dormouse.state import store
 from dormouse.state.fold import Verdict
@@ -40,6 +39,7 @@ from dormouse.state.state import (
     without_expired,
 )
 from dormouse.state.validation import entry_violations
+from dormouse.system import Clock, Ids
 
 # Group commit: threads that commit at the same time share one delta.
 
@@ -126,11 +126,11 @@ class Options:
 DEFAULTS = Options()
 
 
-class LogStateStore:
-    """One table's state; a `state_store.StateStore`, safe for many threads.
+class StateStore:
+    """The state of one table; safe for many threads. Many processes may have a store of it at once.
 
     A store that lives long keeps the state in memory: then `current` costs one read of a page when
-    nothing is new. Every call raises NotFoundError once the table's state was destroyed.
+    nothing is new. Once the state is terminated or destroyed, every call raises NotFoundError.
     """
 
     def __init__(self, reader: Reader, clock: Clock, ids: Ids, options: Options = DEFAULTS) -> None:
@@ -147,7 +147,7 @@ class LogStateStore:
         self.pins = Pinning(reader, clock, ids, keep_ms, upload_ms, self.current)
 
     def current(self) -> TableState:
-        """Return the newest version: at least every commit that ended before the call began."""
+        """Return the newest version: it includes every commit that ended before the call began."""
         return self._retry_policy.retry(self._tail.newest)
 
     def is_newest(self, version: int) -> bool:
@@ -157,10 +157,11 @@ class LogStateStore:
         return False
 
     def part(self, ranges: Callable[[], Sequence[KeyRange]]) -> TableState:
-        """Return of the newest version at least what readers of some ranges of keys need.
+        """Return the newest version as `current` does, or of it what readers of these ranges of
+        keys need: its `partitions_to_read` and `shards`, without a tree, jobs and totals.
 
-        A process that has the state in memory brings that up to date. Another one reads a few
-        blocks, if it can (`log.key_index`), else the whole state.
+        A process that has the state in memory brings that up to date. Another one asks for the
+        `ranges` and reads a few blocks, if it can (`log.key_index`), else the whole state.
         """
         if not self._tail.is_warm:
             part = self._retry_policy.retry(lambda: self._partial_reads.part(ranges()))
@@ -190,7 +191,7 @@ class LogStateStore:
         return self._retry_policy.retry(lambda: kept_versions(self.reader))
 
     def commit(self, *transactions: Transaction, generation: int) -> tuple[store.Outcome, ...]:
-        """Commit transactions in one delta, each for itself, and return the outcome of each.
+        """Commit transactions in one delta, each judged by itself, and return the outcome of each.
 
         Threads that commit at the same time share a delta.
 
@@ -208,9 +209,11 @@ class LogStateStore:
         return self._group.commit(entries)
 
     def restore(self, earlier: TableState, *, generation: int) -> store.Outcome:
-        """Begin a generation with the rows of `earlier`, a pinned version; return the outcome.
+        """Begin a generation with the partitions, rows and sources of `earlier`, which stays pinned
+        until then; return the outcome.
 
-        Order of writes: the snapshot of the version, the delta that has the same id, the log.
+        Jobs of that version are released. Repeatable: a generation begins once. Order of writes:
+        the snapshot of the version, the delta that has the same id, the log.
 
         Raises: as `commit`.
         """
@@ -268,7 +271,8 @@ class LogStateStore:
     def terminate(self) -> None:
         """Close the state for good: no process can commit or read any more; blobs stay. Idempotent.
 
-        The pages are deleted, for an append needs nothing but a page with room.
+        This is done before a state is rebuilt from the shards, so that no commit lands that the
+        rebuild would miss. The pages are deleted, for an append needs nothing but a page with room.
         """
         head = self._log.pages.close(self._table_id)
         self._log.pages.delete_pages(self._table_id, head.first_page, head.last_page + 1)

@@ -42,10 +42,10 @@ from dormouse.log.deltas import Delta
 from dormouse.log.log import CollectedError, Reader
 from dormouse.log.pages import LOWEST_ID, Manifest, Snapshot, not_below
 from dormouse.log.tail import Run, key_indexes, name_of, runs_of
-from dormouse.ports import Clock, Ids
 from dormouse.schema.schema import KeyTypes, key_problem
 from dormouse.state.state import PartOfState, TableState, shards_of, without_expired
 from dormouse.state.versions import Pin, PinOwner
+from dormouse.system import Clock, Ids
 
 if TYPE_CHECKING:
     from dormouse.log.key_index import IndexFacts, KeyIndex, KnownPart
@@ -59,7 +59,7 @@ STATES_KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
-    """The pins of one table.
+    """The pins of one table. Every method may raise UnavailableError or OutcomeUnknownError.
 
     `keep_ms` is the delay of garbage collection; `attempt_ms` is how long an attempt may take.
     """
@@ -73,7 +73,14 @@ class Pinning:
     _states: dict[str, TableState] = field(default_factory=dict)
 
     def add(self, owner: PinOwner, state: TableState, *, expires_ms: int | None = None) -> Pin:
-        """Pin the version of `state`; return the pin of the owner once it is confirmed."""
+        """Pin the version of `state`; return the pin once the version is known to be whole.
+
+        An owner that has a pin keeps it, and it is returned, whatever its version.
+
+        Raises:
+            NotFoundError: shards of that version are deleted, or may be at any moment.
+            ContendedError: it took too long; nothing is pinned.
+        """
         pins, table_id = self._stored, self.reader.log.table_id
         there = next((pin for pin in pins.all(table_id) if pin.owner == owner), None)
         if there is None or there.is_expired(self.clock.now_ms()):
@@ -87,13 +94,20 @@ class Pinning:
         return self._stored.delete(self.reader.log.table_id, owner)
 
     def all(self, *, expired: bool = False) -> list[Pin]:
-        """Return the confirmed pins, by owner; with `expired`, those that have expired, too."""
+        """Return the confirmed pins, by owner; with `expired`, those that have expired, too.
+        Raises CorruptDataError: one is damaged.
+        """
         now_ms = self.clock.now_ms()
         pins = self._stored.all(self.reader.log.table_id)
         return [p for p in pins if p.is_confirmed and (expired or not p.is_expired(now_ms))]
 
     def state(self, pin: Pin) -> TableState:
-        """Return the pinned version."""
+        """Return the pinned version.
+
+        Raises:
+            NotFoundError: the pin was removed.
+            CorruptDataError: its snapshot is lost or damaged.
+        """
         state = self._states.get(pin.snapshot_id)
         if state is None:
             state = self._read(pin)

@@ -15,7 +15,7 @@ from dormouse.log import compaction, pages
 from dormouse.log import compaction as collection
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
 from dormouse.log.deltas import identity_of
-from dormouse.log.engine import DEFAULTS, LogStateStore, Options
+from dormouse.log.engine import DEFAULTS, Options, StateStore
 from dormouse.log.log import Log, fold_delta
 from dormouse.log.pages import Head, Page
 from dormouse.state.state import Entry, RestoreTable, TableState, without_expired
@@ -126,7 +126,7 @@ class Rig:
         made.pages.ever_in_log = dict(self.pages.ever_in_log)
         return made
 
-    def store(self, **changes: Any) -> LogStateStore:
+    def store(self, **changes: Any) -> StateStore:
         """A store with a cold cache, as another process has; `changes` to the rig's options."""
         tools: Any = {
             "retry_policy": self.retry_policy,

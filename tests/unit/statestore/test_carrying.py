@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dormouse.errors import CorruptDataError
 from dormouse.log import deltas as codec
 from dormouse.log.deltas import FORMAT, Delta, encode_delta, identity_of, open_delta, packed_entries
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.log.log import MOST_BYTES, carried_before, carriers, packed
 from dormouse.log.pages import PAGE_CAPACITY
 from dormouse.state.state import Entry
@@ -106,7 +106,7 @@ def test_a_writer_that_was_overtaken_carries_nothing_and_fetches_all_in_one_roun
 
 def test_deltas_that_carry_none_or_others_than_expected_are_read_in_a_second_round() -> None:
     rig = Rig()
-    store = LogStateStore(replace(rig.store().reader, carries=False), rig.clock, rig.ids)
+    store = StateStore(replace(rig.store().reader, carries=False), rig.clock, rig.ids)
     store.commit(initialise(ONE_LEAF), generation=0)
     for number in range(20):
         store.commit(addition(number), generation=0)

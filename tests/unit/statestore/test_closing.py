@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import NotFoundError
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.stored.paths import table_prefix
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.hooked_pages import HookedPages
@@ -24,7 +24,7 @@ class Process:
         self.storage, self.pages = MemoryStorage(clock), HookedPages()
         self.clock, self.ids = clock, CountingIds(clock)
 
-    def store(self, state_id: str = "t") -> LogStateStore:
+    def store(self, state_id: str = "t") -> StateStore:
         return objects_store(state_id, self.storage, self.pages, self.clock, self.ids)
 
 

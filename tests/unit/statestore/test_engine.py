@@ -13,7 +13,7 @@ from dormouse.errors import CorruptDataError, OutcomeUnknownError, UnavailableEr
 from dormouse.log import compaction
 from dormouse.log import deltas as codec
 from dormouse.log.blobs import Overlap, in_turn, side_by_side
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.state.state import TableState, without_expired
 from dormouse.state.store import AlreadyCommitted, Committed
 from dormouse.stored.paths import blob_prefix
@@ -167,7 +167,7 @@ def test_a_writer_among_many_looks_again_before_it_appends_to_a_page_nearly_full
         assert rig.calls.count("before append") == 1
 
 
-def committed_by(store: LogStateStore, number: int) -> None:
+def committed_by(store: StateStore, number: int) -> None:
     assert len(store.commit(addition(number), generation=0)) == 1
 
 

@@ -14,7 +14,7 @@ from dormouse.errors import (
     InvalidRequestError,
     OutcomeUnknownError,
 )
-from dormouse.log.engine import LogStateStore, Options
+from dormouse.log.engine import Options, StateStore
 from dormouse.state.rules import Rule
 from dormouse.state.state import AddShards, RestoreTable, without_expired
 from dormouse.state.store import AlreadyCommitted, Committed, Rejected
@@ -45,7 +45,7 @@ def rig_of(home: Home) -> Rig:
     return rig
 
 
-def restore(rig: Rig, store: LogStateStore | None = None) -> object:
+def restore(rig: Rig, store: StateStore | None = None) -> object:
     store = store or rig.store()
     (pin,) = store.pins.all()
     return store.restore(store.pins.state(pin), generation=1)

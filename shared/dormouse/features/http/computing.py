@@ -22,7 +22,7 @@ from dormouse.features.answer_query import compute_task
 from dormouse.features.http.serve_http import serve_http
 from dormouse.features.http.upkeep import count_rows
 from dormouse.http.messages import HttpRequest
-from dormouse.ports import Clock
+from dormouse.system import Clock
 
 LEAST_BYTES = 4 * 1024**3
 AT_ONCE = max(2, os.cpu_count() or 1)

@@ -30,7 +30,6 @@ from dormouse.messages.stages import (
     SelectionMessage,
     encode,
 )
-from dormouse.ports import Clock
 from dormouse.query import selection
 from dormouse.query.rows import query_rows
 from dormouse.schema.schema import Schema
@@ -39,6 +38,7 @@ from dormouse.state.jobs import JobRecord
 from dormouse.state.versions import parse_as_of
 from dormouse.statements.limits import ReadLimitError
 from dormouse.stored.paths import query_prefix
+from dormouse.system import Clock
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 

@@ -11,10 +11,10 @@ from msgspec import structs
 from dormouse.errors import CorruptDataError
 from dormouse.features.checking import CheckReport, Damage, check
 from dormouse.keys import encode_key
+from dormouse.log.engine import StateStore
 from dormouse.log.sources import encode_sources, read_segment
 from dormouse.state.partitions import OverlayMap
 from dormouse.state.state import SplitPartition, TableState
-from dormouse.state.store import StateStore
 from dormouse.stored.paths import SOURCES, shard_path
 from dormouse.tables.table import Table
 from tests.support.made_once import made_once

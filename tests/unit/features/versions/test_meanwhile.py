@@ -15,6 +15,7 @@ from dormouse.features import versions as restoring
 from dormouse.features.administration import administer
 from dormouse.features.reset import restorer
 from dormouse.features.versions import read_as_of, tags_of
+from dormouse.log.engine import StateStore
 from dormouse.messages.requests import (
     CompactTable,
     ReinitialiseTable,
@@ -26,7 +27,6 @@ from dormouse.messages.stages import GarbageCandidates
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.state.state import TableState
-from dormouse.state.store import StateStore
 from dormouse.stored.paths import RESTORED, SOURCES
 from dormouse.tables.table import Table
 from tests.support.world import BY_TIME, Crash, World
