@@ -133,7 +133,8 @@ class SqsQueues:
             refusals = ", ".join(
                 sorted({f"{f['Code']} {f.get('Message', '')}".strip() for f in errors.values()})
             )
-            if all(f["SenderFault"] and _is_for_good(f["Code"]) for f in errors.values()):
+            kinds = {kind_of_code(f["Code"], HTTPStatus.BAD_REQUEST) for f in errors.values()}
+            if all(f["SenderFault"] for f in errors.values()) and kinds <= {Failure.PERMANENT}:
                 break
             if failures < self._retry_policy.attempts:
                 self._retry_policy.pause(failures)
@@ -213,15 +214,12 @@ class SqsOutbox:
             )
 
 
-def _is_for_good(code: str) -> bool:
-    return kind_of_code(code, HTTPStatus.BAD_REQUEST) is Failure.PERMANENT
-
-
 def _sized(messages: Iterable[OutboundMessage]) -> Iterator[tuple[str, _Sent, int]]:
     """Yield each message with its queue, its body and its most bytes."""
     for outgoing in messages:
         body = encode(outgoing.message)
-        size_bytes = _checked_size(outgoing.queue, body) + _most_bytes(outgoing.reason)
+        reason_bytes = 4 * len(outgoing.reason[:MAX_REASON_CHARACTERS])  # at most
+        size_bytes = _checked_size(outgoing.queue, body) + reason_bytes
         yield outgoing.queue, (outgoing, body), size_bytes
 
 
@@ -253,10 +251,6 @@ def _checked_size(queue: str, body: str) -> int:
 def _raise_first(batches: Iterable[Future[None]]) -> None:
     for batch in batches:
         batch.result()
-
-
-def _most_bytes(reason: str) -> int:
-    return 4 * len(reason[:MAX_REASON_CHARACTERS])
 
 
 def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:

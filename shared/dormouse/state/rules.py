@@ -105,7 +105,8 @@ def _broken(  # noqa: C901  # a case a kind
 ) -> Iterable[Violation]:
     match transaction:
         case changes.InitialisePartitions():
-            return _initialise(state)
+            is_new = not len(state.partitions)
+            return () if is_new else (Violation(Rule.ALREADY_INITIALISED, "partitions"),)
         case changes.AddShards():
             return _add(state, transaction)
         case changes.AssignJob():
@@ -131,7 +132,8 @@ def _broken(  # noqa: C901  # a case a kind
         case changes.SealSources():
             return _seal(state, transaction)
         case changes.AdoptSegments():
-            return _adopt(state)
+            is_new = not len(state.sources) and not state.all_source_segments
+            return () if is_new else (Violation(Rule.NOT_AT_BEGINNING, "segments"),)
         case changes.ResetTable() | changes.RestoreTable():
             return ()
 
@@ -143,11 +145,6 @@ def _reset(
         yield Violation(Rule.STALE_GENERATION, f"generation {reset.generation}")
     if reset.generation > state.generation + MAX_GENERATIONS_AHEAD:
         yield Violation(Rule.OUT_OF_BOUNDS, f"generation {reset.generation}")
-
-
-def _initialise(state: changes.TableState) -> Iterator[Violation]:
-    if len(state.partitions):
-        yield Violation(Rule.ALREADY_INITIALISED, "partitions")
 
 
 def _add(state: changes.TableState, add: changes.AddShards) -> Iterator[Violation]:
@@ -373,14 +370,5 @@ def _seal(state: changes.TableState, seal: changes.SealSources) -> Iterator[Viol
     is_last = tuple(segment.id for segment in last) == seal.replaced
     if not is_last or new.after != after or new.id in names:
         yield Violation(Rule.SEGMENT_MISPLACED, new.id)
-    elif new.count != _sealed(last) + len(state.sources_up_to(new.up_to)):
+    elif new.count != sum(s.count for s in last) + len(state.sources_up_to(new.up_to)):
         yield Violation(Rule.SEGMENT_MISCOUNTED, new.id)
-
-
-def _sealed(segments: tuple[changes.SourceSegment, ...]) -> int:
-    return sum(segment.count for segment in segments)
-
-
-def _adopt(state: changes.TableState) -> Iterator[Violation]:
-    if len(state.sources) or state.all_source_segments:
-        yield Violation(Rule.NOT_AT_BEGINNING, "segments")

@@ -178,8 +178,11 @@ def _new_columns(declared: Schema, there: Schema) -> tuple[tuple[Field, ...], di
             )
     by_name = {item.name: item for item in there.fields}
     for item in declared.values:
-        if item.name not in by_name:
-            _check_unknown(item.name, there)
+        if item.name not in by_name and (reason := there.explain_former_name(item.name)):
+            raise InvalidRequestError(
+                f"it has no column {item.name!r} any more: {reason}",
+                hint="change the file, or add the column again with `dormouse table alter`",
+            )
     add, types = declared_changes(there.fields, declared.fields)
     return tuple(add), types
 
@@ -192,11 +195,3 @@ def _new_units(schema: Schema, there: Schema) -> dict[str, str]:
         for item in schema.fields
         if item.unit and units.get(item.name, item.unit) != item.unit
     }
-
-
-def _check_unknown(name: str, there: Schema) -> None:
-    if reason := there.explain_former_name(name):
-        raise InvalidRequestError(
-            f"it has no column {name!r} any more: {reason}",
-            hint="change the file, or add the column again with `dormouse table alter`",
-        )

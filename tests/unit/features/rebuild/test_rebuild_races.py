@@ -10,7 +10,7 @@ import pytest
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
 from dormouse.features import rebuild as rebuild_stage
 from dormouse.features.rebuild import preview_rebuild, rebuild
-from dormouse.log.engine import LogStateStore
+from dormouse.log.engine import StateStore
 from dormouse.log.pages import first_version
 from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import StoredObject
@@ -75,9 +75,9 @@ def test_a_new_state_that_is_not_stored_as_it_was_committed_is_not_registered(
 def test_a_new_state_that_is_another_than_it_was_to_be_is_not_registered(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = LogStateStore.begin
+    begin = StateStore.begin
     other = TableState(version=first_version(0))
-    monkeypatch.setattr(LogStateStore, "begin", lambda store, _: begin(store, other))
+    monkeypatch.setattr(StateStore, "begin", lambda store, _: begin(store, other))
     with pytest.raises(InvariantError, match="has other partitions"):
         rebuild(world.services, table)
     assert registered(world, table).log == table.log
