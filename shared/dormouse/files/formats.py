@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from dormouse.arrow.values import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError, is_panic
 from dormouse.files import inferred, parquet_files
-from dormouse.files.casting import unreadable
 from dormouse.files.cells import with_fitting_keys
 from dormouse.files.change_data import ChangeData
 from dormouse.files.changes import FileChanges
@@ -426,15 +425,10 @@ def _of_arrow(local: Path) -> FoundFile:
 
 
 def _of_parquet(local: parquet_files.LocalParquet) -> FoundFile:
-    try:
-        with parquet_files.open_parquet(local) as file:
-            declared = parquet_files.declared_schema(file, _finer(local, file))
-            columns = tuple(infer_columns(declared, parquet_files.remarks_on(file)))
-            return FoundFile(columns, file.metadata.num_rows, is_whole=True)
-    except pa.ArrowNotImplementedError as error:
-        raise unreadable(f"the Parquet file ({error})") from error
-    except (pa.ArrowException, OSError) as error:
-        raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
+    with parquet_files.open_parquet(local) as file:
+        declared = parquet_files.declared_schema(file, _finer(local, file))
+        columns = tuple(infer_columns(declared, parquet_files.remarks_on(file)))
+        return FoundFile(columns, file.metadata.num_rows, is_whole=True)
 
 
 def _finer(local: parquet_files.LocalParquet, file: pq.ParquetFile) -> set[str]:

@@ -311,21 +311,27 @@ def open_parquet(
     `old_unit` is what times of INT96 are counted in.
 
     Raises:
-        RefusedSourceError: it is encrypted, or its footer is too large to be held in memory.
+        RefusedSourceError: it is encrypted, or its footer is too large to be held in memory; or the
+            block finds that it is damaged, or has what Arrow does not read.
     """
-    with local.open() as file:
-        if metadata is None:
-            _check_footer(file)
-        with pq.ParquetFile(
-            file if local.arrivals else local.path,  # which Arrow reads without Python
-            metadata=metadata,
-            read_dictionary=read_dictionary,
-            pre_buffer=False,
-            buffer_size=BUFFER_BYTES,
-            coerce_int96_timestamp_unit=old_unit,
-            page_checksum_verification=True,  # Spark writes page checksums
-        ) as parquet:
-            yield parquet
+    try:
+        with local.open() as file:
+            if metadata is None:
+                _check_footer(file)
+            with pq.ParquetFile(
+                file if local.arrivals else local.path,  # which Arrow reads without Python
+                metadata=metadata,
+                read_dictionary=read_dictionary,
+                pre_buffer=False,
+                buffer_size=BUFFER_BYTES,
+                coerce_int96_timestamp_unit=old_unit,
+                page_checksum_verification=True,  # Spark writes page checksums
+            ) as parquet:
+                yield parquet
+    except pa.ArrowNotImplementedError as error:
+        raise casting.unreadable(f"the Parquet file ({error})") from error
+    except (pa.ArrowException, OSError) as error:
+        raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
 
 
 def _check_footer(file: BinaryIO) -> None:
@@ -558,21 +564,16 @@ def read_parquet(local: LocalParquet, schema: Schema) -> Iterator[pa.RecordBatch
     """Yield the rows of a Parquet file; its columns may have narrower types than the table's.
     Raises RefusedSourceError: the file is damaged, or its columns or values do not fit the table.
     """
-    try:
-        with open_parquet(local) as file:
-            arrow, declared = file.schema_arrow, declared_schema(file)
-            casting.check_columns(arrow.names, schema)
-            converter = arrow_converter(arrow, schema, of="the file", declared=declared)
-            converter = _of_times(converter, old_times(arrow), is_legacy=is_legacy(file.metadata))
-            first = 0
-            for batch in read_batches(local, file):
-                place = partial(_place, file.metadata, first)
-                yield convert_arrow(batch, schema, place, converter)
-                first += batch.num_rows
-    except pa.ArrowNotImplementedError as error:
-        raise casting.unreadable(f"the Parquet file ({error})") from error
-    except (pa.ArrowException, OSError) as error:
-        raise RefusedSourceError(f"the Parquet file cannot be read: {error}") from error
+    with open_parquet(local) as file:
+        arrow, declared = file.schema_arrow, declared_schema(file)
+        casting.check_columns(arrow.names, schema)
+        converter = arrow_converter(arrow, schema, of="the file", declared=declared)
+        converter = _of_times(converter, old_times(arrow), is_legacy=is_legacy(file.metadata))
+        first = 0
+        for batch in read_batches(local, file):
+            place = partial(_place, file.metadata, first)
+            yield convert_arrow(batch, schema, place, converter)
+            first += batch.num_rows
 
 
 def _of_times(

@@ -8,7 +8,7 @@ may be about to be collected.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -52,17 +52,12 @@ def position_deletes(uri: str, rows: Sequence[RowRange]) -> bytes:
     """
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, _SCHEMA, **_LAYOUT) as writer:
-        for start, end in _pieces(rows):
-            positions = pa.array(range(start, end), pa.int64())
-            paths = pa.repeat(uri, len(positions))
-            writer.write_batch(pa.record_batch([paths, positions], schema=_SCHEMA))
+        for start, end in rows:
+            for at in range(start, end, _ROWS_AT_ONCE):
+                positions = pa.array(range(at, min(end, at + _ROWS_AT_ONCE)), pa.int64())
+                paths = pa.repeat(uri, len(positions))
+                writer.write_batch(pa.record_batch([paths, positions], schema=_SCHEMA))
     return sink.getvalue().to_pybytes()
-
-
-def _pieces(rows: Sequence[RowRange]) -> Iterator[RowRange]:
-    for start, end in rows:
-        for at in range(start, end, _ROWS_AT_ONCE):
-            yield at, min(end, at + _ROWS_AT_ONCE)
 
 
 _DIGEST_BYTES = 16

@@ -25,8 +25,6 @@ from dormouse.schema.types import (
     DecimalType,
     FieldType,
     Primitive,
-    from_days,
-    show_clock,
     show_count,
     show_uuid,
 )
@@ -126,23 +124,19 @@ class Trino:
         if isinstance(leaf, conditions.Column):
             return self.quoted(leaf.name)
         value, kind = leaf.value, leaf.type
-        if isinstance(value, bytes):
-            return self._uuid(value) if kind is Primitive.UUID else f"X'{value.hex()}'"
+        if isinstance(value, bytes) and kind is Primitive.UUID:
+            return self._uuid(value)
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, bool):
-            return str(value).upper()
         if isinstance(value, Decimal) and isinstance(kind, DecimalType):
             return f"CAST('{value:f}' AS {self.type_name(kind)})"
         if isinstance(value, float) and not math.isfinite(value):
             raise _cannot("NaN or infinity")
         if isinstance(value, float | Decimal):
             return f"CAST('{float(value)!r}' AS DOUBLE)"
-        if kind in TIMESTAMPS:
+        if isinstance(value, int) and kind in TIMESTAMPS:
             return self._time(value, Primitive(kind))
-        if kind is Primitive.DATE:
-            return f"DATE '{from_days(value)}'"
-        return f"TIME '{show_clock(value)}'" if kind is Primitive.TIME else str(value)
+        return conditions.leaf_sql(leaf)
 
     def _time(self, count: int, kind: Primitive) -> str:
         text = show_count(count, kind).removesuffix("+00:00").replace("T", " ")

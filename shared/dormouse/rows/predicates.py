@@ -152,14 +152,8 @@ class Predicate:
         Raises:
             InvalidRequestError: DataFusion cannot evaluate it.
         """
-        from dormouse.rows import datafusion as engine
-
-        context = engine.session()
         nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
-        for _ in _evaluated(
-            engine.frame_from_batches(context, [nothing]).filter(self.expr(context))
-        ):
-            pass
+        list(self.apply([nothing]))
 
 
 def parse_predicate(text: str, schema: Schema) -> Predicate:

@@ -609,11 +609,8 @@ def read_index(
 def read_own_footer(
     objects: Objects, table_id: str, shard: Shard, schema: Schema, cache: Cache
 ) -> ShardFooter:
-    """Return what a shard says about itself. Its index, which the read brings, is cached.
-
-    Raises:
-        NotFoundError: the shard is gone.
-        CorruptDataError: it is damaged, or is not the shard that the state names.
+    """Return what a shard says about itself. Its index, which the read brings, is cached. Raises as
+    `read_index`.
     """
 
     def read(path: str) -> tuple[ShardIndex, ShardFooter]:

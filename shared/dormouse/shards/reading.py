@@ -295,11 +295,8 @@ def find_blocks(
 def with_footers(
     objects: Objects, table_id: str, blocks: Sequence[Blocks], schema: Schema, cache: Cache
 ) -> list[Blocks]:
-    """Return row groups that were found without the footers of their shards with these.
-
-    Raises:
-        NotFoundError: a shard is gone.
-        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    """Return row groups that were found without the footers of their shards with these. Raises as
+    `find_blocks`.
     """
     shards = {g.slice.shard.id: g.slice.shard for g in blocks if g.index.footer is None}
     indexes = read_indexes(objects, table_id, list(shards.values()), schema, cache, footers=True)
@@ -317,11 +314,7 @@ def read_indexes(
     footers: bool = False,
 ) -> list[footer.ShardIndex]:
     """Return the index of each shard, from the cache or by reading the end of the shard, and its
-    whole footer if that is needed; many at once.
-
-    Raises:
-        NotFoundError: a shard is gone.
-        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    whole footer if that is needed; many at once. Raises as `find_blocks`.
     """
     indexes = [footer.cached_index(table_id, shard.id, cache, footer=footers) for shard in shards]
     with reading_threads(objects, indexes.count(None)) as start:
@@ -340,11 +333,7 @@ def read_own_footers(
     objects: Objects, table_id: str, shards: Sequence[Shard], schema: Schema, cache: Cache
 ) -> list[footer.ShardFooter]:
     """Return what each shard says about itself, many read at once. Their indexes are in the cache
-    then, if it has room for them.
-
-    Raises:
-        NotFoundError: a shard is gone.
-        CorruptDataError: a shard is damaged, or is not the shard that the state names.
+    then, if it has room for them. Raises as `find_blocks`.
     """
     with reading_threads(objects, len(shards)) as start:
         reads = [

@@ -563,17 +563,12 @@ def _by_leaf(
         while start < batch.num_rows:
             first = encode_key(row_key(batch, start, context.schema))
             if leaf is None or not leaf.range.contains(first):
-                leaf = _next_leaf(first, remaining, context)
+                leaf = next((each for each in remaining if each.range.contains(first)), None)
+            if leaf is None:
+                raise InvariantError(f"a row of job {context.job} is in none of the leaves it got")
             end = _end_of_leaf(batch, leaf, context.schema)
             yield leaf, batch.slice(start, end - start)
             start = end
-
-
-def _next_leaf(first: bytes, leaves: Iterator[Partition], context: ShardContext) -> Partition:
-    for leaf in leaves:
-        if leaf.range.contains(first):
-            return leaf
-    raise InvariantError(f"a row of job {context.job} is in none of the leaves that it was given")
 
 
 def _end_of_leaf(batch: pa.RecordBatch, leaf: Partition, schema: Schema) -> int:

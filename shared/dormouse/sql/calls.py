@@ -36,6 +36,7 @@ from dormouse.sql.conditions import (
     truncated,
 )
 from dormouse.sql.operands import (
+    IN_DOCUMENTS,
     alike,
     calculated,
     cast_time,
@@ -70,8 +71,6 @@ _TYPE_NAMES = "BOOLEAN, INT, BIGINT, REAL, DOUBLE, DECIMAL(p, s), TEXT, DATE, TI
 _OF_TEXT = (Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP, Primitive.UUID)
 """The types of literals such as ``DATE '2026-01-31'``."""
 _DIGITS = {Primitive.BOOLEAN: 1, Primitive.INT: 10, Primitive.LONG: 19}
-_OF_DOCUMENTS = (Primitive.LONG, Primitive.DOUBLE, Primitive.STRING, Primitive.BOOLEAN)
-"""What values in documents are cast to."""
 _NUMBERS = frozenset({*WHOLE, *FLOATS, Primitive.BOOLEAN})
 _TEXTUAL = frozenset({*WHOLE, Primitive.BOOLEAN, Primitive.DATE, *TIMESTAMPS})
 
@@ -95,7 +94,7 @@ def can_cast(source: FieldType, target: FieldType, *, may_fail: bool) -> bool:
     if source == target:
         return True
     if source is Primitive.DYNAMIC:  # what is of another type is null
-        return target in _OF_DOCUMENTS
+        return target in IN_DOCUMENTS
     if isinstance(target, DecimalType):
         whole = target.precision - target.scale  # the digits before the point
         if isinstance(source, DecimalType):
@@ -144,18 +143,13 @@ def cast(inner: Expression, kind: FieldType, *, is_text: bool, may_fail: bool) -
             return time
         if inner.type in (Primitive.STRING, Primitive.LONG, Primitive.DOUBLE):
             return _constant(inner, kind)
-    if not can_cast(inner.type, kind, may_fail=may_fail):
-        raise _refused_cast(inner.type, kind)
+    name = show_type(inner.type)
+    if not can_cast(inner.type, kind, may_fail=True):
+        raise InvalidRequestError(f"{name} cannot be cast to that in a condition")
+    if not (may_fail or can_cast(inner.type, kind, may_fail=False)):
+        hint = "TRY_CAST makes NULL of those that cannot"
+        raise InvalidRequestError(f"not every {name} can be cast", hint=hint)
     return Call("TRY_CAST" if may_fail else "CAST", (inner,), kind)
-
-
-def _refused_cast(source: FieldType, target: FieldType) -> InvalidRequestError:
-    if can_cast(source, target, may_fail=True):
-        return InvalidRequestError(
-            f"not every {show_type(source)} can be cast",
-            hint="TRY_CAST makes NULL of those that cannot",
-        )
-    return InvalidRequestError(f"{show_type(source)} cannot be cast to that in a condition")
 
 
 def _constant(inner: Literal, kind: FieldType) -> Expression:

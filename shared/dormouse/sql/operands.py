@@ -185,6 +185,8 @@ _HINTS: dict[FieldType, str] = {
     Primitive.DATE: "a date is written as DATE '2026-01-31'",
     Primitive.BYTES: "bytes are written as X'00ff'",
 }
+IN_DOCUMENTS = (Primitive.LONG, Primitive.DOUBLE, Primitive.STRING, Primitive.BOOLEAN)
+"""The types that values in documents are cast to, and compared as."""
 _WHOLE_AS_DECIMAL = DecimalType(19, 0)
 """What every whole number of 64 bits is exactly."""
 
@@ -215,7 +217,7 @@ def _with_document(operands: Sequence[Expression]) -> list[Expression]:
     """
     constants = [e for e in operands if isinstance(e, Literal)]
     is_plain = all(
-        isinstance(e.value, Decimal | int | str) and e.type in _IN_DOCUMENTS for e in constants
+        isinstance(e.value, Decimal | int | str) and e.type in IN_DOCUMENTS for e in constants
     )
     if len(constants) < len(operands) - 1 or not is_plain:
         raise InvalidRequestError(
@@ -224,9 +226,6 @@ def _with_document(operands: Sequence[Expression]) -> list[Expression]:
             "BOOLEAN",
         )
     return list(operands)
-
-
-_IN_DOCUMENTS = (Primitive.LONG, Primitive.DOUBLE, Primitive.STRING, Primitive.BOOLEAN)
 
 
 def text_of(expression: Expression) -> Expression:

@@ -154,7 +154,11 @@ def _known_cells(tables: SqlTables, plain: PlainSelect) -> list[Any]:
     calls, condition = plain.node["select_list"], plain.condition()
     if plain.node["modifiers"]:
         raise _NotPlainError
-    _check_calls(calls)
+    for each in calls:  # aggregates of all rows
+        if each["type"] != "FUNCTION" or each["export_state"] or each["filter"]:
+            raise _NotPlainError
+        if each["order_bys"]["orders"]:
+            raise _NotPlainError
     if any(each["function_name"] != "count_star" for each in calls):
         if condition is not None:
             raise _NotPlainError
@@ -163,15 +167,6 @@ def _known_cells(tables: SqlTables, plain: PlainSelect) -> list[Any]:
     if rows is None:
         raise _NotPlainError
     return [key_scalar(rows, Primitive.LONG)] * len(calls)
-
-
-def _check_calls(calls: list[Node]) -> None:
-    """Check that calls of aggregates are of all rows."""
-    for each in calls:
-        if each["type"] != "FUNCTION" or each["export_state"]:
-            raise _NotPlainError
-        if each["filter"] or each["order_bys"]["orders"]:
-            raise _NotPlainError
 
 
 def _ends(tables: SqlTables, plain: PlainSelect) -> Iterator[Any]:

@@ -185,7 +185,8 @@ def _checked_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedSt
     references: list[TableReference] = []
     called: dict[int, str] = {}
     edits = []
-    own_names = _own_names(text)
+    # names that are nowhere in the text: WITH and aliases may name anything
+    own_names = (own for n in count() if (own := f"{_OWN}{n}") not in text)
     for node in _tables(whole["node"], frozenset()):
         token, table = names.get(node["query_location"]), node["table_name"]
         at = _place(plain, node["query_location"])
@@ -372,11 +373,6 @@ def _tokens(text: bytes) -> Iterator[_Token]:
             if len(word) > MAX_NAME and kind != "string_const":
                 raise InvalidRequestError(f"a name or number has more than {MAX_NAME:,} characters")
             yield _Token(start, start + len(word.encode()), kind, word)
-
-
-def _own_names(text: str) -> Iterator[str]:
-    """Yield names that are nowhere in a text: WITH and aliases may name anything."""
-    return (name for n in count() if (name := f"{_OWN}{n}") not in text)
 
 
 def _name(token: _Token) -> str:
