@@ -124,17 +124,9 @@ class Place:
     listed_schema: Mapping[str, Any]
     keeps_row_ids: bool = False
 
-    def sequence_of(self, shard: Shard, sequence: int) -> int:
-        """Return the sequence number of the rows of a shard that is new in that of a snapshot."""
-        return (self.keeps_row_ids and shard.published_sequence) or sequence
-
     def metadata_path(self, name: str) -> str:
         """Return the path of an object of the publication."""
         return iceberg_metadata_path(self.table_id, f"{self.sequence:05d}-{name}")
-
-    def deletes_path(self, name: str) -> str:
-        """Return the path of a file that says which rows are dead."""
-        return iceberg_deletes_path(self.table_id, f"{self.sequence:05d}-{name}")
 
     def uri(self, path: str) -> str:
         """Return the URI of an object of the data root."""
@@ -222,7 +214,8 @@ def delete_name(place: Place, live: LiveShard) -> str:
 
 def delete_file(place: Place, live: LiveShard, rows: Sequence[RowRange]) -> ListedFile:
     """Return the file that says that these rows of a shard are dead."""
-    path, target = place.deletes_path(delete_name(place, live)), place.shard_uri(live.shard)
+    name, target = f"{place.sequence:05d}-{delete_name(place, live)}", place.shard_uri(live.shard)
+    path = iceberg_deletes_path(place.table_id, name)
     count = avro.count_rows(rows)
     bound = [{"key": avro.FILE_PATH_ID, "value": target.encode()}]
     described = {

@@ -309,7 +309,8 @@ def _number(
     """Add the lineage of new rows for all shards that have none; return the id after theirs."""
     for shard in shards:
         if shard.id not in lineage:
-            lineage[shard.id] = RowLineage(next_row_id, place.sequence_of(shard, sequence))
+            own = shard.published_sequence if place.keeps_row_ids else 0
+            lineage[shard.id] = RowLineage(next_row_id, own or sequence)
             next_row_id += shard.rows
     return next_row_id
 

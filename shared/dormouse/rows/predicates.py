@@ -91,7 +91,8 @@ class Predicate:
         from dormouse.rows import datafusion as engine
 
         kinds = {f.type for f in self.schema.fields if f.name in self.columns}
-        has_words = "has" in conditions.operators_of(self.condition.expression)
+        parts = conditions.parts_of(self.condition.expression)
+        has_words = any(isinstance(part, conditions.Call) and part.op == "has" for part in parts)
         if has_words or Primitive.DYNAMIC in kinds:
             from dormouse.rows.documents import register
 

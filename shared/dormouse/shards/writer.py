@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,7 @@ from dormouse.arrow.order import OrderCheck, row_key, row_span
 from dormouse.arrow.sealing import check_encrypted
 from dormouse.arrow.types import Array
 from dormouse.errors import AlreadyExistsError, InvariantError, UnavailableError, damaged_shard
-from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.keys import KeyRange, encode_key
 from dormouse.ports import Objects, Storage, Upload
 from dormouse.schema.row_tags import MOST_TEXTS_BYTES, joined_texts
 from dormouse.schema.schema import MAX_LEAF_COLUMNS, TAGS, Field, Schema
@@ -89,11 +89,9 @@ class Shredder:
             for path, (values, is_whole) in zip(of_column, columns, strict=True):
                 arrays[path.field.id] = values
                 self.partial |= set() if is_whole else {path.field.id}
-        schema = batch.schema
         for field in self.fields:
-            schema = schema.append(pa.field(field.name, arrays[field.id].type))
-        columns_of_all: list[Any] = [*batch.columns, *(arrays[f.id] for f in self.fields)]
-        return pa.RecordBatch.from_arrays(columns_of_all, schema=schema)
+            batch = batch.append_column(field.name, arrays[field.id])
+        return batch
 
 
 def shredder_for(
@@ -234,7 +232,9 @@ class WrittenShard:
 
 
 class ShardWriter:
-    """Writes one shard, whose rows are in `file`; end it with `finish` or `discard`."""
+    """Writes one shard, whose rows are in `file`; end it with `finish` or `discard`. `rows_by_leaf`
+    has the rows so far, and `keys` samples their keys.
+    """
 
     def __init__(
         self,
@@ -260,31 +260,22 @@ class ShardWriter:
             plain=is_plain(shard_id),
         )
         self._upload = storage.start_upload(shard_path(context.table_id, shard_id), self._local)
-        self._sampler = KeySampler(context.schema)
-        self._rows_by_leaf: dict[str, int] = {}
+        self.keys = KeySampler(context.schema)
+        self.rows_by_leaf: dict[str, int] = {}
         self._has_tags = TAGS in context.schema.values
         self._tags = set[str]() if self._has_tags else {context.tags}
         self._range = KeyRange()
 
-    @property
-    def last_key(self) -> Key:
-        """The row key of the last row. Requires: a row was written."""
-        return self._sampler.max_key
-
-    def holds_rows_of(self, leaf: Partition) -> bool:
-        """Return whether any row so far is in `leaf`."""
-        return leaf.id in self._rows_by_leaf
-
     def write(self, leaf: Partition, batch: pa.RecordBatch) -> None:
         """Write rows, which are all in `leaf` and follow the rows before."""
-        rows = self._rows_by_leaf.get(leaf.id, 0)
-        first = self._range if self._rows_by_leaf else leaf.range
+        rows = self.rows_by_leaf.get(leaf.id, 0)
+        first = self._range if self.rows_by_leaf else leaf.range
         self._range = KeyRange(first.min, leaf.range.max)
-        self._rows_by_leaf[leaf.id] = rows + batch.num_rows
+        self.rows_by_leaf[leaf.id] = rows + batch.num_rows
         if self._has_tags and len(self._tags) <= MOST_TEXTS_BYTES:  # more are not listed
             self._tags.update(text or "" for text in pc.unique(batch.column(TAGS.name)).to_pylist())
         check_encrypted(self._context.schema, batch)
-        self._sampler.see(batch)
+        self.keys.see(batch)
         self.file.write(self._shredder.added(batch))
         self._upload.advance(self.file.size_bytes)
 
@@ -296,10 +287,10 @@ class ShardWriter:
             shard_id=self._shard_id,
             schema=context.schema,
             provenance=context.provenance(self._range, number=self._number, last=last),
-            rows=self._sampler.rows,
-            min_key=self._sampler.min_key,
-            max_key=self._sampler.max_key,
-            samples=self._sampler.samples(),
+            rows=self.keys.rows,
+            min_key=self.keys.min_key,
+            max_key=self.keys.max_key,
+            samples=self.keys.samples(),
             tags=joined_texts(self._tags),
         )
         self.file.close(
@@ -308,7 +299,7 @@ class ShardWriter:
             self._shard_id,
             self._shredder.partial,
         )
-        return WrittenShard(self._local, self._upload, footer, tuple(self._rows_by_leaf.items()))
+        return WrittenShard(self._local, self._upload, footer, tuple(self.rows_by_leaf.items()))
 
     def discard(self) -> None:
         """Abort the upload, and remove the local file."""
@@ -532,11 +523,11 @@ class _RunWriter:
         Once the shard is full, only the rows that continue its last key are added: a
         row key is never divided between two shards of a leaf.
         """
-        if not self.spanning and not writer.holds_rows_of(leaf):
+        if not self.spanning and leaf.id not in writer.rows_by_leaf:
             return 0
         if not writer.file.is_full(self.target_bytes):
             return writer.file.room(batch, self.target_bytes)
-        return row_span(batch, writer.last_key, self.context.schema)[1]
+        return row_span(batch, writer.keys.max_key, self.context.schema)[1]
 
     def _begin_shard(self, first: pa.RecordBatch) -> ShardWriter:
         number = part_shard_number(self.context.part or 0, self.publisher.count)

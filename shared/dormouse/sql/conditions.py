@@ -205,11 +205,6 @@ def columns_of(expression: Expression) -> set[str]:
     return {each.name for each in parts_of(expression) if isinstance(each, Column)}
 
 
-def operators_of(expression: Expression) -> set[str]:
-    """Return the operators and functions in an expression."""
-    return {each.op for each in parts_of(expression) if isinstance(each, Call)}
-
-
 def leaf_sql(leaf: Column | Literal) -> str:
     """Return a column or literal as SQL."""
     if isinstance(leaf, Column):
