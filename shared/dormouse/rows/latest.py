@@ -19,15 +19,7 @@ import pyarrow.compute as pc
 from dormouse.arrow.types import Array, Tally
 from dormouse.rows.predicates import Predicate
 from dormouse.schema.schema import SEQUENCE, TOMBSTONE, Schema
-from dormouse.schema.types import (
-    UUID_BYTES,
-    DecimalType,
-    FieldType,
-    ListType,
-    MapType,
-    Primitive,
-    StructType,
-)
+from dormouse.schema.types import UUID_BYTES, FieldType, ListType, MapType, Primitive, StructType
 
 _NO_TIME, _SINCE_COMMIT = pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64())
 
@@ -82,7 +74,7 @@ def without_tombstones(
             yield rest
 
 
-_BLANKS: dict[Primitive, object] = {
+_BLANKS: dict[FieldType, object] = {
     Primitive.BOOLEAN: False,
     Primitive.STRING: "",
     Primitive.BYTES: b"",
@@ -96,11 +88,8 @@ dates and decimals too.
 
 def _blank(kind: FieldType) -> object:
     match kind:
-        case Primitive():
-            return _BLANKS.get(kind, 0)
-        case DecimalType():
-            return 0
         case ListType() | MapType():
             return []
         case StructType(members=members):
             return {m.name: None if m.nullable else _blank(m.type) for m in members}
+    return _BLANKS.get(kind, 0)

@@ -209,31 +209,28 @@ def leaf_sql(leaf: Column | Literal) -> str:
     """Return a column or literal as SQL."""
     if isinstance(leaf, Column):
         return quoted(leaf.name)
-    value = leaf.value
-    if leaf.type in types.TIMESTAMPS:
-        assert isinstance(value, int) and isinstance(leaf.type, types.Primitive)
-        # without its zone: the column that it is compared with says whether it is UTC
-        text = types.show_count(value, leaf.type).removesuffix("+00:00")
-        return f"TIMESTAMP '{text.replace('T', ' ')}'"
-    if leaf.type is types.Primitive.TIME:
-        assert isinstance(value, int)
-        return f"TIME '{types.show_clock(value)}'"
-    if leaf.type is types.Primitive.UUID:
-        assert isinstance(value, bytes)
-        return f"UUID '{types.show_uuid(value)}'"
-    if leaf.type is types.Primitive.DATE:
-        assert isinstance(value, int)
-        return f"DATE '{types.from_days(value)}'"
-    if isinstance(value, bool):
-        return str(value).upper()
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, str):
-        return text_literal(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        word = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        return f"CAST('{word}' AS DOUBLE)"
-    return f"{value:f}" if isinstance(value, Decimal) else repr(value)
+    match leaf.type, leaf.value:
+        case types.Primitive() as kind, int(count) if kind in types.TIMESTAMPS:
+            # without its zone: the column that it is compared with says whether it is UTC
+            text = types.show_count(count, kind).removesuffix("+00:00")
+            return f"TIMESTAMP '{text.replace('T', ' ')}'"
+        case types.Primitive.TIME, int(clock):
+            return f"TIME '{types.show_clock(clock)}'"
+        case types.Primitive.DATE, int(days):
+            return f"DATE '{types.from_days(days)}'"
+        case types.Primitive.UUID, bytes(uuid):
+            return f"UUID '{types.show_uuid(uuid)}'"
+        case _, bytes(value):
+            return f"X'{value.hex()}'"
+        case _, bool(value):
+            return str(value).upper()
+        case _, str(value):
+            return text_literal(value)
+        case _, float(value) if not math.isfinite(value):
+            word = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            return f"CAST('{word}' AS DOUBLE)"
+        case _, value:
+            return f"{value:f}" if isinstance(value, Decimal) else repr(value)
 
 
 @dataclass(frozen=True, slots=True)
