@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from numbers import Integral
 from typing import Protocol, TypeVar
 
@@ -415,13 +416,11 @@ class KeyCodec:
             raise InvalidRequestError(
                 f"the key has {len(values)} parts, but the table has {self._names()}"
             )
-        fields = self.schema.keys
-        return tuple(part_from_python(v, field) for v, field in zip(values, fields, strict=False))
+        return tuple(map(part_from_python, values, self.schema.keys))
 
     def to_python(self, key: Key) -> tuple[KeyValue, ...]:
         """Return a key as a program passes it, which `from_python` reads."""
-        fields = self.schema.keys
-        return tuple(part_to_python(part, field) for part, field in zip(key, fields, strict=False))
+        return tuple(map(part_to_python, key, self.schema.keys))
 
     def range_from_python(self, low: KeyLike | None, high: KeyLike | None) -> KeyRange:
         """Return the range from `low`, inclusive, to `high`, exclusive; None leaves an end open.
@@ -463,14 +462,11 @@ class KeyCodec:
                 f"{where} has {len(parts)} parts, not 1 to {len(fields)}",
                 hint=f"the table has {self._names()}",
             )
-        return tuple(
-            part_from_json(part, field, where) for part, field in zip(parts, fields, strict=False)
-        )
+        return tuple(map(partial(part_from_json, where=where), parts, fields))
 
     def to_json(self, key: Key) -> tuple[object, ...]:
         """Return a key as messages carry it: numbers as numbers, everything else as text."""
-        fields = self.schema.keys
-        return tuple(part_to_json(part, field) for part, field in zip(key, fields, strict=False))
+        return tuple(map(part_to_json, key, self.schema.keys))
 
     def range_from_json(self, ends: JsonEnds, where: str) -> KeyRange:
         """Return the range in a message; `where` names it in errors. No key is below an empty end.

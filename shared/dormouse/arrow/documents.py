@@ -198,15 +198,12 @@ def typed(values: Sequence[object], kind: Primitive) -> Array:
 
 
 def _typed(value: object, kind: Primitive) -> object:
-    kind_there = kind_of(value)
-    match kind:
-        case Primitive.STRING if kind_there == "string":
+    match kind, kind_of(value):
+        case (Primitive.STRING, "string") | (Primitive.BOOLEAN, "boolean"):
             return value
-        case Primitive.BOOLEAN if kind_there == "boolean":
-            return value
-        case Primitive.LONG if kind_there == "number":
+        case Primitive.LONG, "number":
             return _whole(value)
-        case Primitive.DOUBLE if kind_there == "number":
+        case Primitive.DOUBLE, "number":
             nearest = float(Decimal(value))  # type: ignore[arg-type]  # a number
             return nearest if isfinite(nearest) else None
     return None

@@ -51,6 +51,7 @@ from dormouse.schema.types import (
     TIMESTAMPS,
     UNITS,
     UUID_BYTES,
+    WHOLE,
     ZONED,
     DecimalType,
     FieldType,
@@ -725,20 +726,16 @@ _EXTENSIONS: dict[str, tuple[Primitive, ...]] = {
     "arrow.bool8": (Primitive.BOOLEAN,),
 }
 """The types that extension types of Arrow can become, by their storage."""
-_INTEGERS = (types.is_integer,)
 _BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
 _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
-    Primitive.INT: _INTEGERS,
-    Primitive.LONG: _INTEGERS,
+    **dict.fromkeys(WHOLE, (types.is_integer,)),
     Primitive.FLOAT: (types.is_integer, types.is_float16, types.is_float32),
     Primitive.DOUBLE: (types.is_integer, types.is_floating),
     Primitive.BOOLEAN: (types.is_boolean,),
     Primitive.STRING: (_is_text,),
     Primitive.BYTES: (*_BYTES, types.is_fixed_size_binary),
-    Primitive.TIMESTAMP: (types.is_timestamp,),
-    Primitive.TIMESTAMP_NTZ: (_has_no_zone,),
-    Primitive.TIMESTAMP_NS: (types.is_timestamp,),
-    Primitive.TIMESTAMP_NTZ_NS: (_has_no_zone,),
+    **dict.fromkeys(ZONED, (types.is_timestamp,)),
+    **dict.fromkeys(TIMESTAMPS - ZONED, (_has_no_zone,)),
     Primitive.TIME: (types.is_time,),
     # Polars has no type of 16 bytes
     Primitive.UUID: (lambda kind: kind == pa.binary(UUID_BYTES), _is_text, *_BYTES),

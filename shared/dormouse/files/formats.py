@@ -61,11 +61,6 @@ def compression_of(head: bytes) -> str:
     return ".bz2" if is_bzip2 else ""
 
 
-def unpacked(file: BinaryIO, compression: str) -> io.BufferedReader:
-    """Return the content of a compressed file, with a limit on how much it may unpack to."""
-    return io.BufferedReader(_Unpacked(file, compression), BUFFER_BYTES)
-
-
 def _opened(file: BinaryIO, compression: str) -> BinaryIO:
     match compression:
         case ".gz":
@@ -256,9 +251,11 @@ def _what_begins(head: bytes) -> tuple[str, str]:
 
 
 def opened(local: parquet_files.LocalParquet, compression: str) -> BinaryIO:
-    """Open a file to read its content, unpacked if it is compressed."""
+    """Open a file to read its content, unpacked if it is compressed, up to a limit."""
     file = local.open()
-    return cast(BinaryIO, unpacked(file, compression)) if compression else file
+    if not compression:
+        return file
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(file, compression), BUFFER_BYTES))
 
 
 @contextmanager

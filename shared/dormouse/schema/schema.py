@@ -63,14 +63,10 @@ numbers 8 each.
 Footers, partitions and shards in the state each hold a few keys. This limit keeps them far below
 the 400 KB of a DynamoDB item, and lets a reader fetch a footer in one request."""
 
-_INT32 = range(-(2**31), 2**31)
-_INT64 = range(INT64_MIN, INT64_MAX + 1)
 _WHOLE: dict[FieldType, range] = {
-    Primitive.INT: _INT32,
-    Primitive.DATE: _INT32,
-    Primitive.LONG: _INT64,
+    **dict.fromkeys((Primitive.INT, Primitive.DATE), range(-(2**31), 2**31)),
+    **dict.fromkeys((Primitive.LONG, *TIMESTAMPS), range(INT64_MIN, INT64_MAX + 1)),
     Primitive.TIME: range(MAX_TIME + 1),
-    **dict.fromkeys(TIMESTAMPS, _INT64),
 }
 _WIDEST = DecimalType(38, 0)
 _HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")

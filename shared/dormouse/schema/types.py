@@ -143,17 +143,8 @@ UNITS: Mapping[str, frozenset[Primitive]] = {
 }
 """What a number in an ingested file may count since 1970, where a timestamp or date is expected."""
 
-KEY_TYPES = frozenset(
-    {
-        Primitive.INT,
-        Primitive.LONG,
-        Primitive.STRING,
-        Primitive.BYTES,
-        Primitive.DATE,
-        Primitive.TIME,
-        Primitive.UUID,
-        *TIMESTAMPS,
-    }
+KEY_TYPES = TIMESTAMPS.union(
+    (*WHOLE, Primitive.STRING, Primitive.BYTES, Primitive.DATE, Primitive.TIME, Primitive.UUID)
 )
 """The types of keys, beside decimals."""
 

@@ -27,6 +27,7 @@ from dormouse.schema.schema import Schema
 from dormouse.schema.types import (
     FLOATS,
     TIMESTAMPS,
+    WHOLE,
     DecimalType,
     FieldType,
     Primitive,
@@ -55,6 +56,8 @@ from dormouse.tables.term_index import TermColumns
 # Columns of text, bytes and nested values are always compressed, because what is in them varies
 # more. So are those with dictionaries.
 
+_VARYING = (Primitive.STRING, Primitive.BYTES, Primitive.DYNAMIC)
+"""The types of values that are as long as they are."""
 Codec: TypeAlias = Literal["zstd", "none"]
 LEAST_SAVING = 0.05
 """The part of a column's bytes that compressing it must save."""
@@ -102,7 +105,7 @@ def column_paths(stored: pa.Schema) -> tuple[str, ...]:
 def _is_number(kind: object) -> bool:
     """Return whether all values of a type take the same space before they are encoded."""
     if isinstance(kind, Primitive):
-        return kind not in (Primitive.STRING, Primitive.BYTES, Primitive.DYNAMIC)
+        return kind not in _VARYING
     return isinstance(kind, DecimalType)
 
 
@@ -298,16 +301,9 @@ TYPICAL_BYTES = 64 * 1024 * 1024
 """The size of a shard whose row groups the Bloom filters are made for."""
 
 _ENCODINGS: dict[FieldType, str] = {
-    Primitive.STRING: "DELTA_LENGTH_BYTE_ARRAY",
-    Primitive.BYTES: "DELTA_LENGTH_BYTE_ARRAY",
-    Primitive.DYNAMIC: "DELTA_LENGTH_BYTE_ARRAY",
-    Primitive.INT: "DELTA_BINARY_PACKED",
-    Primitive.LONG: "DELTA_BINARY_PACKED",
-    Primitive.DATE: "DELTA_BINARY_PACKED",
-    Primitive.TIME: "DELTA_BINARY_PACKED",
-    **dict.fromkeys(TIMESTAMPS, "DELTA_BINARY_PACKED"),
-    Primitive.FLOAT: "BYTE_STREAM_SPLIT",
-    Primitive.DOUBLE: "BYTE_STREAM_SPLIT",
+    **dict.fromkeys(_VARYING, "DELTA_LENGTH_BYTE_ARRAY"),
+    **dict.fromkeys((*WHOLE, Primitive.DATE, Primitive.TIME, *TIMESTAMPS), "DELTA_BINARY_PACKED"),
+    **dict.fromkeys(FLOATS, "BYTE_STREAM_SPLIT"),
 }
 """Encodings that are faster to write and read, and smaller, than plain values."""
 

@@ -201,20 +201,15 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {
-    "lower": Function((_TEXT,), _TEXT),
-    "upper": Function((_TEXT,), _TEXT),
-    "trim": Function((_TEXT,), _TEXT),
-    "ltrim": Function((_TEXT,), _TEXT),
-    "rtrim": Function((_TEXT,), _TEXT),
-    "reverse": Function((_TEXT,), _TEXT),
-    "length": Function((_TEXT,), _WHOLE),
-    "octet_length": Function((_TEXT,), _WHOLE),
+    **dict.fromkeys(
+        ("lower", "upper", "trim", "ltrim", "rtrim", "reverse"), Function((_TEXT,), _TEXT)
+    ),
+    **dict.fromkeys(("length", "octet_length"), Function((_TEXT,), _WHOLE)),
     "strpos": Function((_TEXT, _TEXT), _WHOLE),
-    "starts_with": Function((_TEXT, _TEXT), _TRUTH),
-    "ends_with": Function((_TEXT, _TEXT), _TRUTH),
-    "contains": Function((_TEXT, _TEXT), _TRUTH),
-    "left": Function((_TEXT, _WHOLE), _TEXT, numbers=(1,), least=-INT64_MAX),
-    "right": Function((_TEXT, _WHOLE), _TEXT, numbers=(1,), least=-INT64_MAX),
+    **dict.fromkeys(("starts_with", "ends_with", "contains"), Function((_TEXT, _TEXT), _TRUTH)),
+    **dict.fromkeys(
+        ("left", "right"), Function((_TEXT, _WHOLE), _TEXT, numbers=(1,), least=-INT64_MAX)
+    ),
     "substr": Function((_TEXT, _WHOLE, _WHOLE), _TEXT, optional=1, numbers=(1, 2)),
     "split_part": Function((_TEXT, _TEXT, _WHOLE), _TEXT, numbers=(2,), least=1),
 }
