@@ -52,14 +52,10 @@ def listed_schema(
     not even one that is no longer listed: readers may have kept that, and manifests have it.
     """
     present = iceberg_schema(schema)
-    for item in _schemas(earlier):
+    for item in earlier["schemas"] if earlier else ():
         if {**present, "schema-id": item["schema-id"]} == item:
             return item
     return {"schema-id": sequence, **present}
-
-
-def _schemas(metadata: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    return [] if metadata is None else metadata["schemas"]
 
 
 def compose(
@@ -78,7 +74,8 @@ def compose(
     some shards are encoded as old releases of Spark read them only row by row.
     """
     present = place.listed_schema["schema-id"]
-    by_id = {item["schema-id"]: item for item in (*_schemas(earlier), place.listed_schema)}
+    schemas = [*(earlier["schemas"] if earlier else ()), place.listed_schema]
+    by_id = {item["schema-id"]: item for item in schemas}
     schema_ids = {present, *(snapshot["schema-id"] for snapshot in snapshots)}
     current = snapshots[-1]["snapshot-id"]
     body: dict[str, Any] = {

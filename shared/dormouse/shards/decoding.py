@@ -111,16 +111,8 @@ def excerpt(fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.Recor
         chunks = []
         for pages in group.chunks:
             size_bytes = sum(map(len, pages.body))
-            chunks.append(
-                PlacedChunk(
-                    at,
-                    at + size_bytes,
-                    pages.dictionary_bytes,
-                    pages.values,
-                    pages.is_compressed,
-                    size_bytes,
-                )
-            )
+            form = pages.dictionary_bytes, pages.values, pages.is_compressed
+            chunks.append(PlacedChunk(at, at + size_bytes, *form, size_bytes))
             body += pages.body
             at += size_bytes
         places.append((group.rows, chunks))
@@ -220,13 +212,13 @@ def _column(field: Field) -> _Column:
     _, at = thrift.read_varint(footer, 1)
     length, _, at = thrift.read_list_head(footer, at + 1)
     _, at = thrift.read_struct(footer, at)
-    elements, read = [], []
+    elements, structs = [], []
     for _ in range(length - 1):
         element, end = thrift.read_struct(footer, at)
         elements.append(footer[at:end])
-        read.append(element)
+        structs.append(element)
         at = end
-    return _Column(tuple(elements), tuple(_leaves(iter(read), ())))
+    return _Column(tuple(elements), tuple(_leaves(iter(structs), ())))
 
 
 def _leaves(

@@ -502,12 +502,12 @@ class ParquetFileWriter:
         size_bytes = self.size_bytes
         sizes = self._dictionaries.values()
         of_first, of_others = (sum(each[n] for each in sizes) for n in (0, 1))
-        wanted_bytes = block_bytes(size_bytes, self._columns)
-        if of_others <= wanted_bytes // DICTIONARY_SHARE:  # longer ones are of few rows
-            wanted_bytes -= of_others
+        target_bytes = block_bytes(size_bytes, self._columns)
+        if of_others <= target_bytes // DICTIONARY_SHARE:  # longer ones are of few rows
+            target_bytes -= of_others
         values_bytes = size_bytes - of_first - (len(self._row_groups) - 1) * of_others
         values_bytes = max(values_bytes, size_bytes // MOST_DICTIONARY)
-        rows = min(MAX_ROW_GROUP_ROWS, wanted_bytes * self._written_rows // values_bytes)
+        rows = min(MAX_ROW_GROUP_ROWS, target_bytes * self._written_rows // values_bytes)
         if self._has_blocks:
             page = self._page_rows
             most = (MOST_SEARCHED_ROWS if self._terms else MOST_BLOCK_ROWS) // page
@@ -652,8 +652,8 @@ def _filter_rows(first: pa.Table, schema: Schema) -> int:
     filter excludes somewhat fewer row groups.
     """
     row_bytes = max(1, first.nbytes // first.num_rows)
-    wanted_bytes = block_bytes(TYPICAL_BYTES, schema.leaf_columns)
-    return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * wanted_bytes // row_bytes))
+    target_bytes = block_bytes(TYPICAL_BYTES, schema.leaf_columns)
+    return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * target_bytes // row_bytes))
 
 
 # Samples of a shard's keys with exact ranks, taken while its rows are written.

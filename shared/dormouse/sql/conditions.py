@@ -127,21 +127,15 @@ def call_sql(call: Call, parts: list[str]) -> str:
         return parts[0] + "".join(f"[{step}]" for step in parts[1:])
     if op == "SHIFT":
         return f"({parts[0]} + INTERVAL {parts[1]})"
-    if op == "CASE":
-        return case_sql(parts)
+    if op == "CASE":  # conditions and values, and perhaps one value more
+        whens = [f"WHEN {a} THEN {b}" for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        last = [f"ELSE {parts[-1]}"] if len(parts) % 2 else []
+        return f"(CASE {' '.join([*whens, *last])} END)"
     if op == "tag":
         return f"tag({parts[1]})"
     if op.islower():
         return f"{op}({', '.join(parts)})"
     return f"({f' {op} '.join(parts)})"
-
-
-def case_sql(parts: list[str]) -> str:
-    """Return ``CASE`` as SQL; `parts` alternate conditions and values."""
-    whens = [f"WHEN {a} THEN {b}" for a, b in zip(parts[::2], parts[1::2], strict=False)]
-    if len(parts) % 2:
-        whens.append(f"ELSE {parts[-1]}")
-    return f"(CASE {' '.join(whens)} END)"
 
 
 _SQL_TYPES: dict[types.FieldType, str] = {
