@@ -52,7 +52,8 @@ def listed_schema(
     not even one that is no longer listed: readers may have kept that, and manifests have it.
     """
     present = iceberg_schema(schema)
-    for item in earlier["schemas"] if earlier else ():
+    schemas: Sequence[dict[str, Any]] = earlier["schemas"] if earlier else ()
+    for item in schemas:
         if {**present, "schema-id": item["schema-id"]} == item:
             return item
     return {"schema-id": sequence, **present}
