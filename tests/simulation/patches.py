@@ -93,7 +93,7 @@ def deterministic(
         stack.enter_context(patch.object(handling, "wiring", wiring))
         for module in (deliveries, handling):
             stack.enter_context(patch.object(module, "logger", _Log(failed)))
-        stack.enter_context(patch.object(engine, "_batches", _passing(native)))
+        stack.enter_context(patch.object(engine, "batches_of", _passing(native)))
         stack.enter_context(patch.object(ShardWriter, "write", _written(native)))
         stack.enter_context(patch.multiple(sealing, MIN_SEALED_SOURCES=SEALED, SEGMENT_FANOUT=2))
         stack.enter_context(patch.object(seal_sources, "__kwdefaults__", {"least": SEALED}))
@@ -152,7 +152,7 @@ _decoded = _Decoded()
 
 def _passing(native: Callable[[str], None]) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Return what runs a stream of the engine, past `native` before each batch."""
-    batches = engine._batches
+    batches = engine.batches_of
 
     def passing(stream: Any) -> Iterator[pa.RecordBatch]:
         native("begins")
