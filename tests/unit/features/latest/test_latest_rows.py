@@ -292,16 +292,16 @@ def test_rules_that_do_not_fit_are_refused(instance: Instance) -> None:
             instance.set_properties("t", change)
 
 
-@pytest.mark.parametrize("keys", [(), (1,)], ids=["condition", "keys"])
+@pytest.mark.parametrize("rows", [{"where": "id = 1"}, {"keys": [1]}], ids=["condition", "keys"])
 def test_what_a_purge_takes_has_no_older_rows_and_no_tombstones(
-    instance: Instance, keys: tuple[int, ...]
+    instance: Instance, rows: dict[str, Any]
 ) -> None:
     table = create(instance, compaction_files=100)
     write(table, (1, 0, "a"), (2, 0, "a"))
     write(table, (1, 0, "b"), (2, 0, "b"))
     write(table, (1, 0, None), (2, 0, "c"))
     write(table, (3, 0, "c"))
-    table.purge("" if keys else "id = 1", keys).wait()
+    table.purge(**rows).wait()
     assert seen(table) == {2: "c", 3: "c"}
     assert table.prove_purge(keys=[1]).rows == 0
 
