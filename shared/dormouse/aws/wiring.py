@@ -24,7 +24,6 @@ from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import Space
 from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
-from dormouse.log.engine import StateStore
 from dormouse.ports import Metrics, Services, Spark
 from dormouse.settings import Settings
 from dormouse.state.store import CommitReport
@@ -34,6 +33,7 @@ from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.items.pages import ItemPages
+    from dormouse.log.engine import StateStore
 
 SCRATCH = "dormouse"
 """The name of a function's own folder in the scratch folder."""
@@ -163,7 +163,7 @@ def _store_factory(
     items: DynamoItems,
     observe: Observer,
     before_request: BeforeRequest,
-) -> Callable[[Table], StateStore]:
+) -> "Callable[[Table], StateStore]":
     @cache
     def pages() -> "ItemPages":
         from dormouse.items.pages import ItemPages
@@ -174,7 +174,7 @@ def _store_factory(
         return ItemPages(DynamoItems(once, table_names))
 
     @lru_cache(STORES_KEPT)
-    def open_store(state_id: str, name: str, kept_in: str, keep_seconds: int) -> StateStore:
+    def open_store(state_id: str, name: str, kept_in: str, keep_seconds: int) -> "StateStore":
         from dormouse.log.blobs import side_by_side
         from dormouse.log.engine import Options, StateStore
         from dormouse.log.log import Log
@@ -191,7 +191,7 @@ def _store_factory(
         options = Options(keep_seconds, observe=partial(observe, state_id), overlap=side_by_side)
         return StateStore(reader, SystemClock(), TimeOrderedIds(), options)
 
-    def store(table: Table) -> StateStore:
+    def store(table: Table) -> "StateStore":
         properties = table.properties
         return open_store(
             table.state_id, table.name, properties.state_store, properties.gc_delay_seconds

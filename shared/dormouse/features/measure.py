@@ -50,7 +50,7 @@ def lag_ms(services: Services, table: Table, state: TableState) -> int:
     if record is not None and newest is not None and newest.covers(table.state_id, state):
         is_behind = is_mirrored(table.properties) and record.mirrored != record.metadata
         return max(0, services.clock.now_ms() - newest.published_ms) if is_behind else 0
-    # After a rebuild versions count from 1 again: what was published of another state says nothing.
+    # What was published of another state, as before a rebuild, says nothing.
     is_same = newest is not None and newest.state_id == table.state_id
     published = newest.version if newest is not None and is_same else 0
     # The oldest change that readers would see and is not published yet is how far it is behind.

@@ -156,7 +156,9 @@ def rebuild(
     store = services.store(replace(closed, log=log))
     new = commit_plan(store, table.name, plan, services.clock.now_ms())
     try:
-        services.tables.change(table.id, lambda newest: replace(_same_log(newest, table), log=log))
+        services.tables.change(  # no version from before a purge is left
+            table.id, lambda newest: replace(_same_log(newest, table), log=log, purged_version=0)
+        )
     except (ContendedError, NotFoundError):
         store.destroy()
         raise

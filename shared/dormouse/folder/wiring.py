@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
@@ -30,7 +30,6 @@ from dormouse.items.records import ItemPublications, ItemTracker
 from dormouse.items.store import LAST
 from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
-from dormouse.log.engine import StateStore
 from dormouse.ports import Services, Sources, Storage, StoredObject
 from dormouse.settings import DEFAULT_MEMORY_BYTES, key_file
 from dormouse.state.versions import PublicationRecord
@@ -44,6 +43,9 @@ from dormouse.stored.paths import (
 )
 from dormouse.system import RETRIES, Clock, SystemClock, TimeOrderedIds
 from dormouse.tables.table import Table
+
+if TYPE_CHECKING:
+    from dormouse.log.engine import StateStore
 
 STORES_KEPT = 32
 """How many tables' states a process caches."""
@@ -235,9 +237,9 @@ def keys_of(root: Path, database: Database | None = None) -> FileKeys:
     return FileKeys(key_file(root), root, subjects)
 
 
-def _store_factory(database: Database, storage: Storage) -> Callable[[Table], StateStore]:
+def _store_factory(database: Database, storage: Storage) -> "Callable[[Table], StateStore]":
     @lru_cache(STORES_KEPT)
-    def open_store(state_id: str, name: str, keep_seconds: int) -> StateStore:
+    def open_store(state_id: str, name: str, keep_seconds: int) -> "StateStore":
         from dormouse.items.blobs import files_reader
         from dormouse.items.pages import ItemPages
         from dormouse.log.engine import Options, StateStore
@@ -248,7 +250,7 @@ def _store_factory(database: Database, storage: Storage) -> Callable[[Table], St
         reader = files_reader(log, storage, items, items.defer)
         return StateStore(reader, SystemClock(), TimeOrderedIds(), Options(keep_seconds))
 
-    def store(table: Table) -> StateStore:
+    def store(table: Table) -> "StateStore":
         properties = table.properties
         return open_store(table.state_id, table.name, properties.gc_delay_seconds)
 

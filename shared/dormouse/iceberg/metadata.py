@@ -146,7 +146,7 @@ def _part(snapshot: Mapping[str, Any], keep_ms: int) -> int:
 
 
 def _state_of(snapshot: Mapping[str, Any]) -> int:
-    """Return the same for all snapshots of a publication: versions come again after a rebuild."""
+    """Return the same for all snapshots of a publication, and of no other one."""
     return int(snapshot["snapshot-id"]) % VERSION_IDS
 
 
@@ -318,7 +318,7 @@ EMPTIED, APPENDED = 2 * avro.VERSION_IDS, 4 * avro.VERSION_IDS
 """What is added to the id of a version's snapshot for those of its publication that come before:
 the empty table after a reset, and what ingests added."""
 _REBUILD = 2**40
-"""What each rebuild of the state adds to the ids of snapshots: versions then begin again at 1."""
+"""What each rebuild of the state adds to the ids of snapshots: a clock may go back."""
 
 
 @dataclass(frozen=True, slots=True)

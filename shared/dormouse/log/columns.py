@@ -206,8 +206,8 @@ def integers(numbers: Column) -> memoryview:
 
 
 def narrowed(numbers: Column) -> Column:
-    """Return whole numbers in 32 bits each if all of them fit, as versions do: a table remembers a
-    great many sources.
+    """Return whole numbers in 32 bits each if all of them fit, as versions do unless a table was
+    rebuilt or copied: it remembers a great many sources.
     """
     largest = pc.max(pc.abs(numbers)).as_py() or 0
     return numbers.cast(pa.int32()) if largest < 2**31 else numbers

@@ -75,16 +75,28 @@ class Log:
         return head
 
     def begin(self, snapshot: log_pages.Snapshot) -> None:
-        """Begin with a snapshot, whose version ends a page.
+        """Begin with a snapshot, whose version ends a page. What was not answered is repeated: the
+        head shows whose snapshot the log began with.
 
         Raises:
             NotFoundError: the table was destroyed.
             ContendedError: another process has begun the log.
+            UnavailableError, OutcomeUnknownError: it may have begun, or may yet.
         """
         page, _ = log_pages.place_after(snapshot.version)
         head = log_pages.Head(page, log_pages.Manifest(snapshots=(snapshot,)), first_page=page)
-        if not self.retry_policy.retry(lambda: self.pages.begin(self.table_id, head)):
-            self.head()
+        for failures in range(1, self.retry_policy.attempts):
+            try:
+                self._begin(head)
+            except OutcomeUnknownError:
+                self.retry_policy.pause(failures)
+            else:
+                return
+        self._begin(head)
+
+    def _begin(self, head: log_pages.Head) -> None:
+        is_new = self.retry_policy.retry(lambda: self.pages.begin(self.table_id, head))
+        if not is_new and self.retry_policy.retry(self.head) != head:
             raise ContendedError(f"another process has begun the log of {self.title}")
 
     def append(self, delta_id: str, page: int) -> Placement:

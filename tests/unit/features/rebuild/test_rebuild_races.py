@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.errors import CorruptDataError, InvariantError, NotFoundError
+from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, OutcomeUnknownError
 from dormouse.features import rebuild as rebuild_stage
 from dormouse.features.rebuild import preview_rebuild, rebuild
 from dormouse.log.engine import StateStore
@@ -53,6 +53,23 @@ def test_a_commit_after_the_shards_were_listed_is_refused_and_comes_again(
     world.queue.extend(refused)
     world.settle()
     assert world.names(registered(world, table)) == "abcxyz"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_rebuild_goes_on_though_the_write_that_begins_its_log_is_not_answered(
+    world: World, table: Table, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[str] = []
+
+    def lose(operation: str) -> None:
+        if operation == "begin" and not lost:
+            lost.append(operation)
+            raise OutcomeUnknownError("no answer")
+
+    monkeypatch.setattr(world.pages, moment, lose)
+    rebuild(world.services, table)
+    assert lost
+    assert world.names(registered(world, table)) == "abc"
 
 
 def test_a_new_state_that_is_not_stored_as_it_was_committed_is_not_registered(
