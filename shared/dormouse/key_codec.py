@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from numbers import Integral
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange
@@ -296,6 +296,8 @@ def list_keys(keys: Keys | None, name: str = "exact") -> list[KeyLike]:
     """
     if isinstance(keys, Iterable) and not isinstance(keys, str | bytes | tuple | Mapping):
         return check_list(name, keys)
+    if hasattr(keys, "columns"):  # tables of Arrow and frames of Spark are no Iterable
+        return check_list(name, cast("Iterable[KeyLike]", keys))
     return [] if keys is None else [keys]
 
 

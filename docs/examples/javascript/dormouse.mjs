@@ -90,7 +90,7 @@ export class Dormouse {
       );
       const path = `/tables/${encodeURIComponent(table)}/jobs?${query.join("&")}`;
       const page = await (await this.#send("GET", path)).json();
-      yield* page.jobs;
+      yield* page.items;
       after = page.next;
       if (!after) return;
     }

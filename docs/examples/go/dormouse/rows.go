@@ -27,15 +27,15 @@ func (c *Client) Jobs(ctx context.Context, table string, filter url.Values) iter
 			query := url.Values{"after": {after}}
 			maps.Copy(query, filter)
 			var found struct {
-				Jobs []Job  `json:"jobs"`
-				Next string `json:"next"`
+				Items []Job  `json:"items"`
+				Next  string `json:"next"`
 			}
 			path := "/tables/" + url.PathEscape(table) + "/jobs?" + query.Encode()
 			if err := c.call(ctx, "GET", path, nil, nil, &found); err != nil {
 				yield(Job{}, err)
 				return
 			}
-			for _, job := range found.Jobs {
+			for _, job := range found.Items {
 				if !yield(job, nil) {
 					return
 				}

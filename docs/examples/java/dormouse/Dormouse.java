@@ -117,7 +117,7 @@ public final class Dormouse {
                     return after.isEmpty() ? null : json(send("GET", path + SigV4.encode(after)));
                 };
         return Stream.iterate(json(send("GET", path)), Objects::nonNull, next)
-                .flatMap(page -> convert(page.path("jobs"), Job.class));
+                .flatMap(page -> convert(page.path("items"), Job.class));
     }
 
     /**

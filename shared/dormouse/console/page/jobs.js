@@ -25,7 +25,7 @@ async function load(state) {
     (await get(tablePath(name, `/jobs${query}`))).items.map((job) => ({ ...job, table: name })));
   const others = await get(`/jobs${query}`).catch((error) => {
     if (error.status !== 403) throw error;
-    return { jobs: [] }; // these jobs are of no table: only callers who may read all tables see them
+    return { items: [] }; // these jobs are of no table: only callers who may read all tables see them
   });
   return [...found.flat(), ...others.items].sort((a, b) => b.updated_ms - a.updated_ms);
 }

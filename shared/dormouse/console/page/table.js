@@ -74,7 +74,7 @@ async function shards(name) {
 }
 
 async function versions(name) {
-  const { versions: found, next } = await get(tablePath(name, "/versions?limit=500"));
+  const { items: found, next } = await get(tablePath(name, "/versions?limit=500"));
   return h("div", {}, grid("Versions", [
     ["Version", (each) => h("a", { href: `#/query?table=${encodeURIComponent(name)}&version=${each.version}` }, each.version), { class: "right" }],
     ["Committed", (each) => when(each.time_ms)], ["Rows", (each) => number(each.rows), { class: "right" }],
@@ -120,7 +120,7 @@ async function jobs(name) {
 }
 
 async function files(name) {
-  const refused = live(() => get(tablePath(name, "/refused-files")), ({ jobs: found }) => grid("Refused files", [
+  const refused = live(() => get(tablePath(name, "/refused-files")), ({ items: found }) => grid("Refused files", [
     ["File", (job) => job.subject.split("/").slice(1).join("/"), { class: "code" }],
     ["Why it was refused", (job) => h("p", { class: "reason" }, job.reason), { class: "wide" }],
     ["When", (job) => when(job.updated_ms)],
