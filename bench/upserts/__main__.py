@@ -13,7 +13,7 @@ from bench.figures import Figures, Goal, measured_on, quotient, section, table_o
 from bench.runner import Step, benchmark, options
 from bench.upserts.systems import CHANGES, SYSTEMS
 
-ROWS, QUICK_ROWS = 5_000_000, 500_000
+ROWS, QUICK_ROWS = 20_000_000, 500_000
 UPSERTS, QUICK_UPSERTS = 1_000_000, 50_000
 COMPACTION, LOOK_UP = "compaction afterwards", "look-ups of 100 keys, by a new process"
 BEFORE, AFTER, COMPACTED = "before", "after 10,000 upserts in a frame", "compacted"

@@ -11,6 +11,7 @@ import subprocess
 import venv
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -48,11 +49,11 @@ class ChangeableTable(Protocol):
 
 
 class DormouseTable:
-    def __init__(self, folder: Path, *, background: bool = False) -> None:
+    def __init__(self, folder: Path, *, name: str = "rows", background: bool = False) -> None:
         from dormouse.client.instance import Instance
 
         self.instance = Instance.open(folder, background=background)
-        self.name = "rows"
+        self.name = name
 
     @property
     def table(self) -> Any:
@@ -211,8 +212,7 @@ def change(system: str, what: str, folder: str, upserts: str, rows: int) -> None
     Raises:
         ValueError: the table then has another number of rows than it should.
     """
-    with ProcessPoolExecutor(1, get_context("spawn")) as elsewhere:  # else its memory would count
-        count = elsewhere.submit(_count, system, folder).result()
+    count = _counted_elsewhere(SYSTEMS[system], folder)
     table = SYSTEMS[system](Path(folder))
     table.upsert(rows_of([2], 1))
     low, high = rows, rows + int(rows * 2 * DELETED)
@@ -229,14 +229,19 @@ def change(system: str, what: str, folder: str, upserts: str, rows: int) -> None
     emit_taken(what, system, taken, written_kb=(size_bytes(Path(folder)) - size) / 1000)
 
 
-def _count(system: str, folder: str) -> int:
-    return SYSTEMS[system](Path(folder)).count()
+def _counted_elsewhere(open_table: Callable[[Path], ChangeableTable], folder: str) -> int:
+    """Count the rows of a table in another process: else its memory would be counted too."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as elsewhere:
+        return elsewhere.submit(_count, open_table, folder).result()
+
+
+def _count(open_table: Callable[[Path], ChangeableTable], folder: str) -> int:
+    return open_table(Path(folder)).count()
 
 
 def appended(what: str, folder: str, file: str, upserts: str) -> None:
     """Measure the append of the upserts to the same rows, in a table that keeps all."""
-    table = DormouseTable(Path(folder))
-    table.name = "appended"
+    table = DormouseTable(Path(folder), name="appended")
     table.fill(Path(file))
     rows = pq.read_table(upserts)
     set_aside()
@@ -245,8 +250,9 @@ def appended(what: str, folder: str, file: str, upserts: str) -> None:
 
 def compact(what: str, folder: str, name: str) -> None:
     """Measure the compaction of all shards of a table into one."""
-    table = DormouseTable(Path(folder))
-    count = table.instance.table(name).count()
+    open_table = partial(DormouseTable, name=name)
+    count = _counted_elsewhere(open_table, folder)
+    table = open_table(Path(folder))
     set_aside()
 
     def work() -> None:
@@ -254,7 +260,7 @@ def compact(what: str, folder: str, name: str) -> None:
         table.instance.wait()
 
     taken = run(work)
-    if table.instance.table(name).count() != count:
+    if table.count() != count:
         raise ValueError(f"the compaction of {name} changed its rows")
     emit_taken(what, f"dormouse, {name}", taken)
 

@@ -165,11 +165,15 @@ def _evolved(
     return term.alias(target.name)
 
 
+_ROWS = "rows"
+
+
 def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
     """Return a frame of batches in memory. Requires: at least one; all have the same schema."""
-    return context.create_dataframe(
-        [[_importable(batch) for batch in batches]], schema=batches[0].schema
-    )
+    importable = [_importable(batch) for batch in batches]
+    frame = context.create_dataframe([importable], name=_ROWS, schema=batches[0].schema)
+    context.deregister_table(_ROWS)  # else the session holds them until it ends, not the frame
+    return frame
 
 
 def _importable(batch: pa.RecordBatch) -> pa.RecordBatch:

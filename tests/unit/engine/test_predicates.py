@@ -12,12 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.arrow.types import arrow_schema
+from dormouse.arrow.types import Tally, arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError, InvariantError
 from dormouse.rows import datafusion as engine
 from dormouse.rows.predicates import Predicate, parse_predicate, parse_stored_predicate
@@ -340,6 +341,26 @@ def test_rows_come_in_their_order_in_batches_of_the_same_schema() -> None:
     found = list(parse_predicate("row <> 1", SCHEMA).apply(batches))
     assert all(batch.schema == BATCH.schema for batch in found)
     assert [n for b in found for n in b.column(0).to_pylist()] == [0, 2, 3] * 40
+
+
+@pytest.mark.parametrize("counts_others", [False, True])
+def test_rows_that_were_tested_are_not_held(counts_others: bool) -> None:
+    columns = pa.schema([arrow_schema(SCHEMA).field("row")])
+    rows, batches, most_bytes = 2**16, 64, 0
+    numbers: pa.Int64Array = pa.array(range(rows), pa.int64())
+    before = pa.total_allocated_bytes()
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for n in range(batches):
+            yield pa.RecordBatch.from_arrays([pc.add(numbers, n)], schema=columns)
+
+    count = 0
+    tally = Tally() if counts_others else None
+    for batch in parse_predicate("row >= 10", SCHEMA).apply(read(), tally):
+        count += batch.num_rows
+        most_bytes = max(most_bytes, pa.total_allocated_bytes() - before)
+    assert count == batches * rows - sum(range(1, 11))
+    assert most_bytes < batches * rows * 8 // 3
 
 
 def test_a_kept_condition_that_cannot_be_read_is_not_quoted() -> None:
