@@ -18,6 +18,7 @@ import pyarrow as pa
 from dormouse.arrow.documents import ABSENT, holds, values_at
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import Primitive
+from dormouse.sql.operands import number
 from dormouse.statements.statement import HAS, Node, ParsedStatement, folded, parsed_tree
 from dormouse.statements.where import aliases_in, comparison, is_constant, path_of
 
@@ -39,7 +40,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the functions known to a database."""
     connection.execute(_KIND)
     connection.execute(_TEXT_MACRO)
-    texts = ["VARCHAR"] * 4
+    texts = ["VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR[]"]
     connection.create_function(  # type: ignore[call-overload]  # the stubs lack types by name
         FUNCTION, _holds, texts, "BOOLEAN", type="arrow", null_handling="special"
     )
@@ -49,10 +50,16 @@ def _holds(texts: Any, paths: Any, ops: Any, constants: Any) -> Any:
     """Return whether comparisons hold; path and operator are those of all rows."""
     path = tuple(json.loads(paths[0].as_py()))
     op = ops[0].as_py()
-    parse = cache(partial(json.loads, parse_float=Decimal))
+    loads = partial(json.loads, parse_float=Decimal, parse_constant=_beyond)
+    parse = cache(lambda text: loads(text or "null"))
     values = values_at(texts.to_pylist(), [path])[0]
     pairs = zip(values, constants.to_pylist(), strict=True)
-    return pa.array([_tested(op, value, parse(text)) for value, text in pairs], pa.bool_())
+    return pa.array([_tested(op, value, [*map(parse, each)]) for value, each in pairs], pa.bool_())
+
+
+def _beyond(word: str) -> Decimal:
+    """Return a float that JSON has no number for: NaN is above all that documents have, too."""
+    return Decimal(word.replace("NaN", "Infinity"))
 
 
 def _tested(op: str, value: object, constants: list[object]) -> bool | None:
@@ -120,8 +127,8 @@ class _Replacing:
         if path is not None and all(map(is_constant, operands[1:])):
             column, steps = path
             self.is_used = True
-            array = self._call("json_array", operands[1:])
-            arguments = [column, self._text(json.dumps(steps)), self._text(op), array]
+            constants = self._call("list_value", [self._json(each) for each in operands[1:]])
+            arguments = [column, self._text(json.dumps(steps)), self._text(op), constants]
             return self._call(FUNCTION, arguments, node["alias"])
         path = self.path(node) if "query_location" in node and "type" in node else None
         if path is not None and not all(map(_is_plain, path[1])):
@@ -178,6 +185,13 @@ class _Replacing:
         path = {**self.template["qualified_name"], "path": [name]}
         parts = {"function_name": name, "arguments": children, "qualified_name": path}
         return {**self.template, **parts, "alias": alias}
+
+    def _json(self, constant: Node) -> Node:
+        """Return a constant as JSON with all its digits: DuckDB makes doubles of exponents."""
+        match constant:
+            case {"literal": {"kind": "NUMERIC", "text": text}}:
+                return self._text(str(number(text.replace("_", "")).value))
+        return self._call("concat", [self._call("to_json", [constant])])  # empty of NULL
 
     def _text(self, text: str) -> Node:
         literal: Node = self.template["arguments"][0]["expression"]

@@ -101,8 +101,8 @@ def literal(node: Node, parameters: Mapping[str, object]) -> Literal | None:
         case {"literal": {"kind": "BOOLEAN", "text": text}}:
             value = text.lower() == "true"
         case {"literal": {"kind": "INTEGER" | "NUMERIC", "text": text}}:
-            is_double = "e" in text.lower()  # by its exponent, of however many digits
-            value = Decimal(repr(float(text)) if is_double else text)
+            with suppress(InvalidRequestError):
+                return number(text.replace("_", ""))
     if isinstance(value, bool):
         return Literal(value, Primitive.BOOLEAN)
     if isinstance(value, str):

@@ -319,7 +319,12 @@ def test_variants_of_duckdb_are_read_as_the_json_that_they_are(
         ("json_kind(payload) NOT IN ('object', 'number')", [3, 4]),
         ("payload = 'text'", [4]),
         ("payload[2] = 9007199254740993", [3]),
-        ("payload[2] = 9007199254740993e0", []),
+        ("payload[2] = 9007199254740993e0", [3]),
+        ("payload.n = 1e400 OR payload.n < 1.50e0", [8]),
+        ("payload.n > 1e-400 AND payload.n < 1e399", [1]),
+        ("payload.user < 1e400 OR payload.n = 0.5e-399", []),
+        ("payload.n < $infinite OR payload.n = $infinite", [1, 8]),
+        ("payload.n < $nan AND NOT payload.n > $nan", [1, 8]),
         ("payload.user.id < 0.75e1", [1, 7]),
         ("payload.items[1].x = 2", [2]),
         ("""payload."a.b".c = true""", [7]),
@@ -348,7 +353,8 @@ def test_variants_of_duckdb_are_read_as_the_json_that_they_are(
 def test_statements_compare_paths_as_conditions_do(
     mice: Instance, table: TableHandle, where: str, expected: list[int]
 ) -> None:
-    values = {"seven": 7, "text": "7", "nothing": None}
+    values: dict[str, object] = {"seven": 7, "text": "7", "nothing": None}
+    values |= {"infinite": float("inf"), "nan": float("nan")}
     parameters = {name: value for name, value in values.items() if f"${name}" in where}
     found = mice.sql(f"SELECT id FROM docs WHERE {where} ORDER BY id", parameters).to_arrow()
     assert found.column("id").to_pylist() == expected
