@@ -24,6 +24,7 @@ from dormouse.arrow.types import Array
 from dormouse.arrow.values import sort_columns
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.features.versions import CommittedSince, ingested_since, read_as_of, tags_of
+from dormouse.iceberg.liveness import live_shards
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult, with_changes
@@ -278,7 +279,7 @@ class _Comparison:
     ) -> tuple[CommittedSince, list[tuple[TableState, tuple[Deletion, ...]]]]:
         """Return what was ingested in between, and with a version the deletions that hide rows of
         it in the other; if that is not known any more, the shards and deletions that only one of
-        both versions has.
+        both versions has, or has of other partitions.
         """
         try:
             commits = ingested_since(self.services, self.table, self.since)
@@ -288,10 +289,11 @@ class _Comparison:
             return commits, [(earlier, commits.deletions)] if earlier and commits.deletions else []
         both = earlier or TableState(), self.state
         old, new = (
-            {each.shard: state.shards[each.shard] for each in state.all_references()}
+            {live.shard.id: (live.shard, live.dead) for live in chain(*live_shards(state).values())}
             for state in both
         )
-        differing = [(old | new)[shard] for shard in sorted(old.keys() ^ new.keys())]
+        ids = sorted(old | new)  # a shard may have live rows in other partitions than it had
+        differing = [(old | new)[id][0] for id in ids if old.get(id) != new.get(id)]
         before, after = ({each.id: each for each in state.deletions} for state in both)
         made = tuple(after[each] for each in after.keys() - before.keys())
         undone = tuple(before[each] for each in before.keys() - after.keys())

@@ -476,6 +476,23 @@ def test_a_deletion_that_a_restore_undoes_is_told(instance: Instance) -> None:
         assert (told["_change"], told["id"], told["v"]) == (kind, 1, "a")
 
 
+def test_rows_are_told_of_a_shard_of_which_one_leaf_has_none_any_more(instance: Instance) -> None:
+    table = create(instance, compaction_strategy="batch", compaction_files=2)
+    write(table, *((n, 0, "a") for n in range(4)))
+    instance.split("t", forced=True)
+    instance.wait()
+    before = table.state().version
+    write(table, (0, 0, None), (1, 0, None))
+    instance.compact("t")
+    instance.wait()
+    after = table.state().version
+    assert len(table.shards()) == 1, "it has the rows of the other leaf, and those of before"
+    for version, since, kind in ((before, after, "insert"), (after, before, "delete")):
+        table.restore(version)
+        told = table.changes(since, deleted=True).to_arrow().to_pylist()
+        assert sorted((row["_change"], row["id"]) for row in told) == [(kind, 0), (kind, 1)]
+
+
 def test_files_of_aws_dms_say_what_becomes_of_rows(instance: Instance, tmp_path: Path) -> None:
     """A full load, changes, and changes that come late; of a deleted row DMS also says the rest."""
     rules = {"keep": "latest", "latest_by": "seq", "change_data": "dms"}
