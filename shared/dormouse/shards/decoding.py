@@ -251,6 +251,8 @@ class _RowsOfBlock:
     spans: list[Span]
 
 
+PLACE_BYTES = 256
+"""What it takes in memory to know where a page is, about."""
 MOST_KEPT = 4
 """So many blocks of a shard stay in the cache decoded when they are looked up: more would push out
 what others use.
@@ -299,7 +301,7 @@ class ShardRows:
             with file:
                 blocks = self._whole_blocks(file, cache)
                 if len(self.whole) < len(self.needed):
-                    batches = self._sparse(file, blocks)
+                    batches = self._sparse(file, blocks, cache)
                 elif self.blocks[0].slice.is_whole:  # the only one: slices are disjoint
                     batches = [batch for _, batch in blocks]
                 else:
@@ -314,8 +316,6 @@ class ShardRows:
 
     def shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return decoded rows with the columns of the result."""
-        if batch.schema.equals(self.result, check_metadata=True):
-            return batch
         return of_shard(batch, self.result, self.blocks[0].slice.shard.constants)
 
     @property
@@ -353,7 +353,10 @@ class ShardRows:
         cache.put(_kept_path(self.path, number), KeptBlock(self.whole, rows), rows.nbytes)
 
     def _sparse(
-        self, file: FetchedFile, blocks: Iterable[tuple[Sequence[int], pa.RecordBatch]]
+        self,
+        file: FetchedFile,
+        blocks: Iterable[tuple[Sequence[int], pa.RecordBatch]],
+        cache: Cache,
     ) -> list[pa.RecordBatch]:
         """Find the wanted rows by the keys, and decode of other columns the pages with these."""
         groups = []
@@ -369,7 +372,7 @@ class ShardRows:
         layouts: dict[tuple[Spans, ...], list[tuple[Field, Sequence[PagesOfChunk]]]] = {}
         others = self.needed[len(self.keys) :]
         for field in present_fields(self._index.stored.columns, others):
-            picks = (self._pick(file, field, group.number, group.spans) for group in groups)
+            picks = (self._pick(file, field, group.number, group.spans, cache) for group in groups)
             pages, spans_of_pages = zip(*picks, strict=True)
             layouts.setdefault(spans_of_pages, []).append((field, pages))
         parts = [(layout, self._decode(columns)) for layout, columns in layouts.items()]
@@ -428,12 +431,16 @@ class ShardRows:
         ]
 
     def _pick(
-        self, file: FetchedFile, field: Field, number: int, spans: Sequence[Span]
+        self, file: FetchedFile, field: Field, number: int, spans: Sequence[Span], cache: Cache
     ) -> tuple[PagesOfChunk, Spans]:
         """Return the pages of a flat column that hold some rows, and the rows of each page."""
         ((_, leaf),) = self._index.leaves([field])
         body = file.view(*self._index.pages_span(number, leaf))
-        pages = [page for page in self._pages(body) if _holds(page, spans)]
+        place = f"{_kept_path(self.path, number)}/{leaf}"
+        if (all_pages := cache.get(place, list)) is None:
+            all_pages = self._pages(body)
+            cache.put(place, all_pages, PLACE_BYTES * len(all_pages))
+        pages = [page for page in all_pages if _holds(page, spans)]
         parts = [body[page.start : page.end] for page in pages]
         rows = sum(page.end_row - page.first_row for page in pages)
         chunk = self._chunk(file, number, leaf, parts, rows)

@@ -6,8 +6,7 @@ whether a footer names encryption, which has to be known before its columns are 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dormouse.errors import CorruptDataError
 
@@ -275,8 +274,7 @@ _TYPE, _PLAIN_BYTES, _STORED_BYTES, _DATA_HEADER, _VALUES = 1, 2, 3, 5, 1
 """Types of pages, and fields of their headers, as Parquet numbers them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataPage:
+class DataPage(NamedTuple):
     """A page of rows: its offsets in the chunk, header included; its rows, counted from the first
     page that is looked at; and its size before it was compressed.
     """

@@ -19,7 +19,7 @@ from dormouse.keys import KeyRange
 from dormouse.ports import Cache
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
-from dormouse.shards import decoding, parquet, reading
+from dormouse.shards import decoding, parquet, reading, thrift
 from dormouse.shards.reading import DECODE_THREADS, READS_AT_ONCE, in_threads
 from dormouse.storage import FolderStorage
 from tests.support.tables import ShardTable
@@ -123,6 +123,15 @@ def test_of_a_key_only_the_pages_that_hold_it_are_decoded(
 ) -> None:
     assert len(table.rows(KeyRange.exactly(("012", 123)))) == 1
     assert decoded_rows == [("k", 100), ("IntType False", PAGE_ROWS)]
+
+
+def test_the_pages_of_a_block_are_found_once(
+    table: ShardTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache()
+    assert len(table.rows(KeyRange.exactly(("012", 123)), cache=cache)) == 1
+    monkeypatch.delattr(thrift, "pages_of")
+    assert table.rows(KeyRange.exactly(("019", 199)), cache=cache) == [WRITTEN[199]]
 
 
 def test_a_wide_range_is_decoded_by_whole_row_groups(

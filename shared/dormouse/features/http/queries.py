@@ -540,17 +540,17 @@ def _taken(
     size_bytes = count = 0
     for batch in batches:
         is_late = clock.now_ms() - time_ms > ANSWER_MS
+        if not batch.num_rows and not is_late:
+            continue
+        size_bytes += page[-1].nbytes if page else 0  # of the last one, nobody asks: it takes long
         if page and (size_bytes > PAGE_BYTES or is_late):
             return page, True
         if not batch.num_rows:
-            if is_late:
-                raise forms.TooMuchError
-            continue
+            raise forms.TooMuchError
         some = batch.slice(0, rows - count)
         if some.num_rows:
             page.append(some)
         count += some.num_rows
-        size_bytes += some.nbytes
         if some.num_rows < batch.num_rows:
             return page, True
     return page, False
