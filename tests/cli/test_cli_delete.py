@@ -19,7 +19,12 @@ def test_deleting_says_how_many_rows_it_hides_and_asks_first(flights: Dormouse) 
 
 
 def test_a_delete_in_sql_answers_with_the_version_without_the_rows(flights: Dormouse) -> None:
-    done = flights("sql", "DELETE FROM flights WHERE delay < 0", "--format", "csv")
+    statement = "/* early */ DELETE FROM flights WHERE delay < 0;"
+    refused = flights("sql", statement, input="\n")
+    assert refused.exit_code == 1
+    assert "Delete 1 row of table flights? [y/N]" in refused.stderr
+    assert flights("query", "flights", "--count").stdout == "5\n"
+    done = flights("sql", statement, "--force", "--format", "csv")
     assert done.exit_code == 0, done.output
     name, version = done.stdout.split()
     assert name == '"version"'

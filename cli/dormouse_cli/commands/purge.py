@@ -2,6 +2,7 @@
 so, or what they encrypt made unreadable.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -26,6 +27,12 @@ KeyOption = Annotated[
 ]
 
 
+def confirm_deletion(handle: TableHandle, where: str, keys: Sequence[KeyLike] = ()) -> None:
+    """Ask whether the rows may be deleted."""
+    rows = handle.count(exact=list(keys) or None, where=where or None)
+    confirm(f"Delete {counted(rows, 'row')} of table {handle.name}?")
+
+
 def delete_rows(
     ctx: typer.Context,
     name: values.TableName,
@@ -41,8 +48,7 @@ def delete_rows(
     handle = table_of(ctx, name)
     keys = values.parse_keys(key, handle.schema)
     if not force and bool(keys) != bool(where):
-        rows = handle.count(exact=keys or None, where=where or None)
-        confirm(f"Delete {counted(rows, 'row')} of table {name}?")
+        confirm_deletion(handle, where, keys)
     version = handle.delete(where, keys)
     note(f"the rows were deleted; version {version} of table {name} is the first without them")
 

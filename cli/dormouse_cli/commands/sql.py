@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from dormouse.client.instance import Instance
+from dormouse.client.versions import is_delete
 from dormouse.errors import DormouseError
 from dormouse.query.result import QueryResult
 from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS
@@ -30,7 +31,7 @@ from dormouse_cli.errors import print_error
 from dormouse_cli.listings import ListFormat, print_listing
 from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note
-from dormouse_cli.values import JobPropertyOption, parse_parameters, parse_spark
+from dormouse_cli.values import ForceOption, JobPropertyOption, parse_parameters, parse_spark
 
 MIB = 1024 * 1024
 SparkSqlOption = Annotated[
@@ -65,8 +66,10 @@ def sql(
     remote: RemoteOption = False,
     spark: SparkSqlOption = False,
     properties: JobPropertyOption = None,
+    force: ForceOption = False,
 ) -> None:
-    """Run a query in SQL: SELECT with joins, groups, windows and sub-queries over tables.
+    """Run a query in SQL: SELECT with joins, groups, windows and sub-queries over tables; or DELETE
+    FROM a table, which asks first.
 
     Names of tables are case-sensitive. FROM flights FOR VERSION AS OF 33 reads a
     version, FOR VERSION AS OF 'name' a tag, FOR VERSION AS OF '2026-01-31T12:00:00Z' what was
@@ -78,6 +81,8 @@ def sql(
 
     def run(query: str) -> None:
         began = time.monotonic()
+        if is_delete(query) and not force:
+            _confirm(instance, query)
         result = instance.sql(
             query,
             parameters,
@@ -98,6 +103,15 @@ def sql(
     shell = Shell(instance, run)
     with line_editing(shell, history_file()):
         shell.loop()
+
+
+def _confirm(instance: Instance, statement: str) -> None:
+    """Ask whether the rows may be deleted that a DELETE names."""
+    from dormouse.features.delete_rows import parse_delete
+    from dormouse_cli.commands.purge import confirm_deletion
+
+    name, where = parse_delete(statement)
+    confirm_deletion(instance.table(name), where)
 
 
 def _print_explanation(result: QueryResult) -> None:
@@ -189,7 +203,7 @@ class Shell:
             run(text)
         except DormouseError as error:
             print_error(error)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):
             note("stopped")
 
     def _command(self, line: str) -> None:

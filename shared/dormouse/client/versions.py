@@ -1,7 +1,8 @@
 """The versions of a table: which there are, their tags, and what changed since one of them."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from dormouse.messages.stages import SelectionMessage
 from dormouse.ports import Services
 from dormouse.schema.schema import Schema, check_list
 from dormouse.showing import Listing
-from dormouse.sql.conditions import check_statement, parse_condition
+from dormouse.sql.conditions import SPACE, check_statement, parse_condition
 from dormouse.state.versions import AsOf, checked_as_of, iso_time, parse_as_of
 from dormouse.tables.table import Table, table_not_found
 
@@ -180,7 +181,7 @@ def open_table(
 def is_delete(text: str) -> bool:
     """Return whether a statement begins with DELETE. Raises InvalidRequestError: it is no text."""
     check_statement(text)
-    return text.lstrip()[:7].upper().rstrip() == "DELETE"
+    return re.match(SPACE + r"DELETE\b", text, re.IGNORECASE) is not None
 
 
 def version_result(version: int) -> "QueryResult":
@@ -202,6 +203,6 @@ def named_parameters(
         return {}
     if isinstance(parameters, Mapping):
         return {str(name): value for name, value in parameters.items()}
-    if isinstance(parameters, str | bytes):
+    if isinstance(parameters, str | bytes) or not isinstance(parameters, Iterable):
         raise InvalidRequestError("parameters are a list of values, or values by their names")
     return {str(number): value for number, value in enumerate(parameters, start=1)}

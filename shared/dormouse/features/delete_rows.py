@@ -35,6 +35,7 @@ from dormouse.schema.types import DecimalType, from_decimal_count
 from dormouse.sql.conditions import (
     MAX_CONDITION_CHARACTERS,
     MAX_LIST,
+    SPACE,
     Column,
     Expression,
     Literal,
@@ -247,20 +248,24 @@ def _literal(part: KeyPart, column: Column) -> Literal:
 
 
 _STATEMENT = re.compile(
-    r"""\s*DELETE\s+FROM\s+(?:"((?:[^"]|"")+)"|(\w+))(?:\s+WHERE\s+(.+?))?\s*;?\s*""",
-    re.IGNORECASE | re.DOTALL,
+    rf"""{SPACE}DELETE\b{SPACE}FROM\b{SPACE}(?:"((?:[^"]|"")+)"|(\w++)){SPACE}(?:WHERE\b{SPACE}
+    ((?:(?>'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|[^;]))+))?(?:;{SPACE})?""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
+"""A semicolon in a text, a name or a comment does not end it."""
 
 
 def parse_delete(text: str) -> tuple[str, str]:
-    """Return the table and the condition of a DELETE in SQL. Without WHERE, the condition is true
-    of all rows.
+    """Return the table and the condition of a DELETE in SQL, with space in place of what is before
+    it, so that errors say where it is. Without WHERE, the condition is true of all rows.
     Raises InvalidRequestError: it has more parts than these.
     """
     match = _STATEMENT.fullmatch(text)
     if match is None:
         raise InvalidRequestError(
-            "this is no DELETE that is known here", hint="write DELETE FROM table WHERE condition"
+            "this is no DELETE that is known here",
+            hint="write DELETE FROM table WHERE condition, one at a time",
         )
     quoted, plain, where = match.groups()
-    return quoted.replace('""', '"') if quoted else plain, where or "true"
+    before = re.sub(r"\S", " ", text[: match.start(3)]) if where else ""
+    return quoted.replace('""', '"') if quoted else plain, before + (where or "true").rstrip()

@@ -457,6 +457,10 @@ MAX_STATEMENT_CHARACTERS = 256 * 1024
 """The most characters of a statement: parsing it takes about a second of CPU time."""
 
 
+SPACE = r"(?:\s|--[^\n]*|/\*(?s:.*?)\*/)*+"
+"""A regular expression of space and comments between the words of a statement."""
+
+
 def check_statement(text: str) -> None:
     """Refuse a value that is not text, or that is too long to be parsed as a statement.
     Raises InvalidRequestError: it is one of these.

@@ -27,7 +27,7 @@ from dormouse.arrow.words import has_words
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.schema.row_tags import tag_in
 from dormouse.schema.schema import ASKED
-from dormouse.sql.conditions import MAX_PATTERN, Condition, check_statement, quoted
+from dormouse.sql.conditions import MAX_PATTERN, SPACE, Condition, check_statement, quoted
 from dormouse.stored.decoding import decode_json
 
 MAX_REFERENCES = 64
@@ -70,7 +70,7 @@ _PATTERN_FUNCTIONS = frozenset({"~", "!~", "~*", "!~*", "string_split_regex", "s
 
 Node: TypeAlias = Mapping[str, Any]
 """A node of DuckDB's own tree of a statement, as ``json_serialize_sql`` returns it."""
-_EXPLAIN = re.compile(r"\s*explain\s", re.IGNORECASE)
+_EXPLAIN = re.compile(rf"{SPACE}EXPLAIN\b({SPACE}(?:\(\s*FORMAT|ANALYZE)\b)?", re.IGNORECASE)
 _TAG = "tag"
 """The function of row tags; DuckDB has none of that name."""
 HAS = "has"
@@ -80,6 +80,9 @@ _OWN = "#"
 """What the names that references get begin with."""
 _SYSTEM = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """What the names of DuckDB's own views begin with, which a name alone can mean."""
+_CHANGES = ("DELETE", "INSERT", "MERGE", "UPDATE")
+_SEVERAL = "there are several statements"
+_ONE = "run one statement at a time, such as SELECT … FROM a table"
 _TOO_DEEP = "expression depth limit"
 _OF_QUERIES = re.compile(
     "ALL|AND|AS|BETWEEN|BY|CASE|CAST|CROSS|DISTINCT|ELSE|EXCEPT|FROM|FULL|GROUP|HAVING|IN|INNER"
@@ -168,7 +171,9 @@ def _remembered(text: str, parser: duckdb.DuckDBPyConnection) -> tuple[int, Pars
 def _checked_statement(text: str, parser: duckdb.DuckDBPyConnection) -> ParsedStatement:
     explains = _EXPLAIN.match(text)
     if explains:
-        text = " " * explains.end() + text[explains.end() :]  # positions stay what they are
+        if explains[1]:
+            raise InvalidRequestError("EXPLAIN has no options", hint="write EXPLAIN SELECT …")
+        text = re.sub(r"\S", " ", explains[0]) + text[explains.end() :]  # positions stay the same
     tokens = list(_tokens(text.encode()))
     versions = {each.start: each for each in _versions(tokens)}
     plain = _edited(
@@ -418,10 +423,8 @@ def _parsed(text: bytes, parser: duckdb.DuckDBPyConnection) -> Node:
     if whole["error"]:
         raise _refused(text, whole)
     if len(whole["statements"]) != 1:
-        raise InvalidRequestError(
-            "there are several statements" if whole["statements"] else "the statement is empty",
-            hint="run one statement at a time, such as SELECT … FROM a table",
-        )
+        problem = _SEVERAL if whole["statements"] else "the statement is empty"
+        raise InvalidRequestError(problem, hint=_ONE)
     statement: Node = whole["statements"][0]
     return statement
 
@@ -446,9 +449,14 @@ def _refused(text: bytes, error: Node) -> InvalidRequestError:
                 "PIVOT without the values that become columns cannot be run",
                 hint="name them: PIVOT t ON kind IN ('a', 'b') USING sum(n)",
             )
-        start = len(text) - len(text.lstrip())
+        tokens = list(_tokens(text))
+        if any(a.text == ";" != b.text for a, b in pairwise(tokens)):
+            return InvalidRequestError(_SEVERAL, hint=_ONE)
+        is_with = tokens[0].text.upper() == "WITH"  # which something else than a query follows
+        changes = (token for token in tokens if is_with and token.text.upper() in _CHANGES)
+        first = next(changes, tokens[0])
         return InvalidRequestError(
-            f"{_at(text, start)}: {upper.split()[0][:40]} cannot be run, only queries can",
+            f"{_at(text, first.start)}: {first.text[:40].upper()} cannot be run, only queries can",
             hint="begin with SELECT or WITH",
         )
     at = f" at {_at(text, int(error['position']))}" if "position" in error else ""
@@ -738,7 +746,9 @@ def _value(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_value(each) for each in value]
     if isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value)  # DuckDB does not take NumPy's
+        return int(value)  # DuckDB takes none of NumPy's
+    if hasattr(value, "dtype") and isinstance(plain := value.item(), bool | float):
+        return plain
     if isinstance(value, Decimal) and value.is_finite():
         digits = value.as_tuple()
         if max(len(digits.digits), -int(digits.exponent)) > MAX_DIGITS:

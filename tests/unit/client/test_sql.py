@@ -169,11 +169,15 @@ def test_values_of_numpy_and_values_in_lists_are_those_of_python(mice: Instance)
 
     found = mice.sql("SELECT $1 + 1 AS a, $2 AS b", [np.int64(2), [np.int8(3), 4]]).to_arrow()
     assert found.to_pylist() == [{"a": 3, "b": [3, 4]}]
+    found = mice.sql("SELECT $1 AS a, $2 AS b", [np.float32(1.5), np.bool_(True)]).to_arrow()
+    assert found.to_pylist() == [{"a": 1.5, "b": True}]
     text = "SELECT flight FROM flights WHERE flight = $1 LIMIT 1"
     flight = flights().column("flight")[0].as_py()
     assert mice.sql(text, [np.int64(flight)]).to_arrow().to_pylist() == [{"flight": flight}]
     with pytest.raises(InvalidRequestError, match="more than 38 digits"):
         mice.sql("SELECT $1", [[Decimal("1" * 39)]])
+    with pytest.raises(InvalidRequestError, match="parameters are a list"):
+        mice.sql("SELECT $1", 5)  # type: ignore[arg-type]
 
 
 def test_a_version_is_read_and_named(mice: Instance) -> None:
@@ -246,6 +250,12 @@ def test_rules_of_a_table_apply_before_what_is_asked(
         ("SELECT nosuch(1)", InvalidRequestError, "nosuch"),
         ("SELECT 1 % 0", InvalidRequestError, "Division by zero"),
         ("COPY flights TO '/tmp/x.csv'", InvalidRequestError, "COPY cannot be run"),
+        ("/* a */ -- b\nINSERT INTO t VALUES (1);", InvalidRequestError, "line 2, column 1: INSERT"),
+        ("WITH x AS (SELECT 1) DELETE FROM t", InvalidRequestError, "column 22: DELETE cannot"),
+        ("SELECT 1; DELETE FROM flights", InvalidRequestError, "several statements"),
+        ("EXPLAIN ANALYZE SELECT 1", InvalidRequestError, "EXPLAIN has no options"),
+        ("EXPLAIN (FORMAT json) SELECT 1", InvalidRequestError, "EXPLAIN has no options"),
+        ("-- é\nEXPLAIN\nSELECT 1 +", InvalidRequestError, "line 3, column 10"),
         ("SELECT version()", InvalidRequestError, "the function version is not allowed"),
     ],
 )
@@ -254,6 +264,11 @@ def test_what_cannot_be_run_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(kind, match=problem):
         mice.sql(text).to_arrow()
+
+
+def test_explain_may_follow_a_comment(mice: Instance) -> None:
+    (row,) = mice.sql("/* why */\nexplain/**/SELECT 1;").to_arrow().to_pylist()
+    assert row["step"] == "physical plan"
 
 
 def test_the_nearest_column_is_named(mice: Instance) -> None:

@@ -412,8 +412,10 @@ def test_a_rebuild_hides_no_rows_that_came_after_many_deletions_of_one_moment(
     ("text", "found"),
     [
         ("DELETE FROM t", ("t", "true")),
-        ('delete from "a ""b" where x = \'where\' ; ', ('a "b', "x = 'where'")),
-        ("\n DELETE\nFROM\tt\nWHERE\na\nOR b", ("t", "a\nOR b")),
+        ('delete from "a ""b" where x = \'where\' ; ', ('a "b', f"{26 * ' '}x = 'where'")),
+        ("\n DELETE\nFROM\tt\nWHERE\na\nOR b", ("t", "\n       \n    \t \n     \na\nOR b")),
+        ("-- old\nDELETE/**/FROM t; -- WHERE a", ("t", "true")),
+        ("delete from t where a = ';--' -- z;\n;", ("t", f"{20 * ' '}a = ';--' -- z;")),
     ],
 )
 def test_a_delete_in_sql_has_a_table_and_a_condition(text: str, found: tuple[str, str]) -> None:
@@ -430,7 +432,20 @@ def test_a_delete_in_sql_is_not_for_callers_with_rights_of_their_own(
             instance.sql("DELETE FROM t", principal=principal)
 
 
-@pytest.mark.parametrize("text", ["DELETE t", "DELETE FROM t USING u", "DELETE FROM t WHERE"])
+def test_a_delete_in_sql_says_where_its_condition_is_wrong(tmp_path: Path) -> None:
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        instance.create_table("t", "k:long", row_keys=["k"])
+        with pytest.raises(InvalidRequestError, match="line 2, column 21"):
+            instance.sql("-- old\nDELETE FROM t WHERE x = 1;")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("DELETE t", "DELETE FROM t USING u", "DELETE FROM t WHERE", "DELETE FROM tWHERE a"),
+        *("DELETE FROM t; DELETE FROM u", "DELETE FROM t WHERE a; SELECT 1", "DELETE FROM t WHERE -- a"),
+    ],
+)
 def test_another_delete_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="no DELETE"):
         parse_delete(text)
