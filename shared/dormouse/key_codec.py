@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from numbers import Integral
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart, KeyRange
@@ -231,12 +231,15 @@ def show_part(part: KeyPart, kind: FieldType) -> str:
 # Key parts in messages: numbers as JSON numbers, everything else as text.
 
 
+_TEXT_ONLY = (Primitive.STRING, Primitive.BYTES, Primitive.TIME, Primitive.UUID)
+
+
 def part_from_json(part: object, field: Field, where: str) -> KeyPart:
     """Return the key part in a message; `where` names its key. Raises InvalidRequestError."""
     if isinstance(part, float) and isinstance(field.type, DecimalType):
         part = _exact(part, where)
     is_number = isinstance(part, int) and not isinstance(part, bool)
-    is_text_only = field.type in (Primitive.STRING, Primitive.TIME, Primitive.UUID)
+    is_text_only = field.type in _TEXT_ONLY
     if is_text_only and is_number or not (is_number or isinstance(part, str)):
         raise InvalidRequestError(f"{where}: {part!r} is not a value of {field.name}")
     try:
@@ -290,11 +293,18 @@ Ranges = Iterable[tuple[KeyLike | None, KeyLike | None]]
 """Pairs of keys or prefixes: from the first, inclusive, to the second, exclusive; None is open."""
 
 
+_ONE_VALUE = (str, bytes, bytearray, memoryview, tuple, Mapping)
+"""What can be gone through, and is no list of keys."""
+_SHOWN = 200
+"""The most characters of a value that an error shows."""
+
+
 def list_keys(keys: Keys | None, name: str = "exact") -> list[KeyLike]:
     """Return the keys of an argument with a name that is one key, many, or None.
     Raises InvalidRequestError: it is a frame.
     """
-    if isinstance(keys, Iterable) and not isinstance(keys, str | bytes | tuple | Mapping):
+    is_one = isinstance(keys, _ONE_VALUE) or getattr(keys, "shape", None) == ()  # as of NumPy
+    if isinstance(keys, Iterable) and not is_one:
         return check_list(name, keys)
     if hasattr(keys, "columns"):  # tables of Arrow and frames of Spark are no Iterable
         return check_list(name, cast("Iterable[KeyLike]", keys))
@@ -303,11 +313,17 @@ def list_keys(keys: Keys | None, name: str = "exact") -> list[KeyLike]:
 
 def part_from_python(value: KeyValue, field: Field) -> KeyPart:
     """Return the key part of a program's value. Raises InvalidRequestError: it has another type."""
+    plain: Any = value
+    if isinstance(value, bytearray | memoryview):
+        plain = bytes(value)
+    elif hasattr(value, "as_py"):  # of Arrow
+        plain = value.as_py()
     try:
-        return _checked_part(value, field.type)
+        return _checked_part(plain, field.type)
     except ValueError as error:
+        shown = " ".join(repr(value).split())[:_SHOWN]
         raise InvalidRequestError(
-            f"{value!r} cannot be a value of key {field.name!r}: {error}"
+            f"{shown} cannot be a value of key {field.name!r}: {error}"
         ) from error
 
 

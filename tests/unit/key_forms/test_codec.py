@@ -4,7 +4,9 @@ import datetime as dt
 import math
 import re
 from decimal import Decimal
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,7 +198,8 @@ def test_keys_are_values_of_numpy_and_any_list_of_values() -> None:
 
     codec = KeyCodec(keyed_by(Primitive.LONG))
     two = codec.ranges_from_python(None, [1, 2])
-    for keys in (np.array([1, 2]), pd.Series([1, 2]), (n for n in (1, 2)), range(1, 3)):
+    lists = [np.array([1, 2]), pd.Series([1, 2]), (n for n in (1, 2)), range(1, 3)]
+    for keys in (*lists, pa.array([1, 2]), pa.chunked_array([[1], [2]])):
         assert codec.ranges_from_python(None, keys) == two
     assert codec.keys_to_json(n for n in (np.int64(1), 2)) == ((1,), (2,))
     assert type(codec.from_python(np.int32(7))[0]) is int
@@ -204,6 +207,24 @@ def test_keys_are_values_of_numpy_and_any_list_of_values() -> None:
     for refused in (np.bool_(True), np.float64(7)):
         with pytest.raises(InvalidRequestError, match="the column is long"):
             codec.from_python(refused)
+    blob = KeyCodec(keyed_by(Primitive.BYTES))
+    for one in (b"a", bytearray(b"a"), memoryview(b"a"), pa.scalar(b"a")):
+        assert blob.keys_to_json(one) == (("YQ==",),)
+
+
+def test_what_is_no_key_is_refused_in_one_short_line() -> None:
+    import numpy as np
+    import pandas as pd
+
+    refused: list[Any] = [np.array(5), bytearray(b"a"), "a" * 9999, [pd.Series([5, 6])]]
+    for keys in refused:
+        with pytest.raises(InvalidRequestError, match="^[^\n]{,250}: the column is long$"):
+            KeyCodec(keyed_by(Primitive.LONG)).ranges_from_python(None, keys)
+
+
+def test_a_number_in_json_is_no_bytes() -> None:
+    with pytest.raises(InvalidRequestError, match="1234 is not a value of"):
+        KeyCodec(keyed_by(Primitive.BYTES)).from_json((1234,), "key 1")
 
 
 def test_the_names_of_a_frames_columns_are_no_keys() -> None:
