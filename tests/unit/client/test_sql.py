@@ -250,7 +250,11 @@ def test_rules_of_a_table_apply_before_what_is_asked(
         ("SELECT nosuch(1)", InvalidRequestError, "nosuch"),
         ("SELECT 1 % 0", InvalidRequestError, "Division by zero"),
         ("COPY flights TO '/tmp/x.csv'", InvalidRequestError, "COPY cannot be run"),
-        ("/* a */ -- b\nINSERT INTO t VALUES (1);", InvalidRequestError, "line 2, column 1: INSERT"),
+        (
+            "/* a */ -- b\nINSERT INTO t VALUES (1);",
+            InvalidRequestError,
+            "line 2, column 1: INSERT",
+        ),
         ("WITH x AS (SELECT 1) DELETE FROM t", InvalidRequestError, "column 22: DELETE cannot"),
         ("SELECT 1; DELETE FROM flights", InvalidRequestError, "several statements"),
         ("EXPLAIN ANALYZE SELECT 1", InvalidRequestError, "EXPLAIN has no options"),

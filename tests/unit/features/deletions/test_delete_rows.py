@@ -443,7 +443,11 @@ def test_a_delete_in_sql_says_where_its_condition_is_wrong(tmp_path: Path) -> No
     "text",
     [
         *("DELETE t", "DELETE FROM t USING u", "DELETE FROM t WHERE", "DELETE FROM tWHERE a"),
-        *("DELETE FROM t; DELETE FROM u", "DELETE FROM t WHERE a; SELECT 1", "DELETE FROM t WHERE -- a"),
+        *(
+            "DELETE FROM t; DELETE FROM u",
+            "DELETE FROM t WHERE a; SELECT 1",
+            "DELETE FROM t WHERE -- a",
+        ),
     ],
 )
 def test_another_delete_is_refused(text: str) -> None:
