@@ -308,7 +308,7 @@ def list_keys(keys: Keys | None, name: str = "exact") -> list[KeyLike]:
         return check_list(name, keys)
     if hasattr(keys, "columns"):  # tables of Arrow and frames of Spark are no Iterable
         return check_list(name, cast("Iterable[KeyLike]", keys))
-    return [] if keys is None else [keys]
+    return [] if keys is None else [cast("KeyLike", keys)]
 
 
 def part_from_python(value: KeyValue, field: Field) -> KeyPart:

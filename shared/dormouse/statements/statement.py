@@ -747,8 +747,9 @@ def _value(value: object) -> object:
         return [_value(each) for each in value]
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)  # DuckDB takes none of NumPy's
-    if hasattr(value, "dtype") and isinstance(plain := value.item(), bool | float):
-        return plain
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        plain = value.item()
+        return plain if isinstance(plain, bool | float) else value
     if isinstance(value, Decimal) and value.is_finite():
         digits = value.as_tuple()
         if max(len(digits.digits), -int(digits.exponent)) > MAX_DIGITS:
