@@ -293,8 +293,6 @@ Ranges = Iterable[tuple[KeyLike | None, KeyLike | None]]
 """Pairs of keys or prefixes: from the first, inclusive, to the second, exclusive; None is open."""
 
 
-_ONE_VALUE = (str, bytes, bytearray, memoryview, tuple, Mapping)
-"""What can be gone through, and is no list of keys."""
 _SHOWN = 200
 """The most characters of a value that an error shows."""
 
@@ -303,8 +301,10 @@ def list_keys(keys: Keys | None, name: str = "exact") -> list[KeyLike]:
     """Return the keys of an argument with a name that is one key, many, or None.
     Raises InvalidRequestError: it is a frame.
     """
-    is_one = isinstance(keys, _ONE_VALUE) or getattr(keys, "shape", None) == ()  # as of NumPy
-    if isinstance(keys, Iterable) and not is_one:
+    is_one = isinstance(keys, bytearray | memoryview) or getattr(keys, "shape", None) == ()
+    if isinstance(keys, Iterable) and not (
+        is_one or isinstance(keys, str | bytes | tuple | Mapping)
+    ):
         return check_list(name, keys)
     if hasattr(keys, "columns"):  # tables of Arrow and frames of Spark are no Iterable
         return check_list(name, cast("Iterable[KeyLike]", keys))
