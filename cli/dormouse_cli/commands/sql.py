@@ -34,6 +34,9 @@ from dormouse_cli.terminal import note
 from dormouse_cli.values import ForceOption, JobPropertyOption, parse_parameters, parse_spark
 
 MIB = 1024 * 1024
+MemoryOption = Annotated[
+    int, typer.Option(metavar="MIB", help="What it may use before it spills to disk.")
+]
 SparkSqlOption = Annotated[
     bool,
     typer.Option("--spark", help="Let Spark compute what is too large here, in Spark's dialect."),
@@ -57,9 +60,7 @@ def sql(
     limit: LimitOption = None,
     form: RowFormatOption = None,
     output: OutputOption = None,
-    memory: Annotated[
-        int, typer.Option(metavar="MIB", help="What it may use before it spills to disk.")
-    ] = MEMORY_BYTES // MIB,
+    memory: MemoryOption = MEMORY_BYTES // MIB,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long it may take in all.")
     ] = TIMEOUT_SECONDS,
@@ -68,8 +69,7 @@ def sql(
     properties: JobPropertyOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Run a query in SQL: SELECT with joins, groups, windows and sub-queries over tables; or DELETE
-    FROM a table, which asks first.
+    """Run a query in SQL over tables; or DELETE FROM a table, which asks first.
 
     Names of tables are case-sensitive. FROM flights FOR VERSION AS OF 33 reads a
     version, FOR VERSION AS OF 'name' a tag, FOR VERSION AS OF '2026-01-31T12:00:00Z' what was
