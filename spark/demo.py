@@ -28,7 +28,7 @@ from dormouse.errors import DormouseError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.tables.properties import SparkOptions
-from dormouse_cli.listings import print_table
+from dormouse_cli.terminal import print_table
 from dormouse_spark.datasource import register
 from tools.demo import flights as data
 from tools.demo.acts import DemoError, Scene, files_queue

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 from dormouse.errors import DormouseError
 from dormouse_cli.local import detached
-from dormouse_cli.local.errors import LocalStackError
-from dormouse_cli.local.invoke import check_endpoint
+from dormouse_cli.local.lambda_host import check_endpoint
+from dormouse_cli.local.plan import LocalStackError
 from dormouse_cli.local.resources import REGION, aws_environment, load
 
 BUILT = Path(".aws-sam/build/template.yaml")

@@ -14,9 +14,8 @@ from dormouse.keys import Key, KeyPart
 from dormouse.schema.schema import Field, Schema, parse_field
 from dormouse.schema.types import parse_type_text
 from dormouse.tables.properties import KNOWN, SparkOptions
-from dormouse_cli.listings import Format, ListFormat, print_listing
 from dormouse_cli.session import tables_beginning
-from dormouse_cli.terminal import counted, note
+from dormouse_cli.terminal import Format, ListFormat, counted, note, print_listing
 
 if TYPE_CHECKING:
     from dormouse.client.inferring import Inferred

@@ -20,8 +20,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dormouse.client.instance import Instance
-from dormouse_cli.listings import print_table
 from dormouse_cli.local.stack import LocalStack
+from dormouse_cli.terminal import print_table
 from tests.chaos.completion import settle, verify
 from tests.chaos.dropping import Files
 from tests.chaos.reading import Reader

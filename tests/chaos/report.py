@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dormouse import errors
 from dormouse.client.instance import Instance
-from dormouse_cli.listings import print_table
+from dormouse_cli.terminal import print_table
 from tests.chaos.tables import Plan
 from tests.chaos.tally import Tally
 

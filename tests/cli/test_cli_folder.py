@@ -12,7 +12,7 @@ from dormouse.client.instance import Instance
 from dormouse.errors import DiskFullError, InvalidRequestError
 from dormouse.folder.worker import Worker
 from dormouse_cli import session
-from dormouse_cli.commands import upkeep
+from dormouse_cli.commands import ingest
 from dormouse_cli.main import app
 from tests.cli.conftest import FLIGHTS, ROWS
 
@@ -126,7 +126,7 @@ def test_work_outlives_a_full_disk_and_says_so_if_it_is_to_end(
     def worked(self: Worker, seconds: float) -> None:
         raise ends.pop(0)
 
-    monkeypatch.setattr(upkeep, "FULL_SECONDS", 0)
+    monkeypatch.setattr(ingest, "FULL_SECONDS", 0)
     monkeypatch.setattr(Worker, "work_for", worked)
     assert "what is left is done by the next process" in done("work")
     ends.append(DiskFullError("the disk is full"))

@@ -14,8 +14,7 @@ from dormouse.client.instance import Instance
 from dormouse.client.queries import ask
 from dormouse.folder.wiring import open_folder
 from dormouse.messages.stages import AnswerQuery
-from dormouse_cli.commands.verbs import VERBS, Verbs
-from dormouse_cli.main import app
+from dormouse_cli.main import VERBS, Verbs, app
 
 SCHEMA = {
     "rowKeyFields": [{"name": "n", "type": "LongType"}],

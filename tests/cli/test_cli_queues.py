@@ -136,6 +136,6 @@ def test_a_dead_letter_that_arrives_during_the_prompt_is_not_discarded_unseen(
         assert "Discard 2 messages" in question
         dead.add("admin", "later", "not shown")
 
-    monkeypatch.setattr("dormouse_cli.commands.queues.confirm", agreed)
+    monkeypatch.setattr("dormouse_cli.commands.instance.confirm", agreed)
     assert dormouse("dlq", "discard", "admin").exit_code == 0
     assert [letter.body for letter in dead.letters["admin"]] == ["later"]

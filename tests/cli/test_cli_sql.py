@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse_cli.commands.sql import CONTINUED, Shell
+from dormouse_cli.commands.query import CONTINUED, Shell
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from dormouse_cli.listings import csv_text, table_lines
+from dormouse_cli.terminal import csv_text, table_lines
 from tests.cli.conftest import Dormouse
 from tests.support.instances import InMemory
 

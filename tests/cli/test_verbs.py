@@ -12,8 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dormouse_cli.commands.verbs import VERBS, DeferredVerb, Verbs, _app_of
-from dormouse_cli.main import app
+from dormouse_cli.main import VERBS, DeferredVerb, Verbs, _app_of, app
 from dormouse_cli.session import Session
 from tests.cli.conftest import Dormouse
 from tests.cli.test_imports import RUN, imported, run

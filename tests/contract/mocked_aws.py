@@ -11,7 +11,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from dormouse_cli.local import moto_dynamodb, moto_s3
+from dormouse_cli.local import moto_services
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -27,8 +27,7 @@ def mocked_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    moto_dynamodb.apply()
-    moto_s3.apply()
+    moto_services.apply()
     with mock_aws():
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", _session())
         yield

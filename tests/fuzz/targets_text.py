@@ -28,7 +28,7 @@ from dormouse.statements.statement import parse_statement
 from dormouse.tables.properties import KNOWN, parse_settings, properties_of
 from dormouse.tables.row_rules import row_rules
 from dormouse_cli import values
-from dormouse_cli.commands.apply import read_declarations
+from dormouse_cli.commands.table import read_declarations
 from dormouse_cli.values import parse_split_points
 from tests.fuzz import samples
 from tests.fuzz.mutations import mangled, mangled_json, mangled_text

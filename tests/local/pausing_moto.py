@@ -16,7 +16,7 @@ from moto.dynamodb.models import table
 from moto.s3.models import S3Backend
 from moto.sqs.models import Message
 
-from dormouse_cli.local import moto_dynamodb, moto_s3, moto_sqs
+from dormouse_cli.local import moto_services
 from dormouse_cli.local.moto_server import make_atomic, serve
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -79,9 +79,8 @@ class _WatchedLock:
 
 
 def watch_locks(points: MeetingPoints) -> None:
-    for module in (moto_dynamodb, moto_s3):
-        setattr(module, "LOCK", _WatchedLock(points))  # noqa: B010
-    setattr(moto_sqs, "CHANGED", threading.Condition(_WatchedLock(points)))  # type: ignore[arg-type]  # noqa: B010
+    setattr(moto_services, "LOCK", _WatchedLock(points))  # noqa: B010
+    setattr(moto_services, "CHANGED", threading.Condition(_WatchedLock(points)))  # type: ignore[arg-type]  # noqa: B010
 
 
 class _PausingCondition:

@@ -14,7 +14,7 @@ import pytest
 
 from dormouse_cli.local import detached
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, parse_parameters
-from dormouse_cli.local.errors import LocalStackError, StartError
+from dormouse_cli.local.plan import LocalStackError, StartError
 from dormouse_cli.local.signals import run_command
 from dormouse_cli.local.stack import LocalStack
 from tests.support.waiting import LIMIT_SECONDS, eventually

@@ -6,10 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.event_sources import EventSourcePoller
 from dormouse_cli.local.lambda_host import FunctionPool, Outcome, Sandbox
-from dormouse_cli.local.plan import EventSource
+from dormouse_cli.local.plan import EventSource, LocalStackError
 from tests.support.waiting import LIMIT_SECONDS, eventually
 
 DONE = Outcome(b"null", failed=False)

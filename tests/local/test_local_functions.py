@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.local.plan import LocalStackError
 from dormouse_cli.local.stack import LocalStack
 from tests.support.waiting import eventually
 

@@ -16,9 +16,8 @@ import pytest
 from dormouse.aws.apis import request_of, response_of
 from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
-from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.lambda_host import Outcome
-from dormouse_cli.local.plan import HttpRoute
+from dormouse_cli.local.plan import HttpRoute, TemplateError
 from dormouse_cli.local.stack import MOST_RETURNED_BYTES, HttpApi, event_of
 from dormouse_cli.local.template import read
 

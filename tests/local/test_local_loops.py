@@ -11,7 +11,7 @@ from samcli.lib.cfn_language_extensions.processors import ForEachProcessor  # ty
 from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 
 from dormouse_cli.local.commands import find_template
-from dormouse_cli.local.errors import TemplateError
+from dormouse_cli.local.plan import TemplateError
 from dormouse_cli.local.resources import expand_loops
 from dormouse_cli.local.template import read
 

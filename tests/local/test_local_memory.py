@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse_cli.local.moto_s3 import StoredValue
+from dormouse_cli.local.moto_services import StoredValue
 from dormouse_cli.local.stack import LocalStack
 from tests.support.waiting import LIMIT_SECONDS
 

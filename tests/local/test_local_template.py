@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from dormouse_cli.local.commands import LOCAL_PARAMETERS, find_template
-from dormouse_cli.local.errors import TemplateError
-from dormouse_cli.local.plan import Deployment
+from dormouse_cli.local.plan import Deployment, TemplateError
 from dormouse_cli.local.resources import ACCOUNT, Resolver
 from dormouse_cli.local.template import announced, read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse_cli.local.errors import TemplateError
+from dormouse_cli.local.plan import TemplateError
 from dormouse_cli.local.template import check_rules
 from tests.template.conftest import Template
 

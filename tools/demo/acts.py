@@ -27,8 +27,8 @@ from dormouse.state.partitions import ROOT
 from dormouse.state.sources import Source
 from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix
-from dormouse_cli.listings import print_table
 from dormouse_cli.report.contents import write_page
+from dormouse_cli.terminal import print_table
 from tools.demo import flights as data
 
 # Pictures of a table: its partition tree, its shards, numbers side by side.

@@ -1,1 +1,1 @@
-"""The verbs of the command, a file each, and their index."""
+"""The verbs of the command, by what they are about; `dormouse_cli.main` lists them."""

@@ -11,9 +11,18 @@ from dormouse.features.checking import acknowledge as resolve_disputes
 from dormouse.features.rebuild import RebuildReport
 from dormouse.schema.schema import Schema
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.listings import Format, print_facts, print_listing, row_of
 from dormouse_cli.session import instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import confirm, counted, note, print_json, progress_of
+from dormouse_cli.terminal import (
+    Format,
+    confirm,
+    counted,
+    note,
+    print_facts,
+    print_json,
+    print_listing,
+    progress_of,
+    row_of,
+)
 from dormouse_cli.values import ForceOption, FormatOption, TableName
 
 _COLUMNS = ("damage", "subject", "detail", "remedy")

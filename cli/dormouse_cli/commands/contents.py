@@ -1,18 +1,35 @@
-"""`dormouse status`, `partitions`, `shards`, `files`: what a version of a table consists of."""
+"""What a table is and was: its versions and tags, what each consists of, and its jobs.
 
-from collections.abc import Mapping
+`dormouse status, partitions, shards, files, row-tags, metrics, versions, tag, untag, tags, restore,
+jobs`.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, get_args
 
 import typer
 
 from dormouse.client.table import TableHandle
-from dormouse.errors import CorruptDataError
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, did_you_mean
+from dormouse.features.versions import read_as_of
+from dormouse.messages.requests import AdminRequest
+from dormouse.state.jobs import DAMAGED, JobKind, JobRecord
 from dormouse.state.versions import AsOf, parse_as_of
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.listings import ListFormat, print_facts, print_items, print_listing, row_of
-from dormouse_cli.session import instance_of, table_of
-from dormouse_cli.values import AnyTableName, AsOfOption, ListFormatOption, TableName
+from dormouse_cli.session import instance_of, table_of, tables_beginning
+from dormouse_cli.terminal import (
+    ListFormat,
+    confirm,
+    counted,
+    note,
+    print_facts,
+    print_items,
+    print_listing,
+    row_of,
+)
+from dormouse_cli.values import AnyTableName, AsOfOption, ForceOption, ListFormatOption, TableName
 
 
 def status(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
@@ -95,14 +112,14 @@ def metrics(
     The row of a table that cannot be read says why; then the exit code is 1.
     """
     if name is not None:
-        print_facts(_row(table_of(ctx, name)), form)
+        print_facts(_status_row(table_of(ctx, name)), form)
         return
     tables, entries = instance_of(ctx).list_readable()
     rows: list[Mapping[str, object]] = []
     damaged: list[CorruptDataError] = list(entries)
     for table in tables:
         try:
-            rows.append(_row(table))
+            rows.append(_status_row(table))
         except CorruptDataError as error:
             rows.append({"table": table.name, "damaged": str(error)})
             damaged.append(error)
@@ -117,9 +134,189 @@ def metrics(
     end_if_damaged(damaged)
 
 
-def _row(table: TableHandle) -> dict[str, object]:
+def _status_row(table: TableHandle) -> dict[str, object]:
     levels = {
         measure.name.lower(): value if value % 1 else int(value)
         for measure, value in table.metrics().items()
     }
     return {"table": table.name, **levels}
+
+
+TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="The name of the tag.")]
+LimitOption = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, help="Only the newest of them.")
+]
+
+
+def versions(
+    ctx: typer.Context,
+    name: TableName,
+    limit: LimitOption = 50,
+    form: ListFormatOption = ListFormat.table,
+) -> None:
+    """Show the versions of a table that can be read, the newest first.
+
+    Versions are kept for gc_delay_seconds of the table, those with a tag until it is removed.
+    """
+    columns = ("version", "time", "changes", "rows", "job", "tags")
+    print_items(columns, table_of(ctx, name).versions()[:limit], form, job="jobs")
+
+
+def tag(
+    ctx: typer.Context,
+    name: TableName,
+    version: Annotated[
+        str, typer.Argument(metavar="VERSION", help="Its number, another tag of it, or a time.")
+    ],
+    tag: TagArgument,
+    move: Annotated[
+        bool, typer.Option("--move", help="Move the tag if another version has it.")
+    ] = False,
+) -> None:
+    """Keep a version of a table, under a name, until it is untagged.
+
+    Its shards are not deleted meanwhile, so storage grows by what is rewritten since.
+    """
+    entry = table_of(ctx, name).tag(parse_as_of(version), tag, move=move)
+    note(f"version {entry.version} of table {name} is kept as {tag!r}")
+
+
+def untag(ctx: typer.Context, name: TableName, tag: TagArgument) -> None:
+    """Remove a tag from a table: its version is no longer kept."""
+    table_of(ctx, name).untag(tag)
+    note(f"table {name} has no tag {tag} any more")
+
+
+def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+    """Show the tags of a table, by version."""
+    columns = ("tag", "version", "time", "rows", "tagged")
+    print_items(columns, table_of(ctx, name).tags(), form)
+
+
+def restore(
+    ctx: typer.Context,
+    name: TableName,
+    version: Annotated[
+        str, typer.Argument(metavar="VERSION", help="Its number, a tag of it, or a time.")
+    ],
+    force: ForceOption = False,
+) -> None:
+    """Make an earlier version of a table its newest.
+
+    Later changes are undone. Files that were ingested since can be ingested again.
+    """
+    table = table_of(ctx, name)
+    as_of = parse_as_of(version)
+    _, state = read_as_of(table.services, table.current(), as_of)
+    now = table.state()
+    if not force and now.version != state.version:
+        confirm(
+            f"Restore table {name} from version {now.version} ({counted(now.rows, 'row')}) to "
+            f"version {state.version} ({counted(state.rows, 'row')})?"
+        )
+    newest = table.restore(state.version)
+    note(f"version {newest} of table {name} has the rows of version {state.version}")
+
+
+_COLUMNS = (
+    "state",
+    "job",
+    "kind",
+    "subject",
+    "files",
+    "started",
+    "finished",
+    "seconds",
+    "rows",
+    "rows_per_second",
+    "attempts",
+    "reason",
+)
+
+_MORE = ("purge", "size_bytes", "updated", "rows_read")
+"""What is shown of a single job, and to programs."""
+
+KINDS = (*get_args(JobKind), *(kind.__struct_config__.tag for kind in get_args(AdminRequest)))
+"""What a record may be of: a job, or a request, by its verb."""
+
+
+def jobs(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A table; without, what belongs to no table.",
+            autocompletion=tables_beginning,
+        ),
+    ] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Only what is assigned or running.")
+    ] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only what failed when it was last tried.")
+    ] = False,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Only what was refused, such as a broken file.")
+    ] = False,
+    job_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Only the job of this id, in full.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="Only jobs of a kind, such as ingest, compaction or split.",
+        ),
+    ] = None,
+    form: ListFormatOption = ListFormat.table,
+) -> None:
+    """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
+
+    Given together, --unfinished, --failed and --refused show what any of them would. A damaged
+    record is always shown as such, and the exit code is then 1.
+    """
+    if kind not in (None, *KINDS):
+        raise InvalidRequestError(
+            f"there is no kind {kind!r} of jobs",
+            hint=did_you_mean(str(kind), KINDS, "kinds: " + ", ".join(KINDS)),
+        )
+    instance = instance_of(ctx)
+    records = instance.jobs() if name is None else instance.table(name).jobs()
+    if job_id is not None:
+        shown = [_of_id(records, job_id, name)]
+        print_facts(_job_row(shown[0]), form)
+    else:
+        some = records_of(records, unfinished=unfinished, failed=failed, refused=refused)
+        shown = [r for r in some if r.state == DAMAGED or kind in (None, r.kind)]
+        rows = [_job_row(r) for r in sorted(shown, key=attrgetter("began_ms"))]
+        print_listing(_COLUMNS, rows, form)
+    if any(record.state == DAMAGED for record in shown):
+        raise typer.Exit(1)
+
+
+def records_of(
+    records: Iterable[JobRecord], *, unfinished: bool, failed: bool, refused: bool = False
+) -> list[JobRecord]:
+    """Return the records that are asked for: all unless any is; those that are damaged always."""
+    states = {DAMAGED} | ({"failed"} if failed else set()) | ({"refused"} if refused else set())
+    everything = not (unfinished or failed or refused)
+    return [
+        r for r in records if everything or r.state in states or unfinished and not r.is_finished
+    ]
+
+
+def _of_id(records: list[JobRecord], job_id: str, table: str | None) -> JobRecord:
+    for record in records:
+        if record.job_id == job_id:
+            return record
+    where = f"table {table!r}" if table else "no table"
+    raise NotFoundError(
+        f"there is no job {job_id!r} of {where}",
+        hint="records live for seven days; name the table the job was for",
+    )
+
+
+def _job_row(record: JobRecord) -> dict[str, object]:
+    return row_of((*_COLUMNS, *_MORE), record, job="job_id", purge="purge_id")

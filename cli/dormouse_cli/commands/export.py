@@ -20,9 +20,16 @@ from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import SparkOptions
 from dormouse_cli import values
 from dormouse_cli.commands.query import ColumnsOption, KeyOption, RangeOption, WhereOption
-from dormouse_cli.listings import Format, print_facts, row_of
 from dormouse_cli.session import finish_work, instance_of, table_of, tables_beginning
-from dormouse_cli.terminal import counted, note, progress_bars, progress_of
+from dormouse_cli.terminal import (
+    Format,
+    counted,
+    note,
+    print_facts,
+    progress_bars,
+    progress_of,
+    row_of,
+)
 
 TableOption = Annotated[
     str, typer.Argument(metavar="[NAME]", help="The table's name.", autocompletion=tables_beginning)

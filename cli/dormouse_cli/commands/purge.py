@@ -14,9 +14,19 @@ from dormouse.features.purge import Proof
 from dormouse.key_codec import KeyLike, part_from_text, part_to_python
 from dormouse.tables.encryption import subject_of
 from dormouse_cli import values
-from dormouse_cli.listings import Format, print_facts, print_listing, row_of
 from dormouse_cli.session import table_of
-from dormouse_cli.terminal import confirm, counted, note, print_json, progress_bars, progress_of
+from dormouse_cli.terminal import (
+    Format,
+    confirm,
+    counted,
+    note,
+    print_facts,
+    print_json,
+    print_listing,
+    progress_bars,
+    progress_of,
+    row_of,
+)
 
 WhereOption = Annotated[
     str, typer.Option(metavar="PREDICATE", help="Rows for which this SQL predicate is true.")

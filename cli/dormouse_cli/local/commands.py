@@ -24,7 +24,7 @@ from dormouse.errors import NotFoundError, needs_extra
 from dormouse.settings import is_folder
 from dormouse_cli.errors import Commands
 from dormouse_cli.local import detached
-from dormouse_cli.local.errors import LocalStackError
+from dormouse_cli.local.plan import LocalStackError
 from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.project_files import TEMPLATE, find_project
 
@@ -177,7 +177,7 @@ def invoke(
         )
     parameters = parse_parameters([*_exported_instance(), *(parameter or [])])
     with needs_extra("local", "functions on this machine"):
-        from dormouse_cli.local.invoke import check_endpoint, run_once
+        from dormouse_cli.local.lambda_host import check_endpoint, run_once
         from dormouse_cli.local.resources import aws_environment
         from dormouse_cli.local.stack import inherited
         from dormouse_cli.local.template import read

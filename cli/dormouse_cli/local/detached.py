@@ -22,7 +22,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from dormouse.folder.processes import is_locked
-from dormouse_cli.local.errors import StartError
+from dormouse_cli.local.plan import StartError
 
 UP = "the stack is up"
 """What the command says when the stack answers; what it prints before is complete then."""

@@ -18,9 +18,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dormouse_cli.local.errors import LocalStackError
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, Outcome
-from dormouse_cli.local.plan import EventSource, PlannedSchedule
+from dormouse_cli.local.plan import EventSource, LocalStackError, PlannedSchedule
 from dormouse_cli.local.resources import ACCOUNT, REGION
 
 _log = logging.getLogger(__name__)

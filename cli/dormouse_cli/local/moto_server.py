@@ -21,9 +21,9 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
-from dormouse_cli.local import moto_dynamodb, moto_emr, moto_s3, moto_sqs
+from dormouse_cli.local import moto_emr, moto_services
+from dormouse_cli.local.moto_emr import SparkRunner, python_path
 from dormouse_cli.local.resources import aws_environment
-from dormouse_cli.local.spark_runner import SparkRunner, python_path
 
 HOST = "127.0.0.1"
 
@@ -51,10 +51,9 @@ def make_atomic() -> None:
     """Replace those parts of moto that are not safe under concurrent callers, or grow for ever."""
     # moto lists all that it ever made for a dashboard, so that nothing of it would be freed.
     BaseModel.__new__ = lambda cls, *_, **__: object.__new__(cls)  # type: ignore[method-assign]
-    moto_dynamodb.apply()
+    moto_services.apply()
+    moto_services.apply_to_queues()
     moto_emr.apply()
-    moto_s3.apply()
-    moto_sqs.apply()
 
 
 def serve(port: int, objects: Path | None = None, spark_code: Path | None = None) -> None:
@@ -65,7 +64,7 @@ def serve(port: int, objects: Path | None = None, spark_code: Path | None = None
     """
     if objects is not None:
         shutil.rmtree(objects, ignore_errors=True)
-        moto_s3.keep_in_files(objects.absolute())
+        moto_services.keep_in_files(objects.absolute())
     server = make_server(HOST, port, Dispatcher(), threaded=True, request_handler=_RequestHandler)
     os.environ["MOTO_PORT"] = str(server.port)  # moto calls itself by this for a few services
     if spark_code is not None:

@@ -8,7 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dormouse_cli.local.errors import LocalStackError
+from dormouse.errors import DormouseError
+
+
+class LocalStackError(DormouseError):
+    """The local stack cannot do what was asked; the message says what to change."""
+
+
+class TemplateError(LocalStackError):
+    """The template holds something that the local stack does not understand, and where."""
+
+
+class StartError(LocalStackError):
+    """A process of the local stack did not come up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import yaml
 from botocore.config import Config
 from botocore.session import Session
 
-from dormouse_cli.local.errors import TemplateError
+from dormouse_cli.local.plan import TemplateError
 
 # Resolves CloudFormation's intrinsic functions, only where a value is really read.
 #

@@ -37,10 +37,16 @@ from dormouse.http.messages import HttpRequest, HttpResponse, json_response
 from dormouse.settings import CONDITIONS_TRIED_AT
 from dormouse.stored.paths import InstanceNames
 from dormouse.system import TimeOrderedIds
-from dormouse_cli.local.errors import StartError, TemplateError
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, run_schedule, unwatched
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, LambdaHost, Outcome, Sandbox
-from dormouse_cli.local.plan import Deployment, EventRule, HttpRoute, Stored
+from dormouse_cli.local.plan import (
+    Deployment,
+    EventRule,
+    HttpRoute,
+    StartError,
+    Stored,
+    TemplateError,
+)
 from dormouse_cli.local.resources import ACCOUNT, REGION, aws_environment, isolated_session
 from dormouse_cli.local.template import announced, read
 

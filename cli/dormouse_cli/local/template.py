@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dormouse_cli.local.errors import TemplateError
 from dormouse_cli.local.plan import (
     Deployment,
     EventRule,
@@ -18,6 +17,7 @@ from dormouse_cli.local.plan import (
     PlannedFunction,
     PlannedSchedule,
     Stored,
+    TemplateError,
 )
 from dormouse_cli.local.resources import Document, Resolver, Resources, translate
 

@@ -20,9 +20,8 @@ from dormouse.state.state import TableState
 from dormouse.state.versions import iso_time
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
-from dormouse_cli.listings import row_of
 from dormouse_cli.session import instance_of
-from dormouse_cli.terminal import note
+from dormouse_cli.terminal import note, row_of
 from dormouse_cli.values import TableName
 
 # A partition tree of any size, in as many blocks as a picture bears.
