@@ -1,4 +1,4 @@
-"""`dormouse serve, console, iceberg`: an instance for programs, browsers, engines of this machine."""
+"""`dormouse serve, console, iceberg`: an instance for programs, browsers and engines."""
 
 import os
 import secrets
