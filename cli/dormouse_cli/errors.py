@@ -1,5 +1,6 @@
 """How errors end a command: a sentence and a hint for people, an exit code for scripts."""
 
+import errno
 from collections.abc import Sequence
 
 import typer
@@ -65,15 +66,16 @@ def print_error(error: errors.DormouseError) -> None:
 
 
 def _refused(error: OSError) -> errors.DormouseError | None:
-    """Return what a full disk, or a file that the user named, refused; None of another error."""
+    """Return what this machine refused; None of a closed pipe, which the library ends quietly."""
     from dormouse.storage import FREE_SPACE, FULL  # it takes a while to import
 
     where = f"{str(error.filename)!r}: " if error.filename else ""
     if error.errno in FULL:
         return errors.DiskFullError(f"{where}a disk is full", hint=FREE_SPACE)
-    if isinstance(error, PermissionError):
-        return errors.ForbiddenError(f"{where}{error.strerror or error}")
-    return None
+    if error.errno == errno.EPIPE:
+        return None
+    kind = errors.ForbiddenError if isinstance(error, PermissionError) else errors.DormouseError
+    return kind(f"{where}{error.strerror or error}")
 
 
 def _print_interruption(ctx: typer.Context) -> None:

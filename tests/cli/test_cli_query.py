@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -164,6 +165,27 @@ def test_a_query_that_fails_leaves_no_half_written_file(flights: Dormouse) -> No
     assert flights("query", "flights", "--output", "rows.json").exit_code == 0
     assert len(Path("rows.json").read_text().splitlines()) == 5
     assert list(Path().glob(".*.partial")) == []
+
+
+def test_no_file_takes_the_place_of_a_link_a_pipe_or_a_device(flights: Dormouse) -> None:
+    assert flights("query", "flights", "--output", os.devnull, "--format", "csv").exit_code == 0
+    assert Path(os.devnull).is_char_device()
+    os.mkfifo("pipe.csv")
+    with os.fdopen(os.open("pipe.csv", os.O_RDONLY | os.O_NONBLOCK)) as pipe:
+        assert flights("query", "flights", "--output", "pipe.csv").exit_code == 0
+        assert len(pipe.read().splitlines()) == 6
+    Path("link.csv").symlink_to("rows_of_query.csv")
+    assert flights("query", "flights", "--output", "link.csv").exit_code == 0
+    assert len(Path("rows_of_query.csv").read_text().splitlines()) == 6
+
+
+def test_what_the_machine_refuses_is_a_sentence(flights: Dormouse) -> None:
+    result = flights("query", "flights", "--output", f"{'a' * 300}.csv")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("error: cannot write 'aaa")
+    result = flights("--instance", f"./{'a' * 300}", "table", "list")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: '") and result.stderr.endswith("File name too long\n")
 
 
 def test_a_query_of_a_version_is_explained_instead_of_shown(flights: Dormouse) -> None:

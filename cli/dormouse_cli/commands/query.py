@@ -309,15 +309,23 @@ def _tell(rows: int, shards: int, began: float) -> None:
 
 @contextmanager
 def _sink(output: Path | None) -> Iterator[BinaryIO]:
-    """Return where rows go; a file appears under its name only when it is whole."""
+    """Return where rows go; a file appears under its name only when it is whole.
+
+    A pipe or device, such as /dev/null, is written to: a file must not take its place.
+    """
     if output is None:
         yield typer.get_binary_stream("stdout")
         return
-    partial = output.with_name(f".{output.name}.partial")
+    target = Path(os.path.realpath(output))
+    partial = target.with_name(f".{target.name}.partial")
     try:
+        if output.exists() and not output.is_file():
+            with output.open("wb") as sink:
+                yield sink
+            return
         with partial.open("wb") as sink:
             yield sink
-        partial.replace(output)
+        partial.replace(target)
     except OSError as error:
         raise NotFoundError(
             f"cannot write {str(output)!r}: {error.strerror or error}",
@@ -325,7 +333,7 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
         ) from error
     finally:
         # it is whole, or why it is not was said
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        with suppress(OSError):
             partial.unlink()
 
 
