@@ -33,6 +33,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 FREE_SPACE = "free some space on it; what was begun goes on then, and nothing is done twice"
 UNLINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)
 """The errors of a file that cannot have another name there, but can be copied."""
+_UNWRITABLE = (
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTSUP),
+    *(errno.ENAMETOOLONG, errno.EISDIR),
+)
 _LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -273,10 +277,11 @@ def writing_files(root: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             raise DiskFullError(f"the disk of {root} is full", hint=FREE_SPACE) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTSUP):
+        if error.errno in _UNWRITABLE:
             raise InvalidRequestError(
                 f"no file can be written in {root}: {error.strerror}",
-                hint="see that you may write there, and that the file system has hard links",
+                hint="see that you may write there, that the file system has hard links, and that "
+                "the name is short enough and free",
             ) from error
         raise
 

@@ -132,28 +132,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answered(self) -> messages.HttpResponse:
         path, _, query_string = self.path.partition("?")
-        length = int(self.headers.get("Content-Length", "0"))
-        stream = (
-            messages.BodyStream(self.rfile, length)
-            if self.command in self.server.streamed
-            else None
-        )
-        request = messages.HttpRequest(
-            self.command,
-            path,
-            query_string,
-            _joined(self.headers.items()),
-            b"" if stream else self.rfile.read(length),
-            LOCAL,
-            stream,
-        )
+        body = messages.BodyStream(self.rfile, int(self.headers.get("Content-Length", "0")))
+        headers = _joined(self.headers.items())
+        request = messages.HttpRequest(self.command, path, query_string, headers, principal=LOCAL)
         try:
-            return self.server.answer(request)
+            if self.command in self.server.streamed:
+                return self.server.answer(replace(request, stream=body))
+            return self.server.answer(replace(request, body=body.read()))
+        except ConnectionAbortedError as error:
+            return self._ended(400, str(error))
         except Exception:  # the server goes on; what happened is shown
             self.server.handle_error(self.request, self.client_address)
             return self.server.refuse(500, "this is a bug: see the server's log")
         finally:
-            if stream is not None and stream.left:  # what is left of it is no request
+            if body.left:  # what is left of it is no request
                 self.close_connection = True
 
     def _send(self, response: messages.HttpResponse) -> None:

@@ -60,6 +60,16 @@ def test_nothing_outside_of_the_inbox_is_listed(
         list(inbox.list(prefix, since_ms=0))
 
 
+@pytest.mark.parametrize("name", ["a" * 252 + ".csv", "folder.csv"])
+def test_a_name_that_the_disk_cannot_give_is_refused(
+    tmp_path: Path, inbox: Inbox, name: str
+) -> None:
+    (tmp_path / "inbox/t/folder.csv").mkdir(parents=True)
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(InvalidRequestError, match="no file can be written in"):
+        inbox.drop(f"t/{name}", tmp_path / "a.csv")
+
+
 def test_a_file_that_was_just_changed_is_left_until_it_rests(
     tmp_path: Path, inbox: Inbox, clock: FakeClock
 ) -> None:

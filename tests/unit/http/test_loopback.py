@@ -214,9 +214,16 @@ def test_a_body_that_breaks_off_is_no_body(capfd: pytest.CaptureFixture[str]) ->
         return HttpResponse(200)
 
     with LoopbackServer(read, streamed=("PUT",)) as server:
-        raw(server, f"PUT /file HTTP/1.1\r\n{HERE}Content-Length: 50\r\n\r\nhalf")
+        half = f"PUT /file HTTP/1.1\r\n{HERE}Content-Length: 50\r\n\r\nhalf"
+        assert raw(server, half)[0] == 400
     assert ends == ["a body broke off before its end"]
     assert capfd.readouterr().err == ""
+
+
+def test_of_a_body_that_breaks_off_nothing_is_taken(server: LoopbackServer) -> None:
+    half = f'POST /rows HTTP/1.1\r\n{HERE}Content-Length: 50\r\n\r\n{{"id": 1}}\n'
+    status, found = raw(server, half)
+    assert (status, b"broke off" in found) == (400, True)
 
 
 def test_a_long_answer_is_sent_in_pieces(server: LoopbackServer) -> None:
