@@ -13,11 +13,13 @@ Example, for a table with the row key `id`, ordered by `position`:
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from dormouse.arrow.types import Array
 from dormouse.errors import RefusedSourceError
@@ -28,6 +30,7 @@ from dormouse.files.change_values import (
     Convert,
     UnfitError,
     ValueSchema,
+    cells_of,
     debezium_converter,
     dms_converter,
     is_left_out,
@@ -46,7 +49,6 @@ _WHOLE_HINT = (
     "later, cut the file at this line, and ingest the lines before it before you add the column"
 )
 _NAME_HINT = "rename it in the stream or in the table; latest_by names the one for positions"
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str)
 _encode = msgspec.json.encode
 
@@ -105,7 +107,7 @@ class ChangeData:
         self._filled = {CHANGE.name, latest_by} if latest_by else {CHANGE.name}
         fields = [f for f in schema.fields if f.name not in self._filled]
         self._names = {f.name: _prefix(f.name) for f in fields if f.name not in defaults}
-        self._keys = [f.name for f in schema.row_keys if f.name not in defaults]
+        self._keys = [f.name for f in schema.row_keys]
         self._form: _Form = (
             _Debezium(fields, latest_by) if form == "debezium" else _Dms(fields, latest_by)
         )
@@ -148,7 +150,7 @@ class ChangeData:
             return [row]
         keys = {k: change.before[k] for k in self._keys if k in change.before}
         before = {k: value for k, value in keys.items() if bytes(value) != NULL}
-        if all(bytes(value) == bytes(change.row[k]) for k, value in before.items()):
+        if all(bytes(value) == bytes(change.row.get(k, NULL)) for k, value in before.items()):
             return [row]
         return [self._tombstone(change, {**change.row, **before}), row]
 
@@ -162,7 +164,7 @@ class ChangeData:
                 "the source has a column of this name too", hint=_NAME_HINT, column=name
             )
         for name in self._keys:
-            if bytes(row[name]) == NULL:
+            if name in self._names and bytes(row[name]) == NULL:
                 raise UnfitError("there is no value, and it is a row key", column=name)
         converted = {
             name: _converted(name, convert, cell)
@@ -178,15 +180,15 @@ class ChangeData:
         cells = self._head(change, "delete", _DELETED_ROW)
         for name in self._keys:
             cell = bytes(row.get(name, NULL))
-            if cell == NULL:
+            if cell == NULL and name in self._names:
                 raise UnfitError(
                     "the delete does not say its value, and it is a row key",
                     hint="row keys are columns of the source's primary key; or else: " + FULL_HINT,
                     column=name,
                 )
-            convert = change.converters.get(name)
-            cell = cell if convert is None else _converted(name, convert, cell)
-            cells += _prefix(name), cell
+            if cell != NULL:  # or the name of a folder says it
+                convert = change.converters.get(name)
+                cells += _prefix(name), cell if convert is None else _converted(name, convert, cell)
         return b"{%b}" % b"".join(cells)
 
     def _head(self, change: _Change, operation: str, rank: int) -> list[bytes | msgspec.Raw]:
@@ -206,24 +208,12 @@ def _converted(name: str, convert: Convert, cell: bytes) -> bytes:
         return convert(cell)
     except UnfitError as error:
         raise UnfitError(str(error), hint=error.hint, column=name) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise UnfitError("the value has another form", column=name) from error
 
 
-def _cells(body: bytes, what: str) -> dict[str, msgspec.Raw]:
-    """Return the values of a row, by name; `what` names it in the error if there are none."""
-    if body in (b"", NULL):
-        raise UnfitError(f"the change has no {what}")
-    cells = _objects.decode(body)
-    # each name has a colon; a name that is there twice leaves one more than the values have
-    within = b"".join(cells.values()).count(b":") + "".join(cells).count(":")
-    if body.count(b":") != len(cells) + within:
-        raise UnfitError(f"its {what} has a name twice, or one that is written with escapes")
-    return cells
-
-
 def _old_cells(body: bytes) -> Cells:
-    return {} if body in (b"", NULL) else _cells(body, "old values")
+    return {} if body in (b"", NULL) else cells_of(body, "old values")
 
 
 # Debezium: envelopes, with and without the schema part, and rows that ExtractNewRecordState
@@ -244,7 +234,7 @@ _POSITION_HINT = (
     "MariaDB and MySQL; or set latest_by to nothing: then the order of commits counts"
 )
 _HEARTBEAT = {"ts_ms", "ts_us", "ts_ns"}
-_TRANSACTION = {"status", "id", "event_count", "data_collections", *_HEARTBEAT}
+_TRANSACTION = {"status", "id", "event_count", "data_collections"}
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -271,7 +261,9 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Message(msgspec.Struct, frozen=True):
-    """What is read of a message, if it is there: an envelope, what is around it, or a row."""
+    """What is read of a message, if it is there: an envelope, what is around it, or a row; and what
+    else there is in an envelope.
+    """
 
     schema: msgspec.Raw = _ABSENT
     payload: msgspec.Raw = _ABSENT
@@ -280,8 +272,23 @@ class _Message(msgspec.Struct, frozen=True):
     source: msgspec.Raw = _ABSENT
     op: msgspec.Raw = _ABSENT
     deleted: msgspec.Raw = msgspec.field(name=_DELETED, default=_ABSENT)
+    transaction: msgspec.Raw = _ABSENT
+    ts_ms: msgspec.Raw = _ABSENT
+    ts_us: msgspec.Raw = _ABSENT
+    ts_ns: msgspec.Raw = _ABSENT
+
+    def check_once(self, line: bytes) -> None:
+        """Check that no name is in a line twice. Raises UnfitError: one is; or uses escapes.
+
+        What was read has all bytes of most lines, but for the name, quotes, colon and comma of each
+        part: then there is no other. To decode the names takes longer than all else here.
+        """
+        parts = structs.astuple(self)
+        if 1 + sum(map(len, parts)) + sum(compress(_NAME_BYTES, parts)) != len(line.strip()):
+            cells_of(line, "message")
 
 
+_NAME_BYTES = [len(field.encode_name) + len('"":,') for field in structs.fields(_Message)]
 _message = msgspec.json.Decoder(_Message)
 _source = msgspec.json.Decoder(_Source)
 _schema = msgspec.json.Decoder(ValueSchema)
@@ -306,37 +313,38 @@ class _Debezium:
         self._is_ordered = bool(latest_by)
         converters: Mapping[str, Convert] = self._converters(None)
         self._plain = converters
-        self._schema, self._of_schema = b"", converters
+        self._schema, self._of_schema = (b"", False), converters
 
     def read(self, line: bytes) -> _Change | None:
         message, converters = _message.decode(line), self._plain
         is_flat = message.deleted is not _ABSENT  # of a table that may have columns of these names
         if message.schema is not _ABSENT and message.payload is not _ABSENT and not is_flat:
-            converters = self._described(bytes(message.schema))
-            line = bytes(message.payload)
+            message.check_once(line)
+            schema, line = bytes(message.schema), bytes(message.payload)
             if line == NULL:
                 return None
             message = _message.decode(line)
+            converters = self._described(schema, message.deleted is not _ABSENT)
         if message.deleted is not _ABSENT:
             return self._flattened(line, bytes(message.deleted), converters)
         if message.op is not _ABSENT and message.source is not _ABSENT:
+            message.check_once(line)
             return self._envelope(message, converters)
-        _check_no_change(_objects.decode(line))
+        _check_no_change(cells_of(line, "message"))
         return None
 
     def _envelope(self, message: _Message, converters: Mapping[str, Convert]) -> _Change | None:
-        op = _text.decode(message.op)
+        op, source = _text.decode(message.op), _source.decode(message.source)
         if op == "m":
             return None
-        source = _source.decode(message.source)
         if op == "t":
             return _Change("truncate", {}, position=source.position() if self._is_ordered else "")
         operation = _operation(op)
         if operation == "delete":
-            row = _cells(bytes(message.before), "values before the delete (before)")
+            row = cells_of(bytes(message.before), "values before the delete (before)")
         else:
             after = bytes(message.after)
-            row = _cells(after, "new values (after)")
+            row = cells_of(after, "new values (after)")
             _check_whole(row, after)
         old = _old_cells(bytes(message.before)) if operation == "update" else {}
         position = source.position() if self._is_ordered else ""
@@ -344,7 +352,7 @@ class _Debezium:
 
     def _flattened(self, line: bytes, deleted: bytes, converters: Mapping[str, Convert]) -> _Change:
         row, added = {}, {}
-        for name, value in _cells(line, "row").items():
+        for name, value in cells_of(line, "row").items():
             if name in self._names or not name.startswith("__"):
                 row[name] = value
             if name.startswith("__"):
@@ -366,12 +374,12 @@ class _Debezium:
         position = source.position() if self._is_ordered else ""
         return _Change(operation, row, {}, position, converters, is_read=op == "r")
 
-    def _described(self, schema: bytes) -> Mapping[str, Convert]:
+    def _described(self, schema: bytes, is_flat: bool) -> Mapping[str, Convert]:
         """Return the converters of a schema part, which is mostly that of the line before."""
-        if schema != self._schema:
+        if (schema, is_flat) != self._schema:
             part = None if schema == NULL else _schema.decode(schema)
-            self._of_schema = self._converters(part and (part.member("after") or part))
-            self._schema = schema
+            self._of_schema = self._converters(part if is_flat else part and part.member("after"))
+            self._schema = schema, is_flat
         return self._of_schema
 
     def _converters(self, part: ValueSchema | None) -> dict[str, Convert]:
@@ -410,7 +418,7 @@ def _check_no_change(values: Mapping[str, msgspec.Raw]) -> None:
     names = values.keys()
     if names and names <= _HEARTBEAT:
         return
-    if {"status", "id"} <= names <= _TRANSACTION:
+    if _TRANSACTION <= names <= _TRANSACTION | _HEARTBEAT:
         return
     if "tableChanges" in names and "source" in names:
         return
@@ -448,7 +456,7 @@ class _Dms:
         self._converters = {name: each for name, each in converters.items() if each is not None}
 
     def read(self, line: bytes) -> _Change | None:
-        values = _objects.decode(line)
+        values = cells_of(line, "message")
         if "metadata" not in values:
             hint = "set change_data=debezium" if "payload" in values or "op" in values else ""
             raise UnfitError("it is no message of AWS DMS: it has no metadata", hint=hint)
@@ -457,7 +465,7 @@ class _Dms:
             return self._emptied() if metadata.operation == "truncate-table" else None
         if metadata.record_type != "data" or metadata.operation not in _DMS_OPERATIONS:
             raise UnfitError("its operation is unknown: none of load, insert, update and delete")
-        row = _cells(bytes(values.get("data", b"")), "values (data)")
+        row = cells_of(bytes(values.get("data", b"")), "values (data)")
         before = _old_cells(bytes(values.get("before-image", b"")))
         position = self._position(row, metadata.operation) if self._latest_by else ""
         return _Change(_DMS_OPERATIONS[metadata.operation], row, before, position, self._converters)

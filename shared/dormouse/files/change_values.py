@@ -59,10 +59,11 @@ _UNITS = {
 _ISO_TIMESTAMP = "io.debezium.time.IsoTimestamp"
 _WHOLE = re.compile(rb"-?[0-9]{1,19}")
 _NUMBER = re.compile(NUMBER)
+_HEX_DIGITS = re.compile(rb'"(?:[0-9a-f]{4})+"')
 _HEX = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})*)")
 _JAVA_ARRAY = re.compile(rb'"\[+(?:L[\w.$/]+;|[A-Z])@[0-9a-f]+"')
 _NO_NUMBER = ("infinity", "nan", "inf")
-MAX_DECIMAL_BYTES, MAX_SCALE = 1_000, 4_000
+MAX_DECIMAL_BYTES, MIN_SCALE, MAX_SCALE = 1_000, -1_500, 4_000
 """Debezium has 850 bytes and a scale of 2,046 for a small number of ``numeric(5,-2)``."""
 _text = msgspec.json.Decoder(str)
 _items = msgspec.json.Decoder(list[msgspec.Raw])
@@ -102,6 +103,23 @@ class _Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _scaled = msgspec.json.Decoder(_Scaled)
 
 
+def cells_of(body: bytes, what: str) -> dict[str, msgspec.Raw]:
+    """Return the values of a JSON object, by name.
+
+    Raises:
+        UnfitError: it is null, or a name is there twice, or written with escapes; calls it `what`.
+        DecodeError: it is no object.
+    """
+    if body in (b"", NULL):
+        raise UnfitError(f"the change has no {what}")
+    cells = _members.decode(body)
+    # each name has a colon; a name that is there twice leaves one more than the values have
+    within = b"".join(cells.values()).count(b":") + "".join(cells).count(":")
+    if body.count(b":") != len(cells) + within:
+        raise UnfitError(f"its {what} has a name twice, or one that is written with escapes")
+    return cells
+
+
 def debezium_converter(field: Field, part: ValueSchema | None) -> Convert | None:
     """Return what converts values of a column; None if they stay as they are. `part` is what the
     schema part says of them, if there is one.
@@ -119,6 +137,8 @@ def _debezium(kind: FieldType, unit: str, part: ValueSchema | None) -> Convert |
             return partial(_number, places, part) if is_scaled else None
         case Primitive.STRING:
             return partial(_string, part) if is_scaled else None
+        case Primitive.BYTES:
+            return None if part is not None and part.type == "bytes" else _base64
         case Primitive.BOOLEAN | Primitive.DYNAMIC:
             return _boolean if kind is Primitive.BOOLEAN else _document
         case Primitive.DATE:
@@ -160,6 +180,15 @@ def _boolean(raw: bytes) -> bytes:
 
 def _without_zone(raw: bytes) -> bytes:
     return raw[:-2] + b'"' if raw.endswith(b'Z"') else raw
+
+
+def _base64(raw: bytes) -> bytes:
+    if _HEX_DIGITS.fullmatch(raw):
+        raise UnfitError(
+            "the text may be base64 or hexadecimal; only the schema part says which",
+            hint=f"{SCHEMA_HINT}, and binary.handling.mode=bytes",
+        )
+    return raw
 
 
 def _hexadecimal(raw: bytes) -> bytes:
@@ -206,12 +235,15 @@ def _string(part: ValueSchema | None, raw: bytes) -> bytes:
 
 def _document(raw: bytes) -> bytes:
     """Return a JSON document, which Debezium has as text."""
-    return document(_text.decode(raw).encode()) if raw[:1] == b'"' else raw
+    try:
+        return document(_text.decode(raw).encode()) if raw[:1] == b'"' else raw
+    except ValueError as error:
+        raise UnfitError(str(error), hint="a text that is no JSON needs a string column") from error
 
 
 def _scaled_number(raw: bytes, part: ValueSchema | None) -> tuple[int, int] | None:
     """Return the unscaled number and the scale of a decimal; None if the value is another one."""
-    if raw[:1] == b"{" and (part is None or part.name == _VARIABLE):
+    if raw[:1] == b"{" and raw.count(b":") == 2 and (part is None or part.name == _VARIABLE):
         try:
             number = _scaled.decode(raw)
         except msgspec.ValidationError:
@@ -237,7 +269,7 @@ def _unscaled(text: str) -> int:
 
 def _shown(number: int, scale: int, *, places: int | None = None) -> bytes:
     """Return a decimal as text; without zeros at its end beyond the `places` of its column."""
-    if abs(scale) > MAX_SCALE:
+    if not MIN_SCALE <= scale <= MAX_SCALE:  # Python shows no number of more than 4,300 digits
         raise UnfitError("the decimal has too many digits")
     if scale < 0:
         number, scale = number * 10**-scale, 0
@@ -349,7 +381,7 @@ def _object(converter: Callable[[str], Convert | None], raw: bytes) -> bytes:
     if raw[:1] != b"{":
         return raw
     cells = []
-    for name, value in _members.decode(raw).items():
+    for name, value in cells_of(raw, "value").items():
         cell, convert = bytes(value), converter(name)
         shown = cell if convert is None or cell == NULL else convert(cell)
         cells.append(b"%b:%b" % (_encode(name), shown))

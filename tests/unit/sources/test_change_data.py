@@ -157,6 +157,16 @@ def test_columns_may_have_the_names_of_parts_of_messages() -> None:
         assert flat(row, table=table, by="") == [{"_change": "update"} | row]
 
 
+def test_the_schema_part_of_a_flattened_row_tells_of_a_column_called_after() -> None:
+    columns = [part("int64", field="id"), SCALED | {"field": "after"}, SCALED | {"field": "v"}]
+    table = parse_schema("id:long, after:decimal(9,4), v:decimal(9,4)", ["id"], [])
+    row = {"id": 1, "after": decimal(150), "v": decimal(150), "__op": "c", "__deleted": "false"}
+    message = {"schema": {"type": "struct", "fields": columns}, "payload": row}
+    assert flat(message, table=table, by="") == [
+        {"_change": "insert", "id": 1, "after": 1.5, "v": 1.5}
+    ]
+
+
 def test_a_flattened_stream_whose_deletes_are_null_lines_is_refused() -> None:
     """Without `rewrite`, a null line is the only trace of a delete, and it has no key."""
     refused = refusal(None, {"id": 1, "n": 9, "name": "Hazel", "__op": "c"})
@@ -316,6 +326,9 @@ def test_a_change_that_lacks_a_column_is_refused(op: str) -> None:
         FLAT | {"__deleted": "true", "__op": "u"},
         FLAT | {"__deleted": "false", "__op": "d"},
         {"id": 1, "n": 1, "name": ""},
+        {"id": 1, "status": "open"},  # no begin of a transaction
+        {"id": "1", "status": "END", "ts_ms": 1},
+        {"id": 1, "op": "m", "source": "a text"},
         {"data": {"id": 1}, "metadata": {"record-type": "data", "operation": "load"}},
         {},
         [],
@@ -348,10 +361,34 @@ def test_a_truncate_of_dms_has_no_position() -> None:
 
 def test_a_name_that_is_there_twice_is_refused() -> None:
     line = json.dumps(event("u", {"id": 1, "n": 1, "name": "a:b"})).encode()
-    twice = line.replace(b'"n": 1', b'"n": 1, "n": 2')
-    assert list(ChangeData("debezium", TABLE, "position").lines([(1, line)]))
-    with pytest.raises(RefusedSourceError, match="line 1"):
-        list(ChangeData("debezium", TABLE, "position").lines([(1, twice)]))
+    compact = json.dumps(json.loads(line), separators=(",", ":")).encode()
+    wrapped = b'{"schema":null,"payload":%b}\n' % compact
+    for whole, *edits in (
+        (line, (b'"n": 1', b'"n": 1, "n": 2'), (b'{"before"', b'{"after": null, "before"')),
+        (compact, (b'"op":"u"', b'"op":"d","op":"u"'), (b'"op"', b'"\\u006fp":"d","op"')),
+        (wrapped, (b'"payload"', b'"payload":null,"payload"'), (b'"op"', b'"source":{},"op"')),
+    ):
+        assert list(ChangeData("debezium", TABLE, "position").lines([(1, whole)]))
+        for edit in edits:
+            with pytest.raises(RefusedSourceError, match="line 1"):
+                list(ChangeData("debezium", TABLE, "position").lines([(1, whole.replace(*edit))]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("struct<x:long>", '{"x":1,"x":2}'),
+        ("map<string,date>", '{"x":1,"x":2}'),
+        ("decimal(9,2)", '{"scale":1,"scale":0,"value":"AQ=="}'),
+    ],
+)
+def test_a_name_that_is_twice_within_a_value_is_refused(
+    kind: str, value: str, tmp_path: Path
+) -> None:
+    path, changes = tmp_path / "a.jsonl", FileChanges(of_type(kind), "", "debezium")
+    path.write_text(json.dumps(event("u", {"id": 1, "v": 7})).replace("7}", value + "}"))
+    with pytest.raises(RefusedSourceError, match="line 1, column 'v'"):
+        list(read_source(path, "t/a.jsonl", changes.schema, changes=changes))
 
 
 # Values.
@@ -407,6 +444,7 @@ VALUES: list[tuple[str, dict[str, object], object, object]] = [
     ("struct<on:date,x:long>", part("struct", fields=[part("int32", TIMES + "Date", field="on")]),
      {"on": 0, "x": 1}, {"on": "1970-01-01", "x": 1}),
     ("bytes", part("bytes"), "AP8=", "AP8="),
+    ("bytes", part("bytes"), "00ff", "00ff"),
     ("long", part("int64", TIMES + "MicroDuration"), 2_629_800_000_000, 2_629_800_000_000),
 ]  # fmt: skip
 
@@ -441,6 +479,10 @@ def test_a_value_is_read_as_its_schema_part_says(
         ("timestamp", part("string", TIMES + "ZonedTimestamp"), "-infinity"),
         ("time", part("int64", TIMES + "MicroTime"), 86_400_000_000),
         ("time", part("int64", TIMES + "MicroTime"), -3_020_399_000_000),
+        ("bytes", part("string"), "00ff"),
+        ("dynamic", part("string"), "no JSON"),
+        ("dynamic", part("string"), '{"a":1,"a":2}'),
+        ("string", VARIABLE, {"scale": -4000, "value": base64.b64encode(b"1" * 999).decode()}),
         ("list<string>", part("array", items=part("string")), ["[Ljava.lang.String;@2acb825"]),
         ("decimal(10,2)", SCALED, "not base64"),
         ("decimal(10,2)", part("bytes", CONNECT + "Decimal"), "AQ=="),
@@ -478,6 +520,7 @@ def test_without_a_schema_part_a_value_is_read_by_the_type_of_its_column(
     ("kind", "unit", "value"),
     [
         ("decimal(10,2)", "", "1234"),  # or three bytes, a negative number
+        ("bytes", "", "00ff"),  # or hexadecimal
         ("long", "", "ZA=="),
         ("string", "", {"scale": 0, "value": "AQ=="}),
         ("timestamp_ntz", "", 1_500),
@@ -650,6 +693,9 @@ def test_a_column_in_the_name_of_a_folder_may_be_missing_from_messages(tmp_path:
     table = parse_schema("id:long, n:long", ["id"], [])
     found = rows_of([event("d", before={"n": 1})], table, tmp_path, "t/id=7/a.jsonl")
     assert [(row["id"], row["_tombstone"]) for row in found] == [(7, 0)]
+    for other in (event("d", before={"id": 8}), event("u", {"id": 7, "n": 1}, {"id": 8, "n": 1})):
+        with pytest.raises(RefusedSourceError, match="column 'id'"):
+            rows_of([other], table, tmp_path, "t/id=7/a.jsonl")
 
 
 def test_a_column_that_the_table_does_not_have_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -691,7 +737,8 @@ _JSON = st.recursive(
     max_leaves=12,
 )
 _WIDE = parse_schema(
-    "id:long, n:decimal(10,2)?, name:list<string>?, at:timestamp?, v:time?, position:string?",
+    "id:long, n:decimal(10,2)?, name:list<string>?, at:timestamp?, v:time?, file:dynamic?, "
+    "row:bytes?, fields:map<string,struct<id:long>>?, position:string?",
     ["id"],
     [],
 )
@@ -711,7 +758,8 @@ def check_any_line(form: str, line: bytes) -> None:
 def test_any_line_of_json_becomes_rows_or_a_refusal(
     form: str, value: object, row: object, op: object
 ) -> None:
-    whole = {"id": 1, "n": value, "name": value, "at": value, "v": value}
+    columns = ("n", "name", "at", "v", "file", "row", "fields")
+    whole = {"id": 1, **dict.fromkeys(columns, value)}
     parts = described({"op": "u", "source": SOURCE, "after": whole}, {"n": {"type": "x"}})
     for message in (
         value,
