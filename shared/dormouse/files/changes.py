@@ -3,7 +3,7 @@
 A column `_change` says it, or the form of the file, as that of the messages of `change_data`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,13 +27,15 @@ _NO_ORDER = "it is no value by which rows are ordered, as NaN; or no change sequ
 class FileChanges:
     """How files and frames say what becomes of rows, in a table with this schema; `by` is its
     column `latest_by`, if it has one, and `form` its property `change_data`. `emptied` is called
-    each time a message says that the source emptied its table.
+    each time a message says that the source emptied its table; `placed` are columns whose values
+    the folders of a file say, also of rows that delete.
     """
 
     schema: Schema
     by: str = ""
     form: str = ""
     emptied: Callable[[Emptied], None] = lambda _: None
+    placed: Collection[str] = ()
 
     @property
     def added(self) -> tuple[Field, ...]:
@@ -61,13 +63,13 @@ class FileChanges:
         schema = arrow_schema(self.schema.with_values(TOMBSTONE))
         for batch in self.checked(batches):
             deletes = _deletes(batch)
-            rows = batch.drop_columns([CHANGE.name])
+            rows = batch.drop_columns([field.name for field in self.added])
             rows = rows.append_column(TOMBSTONE.name, pa.nulls(batch.num_rows, pa.int64()))
             columns = entombed(rows, deletes, self.schema, self.by, 0).columns
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of a file or frame as they are.
+        """Yield batches of a file or frame as they are; of AWS DMS, with `CHANGE` for `OPERATION`.
 
         Raises:
             RefusedSourceError: a row does none of `CHANGES`; one that deletes has other values than
@@ -86,28 +88,22 @@ class FileChanges:
         """Return rows of AWS DMS with `CHANGE`, and with positions as its messages have them: rows
         of files say an operation, and of rows that they delete also what they were.
         """
-        at = batch.schema.get_field_index(OPERATION)
-        if at < 0:
-            return batch
-        operation = batch.column(at)
-        batch = batch.drop_columns([OPERATION])
-        if operation.null_count == batch.num_rows:  # messages, or a full load
-            deletes = _deletes(batch)
-            change = batch.column(CHANGE.name)
+        operation, said = batch.column(OPERATION), batch.column(CHANGE.name)
+        is_message = pc.is_valid(said)
+        if operation.null_count == batch.num_rows:  # messages, a full load, or read a second time
+            change = pc.coalesce(said, pa.scalar("insert"))
         else:
             change = operations(operation, lambda row: f"row {before + row + 1}")
-            twice = pc.is_valid(batch.column(CHANGE.name))
-            _refuse(CHANGE.name, twice, "the column Op says what the row does", before)
-            deletes = pc.equal(change, pa.scalar("delete"))
-        is_message = pc.is_valid(batch.column(CHANGE.name))
+            _refuse(CHANGE.name, is_message, "the column Op says what the row does", before)
+        deletes = pc.equal(change, pa.scalar("delete"))
 
         def column(name: str, cells: Any) -> Any:
-            if name == CHANGE.name:
-                return change
+            if name in (CHANGE.name, OPERATION):
+                return change if name == CHANGE.name else pa.nulls(len(cells), cells.type)
             if name == self.by:
                 rank = pc.if_else(deletes, pa.scalar("-1"), pa.scalar("-2"))
                 nothing = pa.scalar(None, cells.type)
-                is_load = pc.is_in(change, pa.array([None, "insert"]))
+                is_load = pc.equal(change, pa.scalar("insert"))
                 at = pc.coalesce(cells, pc.if_else(is_load, pa.scalar(FIRST, cells.type), nothing))
                 at = pc.if_else(pc.match_substring_regex(at, "^[0-9]{35}$"), at, nothing)
                 placed = pc.binary_join_element_wise(at, rank, "")
@@ -127,7 +123,7 @@ class FileChanges:
             cells = batch.column(field.name)
             if field.name == self.by:
                 yield field.name, pc.is_null(cells, nan_is_null=True), _NO_ORDER
-            else:
+            elif field.name not in self.placed:
                 filled = pc.and_(deletes, pc.is_valid(cells))
                 yield field.name, filled, "a row that deletes has only the keys and latest_by"
             if not field.nullable and cells.null_count:

@@ -15,7 +15,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -168,6 +168,7 @@ def read_source(
     values = inferred.path_values(key, schema)
     nullable = schema.without_required(values) if values else schema
     messages = None
+    changes = changes and replace(changes, placed=values)
     if changes is not None and changes.form:
         messages = ChangeData(changes.form, changes.schema, changes.by, values, changes.emptied)
     if messages is not None and rejects is not None:

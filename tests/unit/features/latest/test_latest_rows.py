@@ -14,6 +14,7 @@ import pytest
 
 from dormouse.client import changes
 from dormouse.client.inferring import check_file, estimate_splits, infer_schema
+from dormouse.client.ingesting import FEW_BYTES
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
@@ -522,3 +523,37 @@ def test_files_of_aws_dms_say_what_becomes_of_rows(instance: Instance, tmp_path:
             ingest(f"{change}.csv", header, f"I,7,{at(9)},Yew", change)
     with pytest.raises(RefusedSourceError, match="row 1, column '_change'"):
         ingest("d.csv", f"{header},_change", f"I,7,{at(9)},Yew,delete")
+
+
+def test_frames_and_rows_of_aws_dms_are_read_as_its_files(instance: Instance) -> None:
+    """Also frames of which a file is written, which has no operations any more."""
+    rules = {"keep": "latest", "latest_by": "seq", "change_data": "dms"}
+    table = instance.create_table("t", "id:long, seq:string, name:string?", rules, row_keys=["id"])
+    names = [f"{n:0>64}" for n in range(8_000)]
+    keys = range(len(names))
+    assert sum(map(len, names)) > FEW_BYTES
+    table.ingest(pa.table({"id": keys, "name": names})).wait()
+    places = [f"{n:0>35}" for n in range(1, len(names) + 1)]
+    operations = ["D" if n % 2 else "U" for n in keys]
+    changes = {"Op": operations, "id": keys, "seq": places, "name": names[::-1]}
+    table.ingest(pa.table(changes)).wait()
+    found = {row["id"]: row["name"] for row in table.query().to_arrow().to_pylist()}
+    assert found == {key: names[-1 - key] for key in keys if key % 2 == 0}
+    with table.writer() as writer:
+        writer.write({"Op": "D", "id": 0, "seq": "9" * 35, "name": "gone"})
+        writer.write({"Op": "U", "id": 1, "seq": "9" * 35, "name": "back"})
+        writer.write({"Op": "U", "id": 2, "seq": "0" * 35, "name": "late"})
+    assert table.query(exact=0).to_arrow().num_rows == 0
+    told = [table.query(exact=key).to_arrow()["name"].to_pylist() for key in (1, 2)]
+    assert told == [["back"], [names[-3]]]
+
+
+def test_a_folder_gives_rows_that_delete_no_values(instance: Instance, tmp_path: Path) -> None:
+    rules = {"keep": "latest"}
+    table = instance.create_table("t", "id:long, day:date, name:string?", rules, row_keys=["id"])
+    for day, lines in (("01", "id,name\n1,Hazel\n2,Ash\n"), ("02", "id,name,_change\n1,,delete\n")):
+        file = tmp_path / f"day=2026-01-{day}" / "a.csv"
+        file.parent.mkdir()
+        file.write_text(lines)
+        table.ingest(file).wait()
+    assert [row["id"] for row in table.query().to_arrow().to_pylist()] == [2]
