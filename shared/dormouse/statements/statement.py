@@ -691,6 +691,7 @@ def first_line(error: BaseException) -> str:
 MAX_PARAMETERS = 1000
 """The most parameters of a statement."""
 MAX_PARAMETER_BYTES = 16 * 1024 * 1024
+HUGEINT = 2**127
 MAX_DIGITS = 38
 """The most digits of a decimal: DuckDB takes longer ones for doubles, without a word."""
 _AS_TABLE = "ingest long lists of values into a table, and join it"
@@ -729,7 +730,8 @@ def _check_size(values: Mapping[str, object]) -> None:
     for name, value in values.items():
         try:
             each: list[Any] = [*value] if isinstance(value, list | tuple) else [value]
-            size_bytes += pa.array(each).nbytes
+            is_wide = type(value) is int and -HUGEINT < value < HUGEINT  # which Arrow has not
+            size_bytes += 16 if is_wide else pa.array(each).nbytes
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:  # as of NaT
             problem = f"the value of ${name}, a {type(value).__name__}, has no type of SQL"
             raise InvalidRequestError(problem) from error

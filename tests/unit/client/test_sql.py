@@ -153,7 +153,7 @@ def test_values_come_as_parameters_and_never_as_text(mice: Instance) -> None:
         mice.sql(named)
     with pytest.raises(InvalidRequestError, match=r"has no \$1"):
         mice.sql("SELECT 1", [3])
-    for value in (object(), 2**70, "\ud800", pd.NaT):
+    for value in (object(), 2**127, "\ud800", pd.NaT):
         with pytest.raises(InvalidRequestError, match=r"the value of \$1, .*, has no type of SQL"):
             mice.sql("SELECT $1", [value])
 
@@ -169,6 +169,9 @@ def test_values_of_numpy_and_values_in_lists_are_those_of_python(mice: Instance)
 
     found = mice.sql("SELECT $1 + 1 AS a, $2 AS b", [np.int64(2), [np.int8(3), 4]]).to_arrow()
     assert found.to_pylist() == [{"a": 3, "b": [3, 4]}]
+    wide = [2**63, 1 - 2**127]
+    found = mice.sql("SELECT $1::HUGEINT AS a, $2 AS b", wide).to_arrow()
+    assert list(found.to_pylist()[0].values()) == wide
     found = mice.sql("SELECT $1 AS a, $2 AS b", [np.float32(1.5), np.bool_(True)]).to_arrow()
     assert found.to_pylist() == [{"a": 1.5, "b": True}]
     text = "SELECT flight FROM flights WHERE flight = $1 LIMIT 1"

@@ -15,7 +15,7 @@ from dormouse.client.versions import named_parameters
 from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededError, NotFoundError
 from dormouse.features.access import administers_instance, check_readable
 from dormouse.features.http import calls, forms
-from dormouse.features.http.tables import ListPage, idempotency_key, page_of
+from dormouse.features.http.tables import KeyJson, ListPage, idempotency_key, key_parts, page_of
 from dormouse.features.kinds import ResultFile
 from dormouse.features.queries import QUERIES, QueryEnd, load_end
 from dormouse.features.versions import read_as_of
@@ -307,7 +307,6 @@ def _digest(one: str, other: str, size: int) -> str:
     return blake2b(f"{one}\0{other}".encode(), digest_size=size).hexdigest()
 
 
-KeyJson = int | float | str | list[int | float | str]
 ANSWER_MS = 20_000
 """A page ends after this time: an HTTP API waits for thirty seconds."""
 PAGE_BYTES = 16 * 1024 * 1024
@@ -499,7 +498,7 @@ def _selection(
 
 def _message(body: Question) -> SelectionMessage:
     return SelectionMessage(
-        keys=tuple(_parts(key) or () for key in body.keys or ()),
+        keys=tuple(map(key_parts, body.keys or ())),
         ranges=tuple((_parts(low), _parts(high)) for low, high in body.ranges or ()),
         where=body.where,
         columns=tuple(body.columns or ()),
@@ -515,9 +514,7 @@ def _ranges(schema: Schema, body: Question) -> list[KeyRange]:
 
 
 def _parts(key: KeyJson | None) -> tuple[object, ...] | None:
-    if key is None:
-        return None
-    return tuple(key) if isinstance(key, list) else (key,)
+    return None if key is None else key_parts(key)
 
 
 def _without_first(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

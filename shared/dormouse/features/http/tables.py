@@ -317,11 +317,19 @@ class CompactionChoice(Form, frozen=True, kw_only=True):
     all: bool = False
 
 
+KeyJson = int | float | str | list[int | float | str]
+
+
+def key_parts(key: KeyJson) -> tuple[object, ...]:
+    """Return the parts of a key, which is one value or a list of the first values."""
+    return tuple(key) if isinstance(key, list) else (key,)
+
+
 class RowDeletion(Form, frozen=True, kw_only=True):
     """Which rows to delete: those for which `where` is true, or that begin with one of `keys`."""
 
     where: str = ""
-    keys: list[list[Any]] = []
+    keys: list[KeyJson] = []
 
 
 class Split(Form, frozen=True, kw_only=True):
@@ -399,7 +407,7 @@ def compact_table(call: HttpCall, table: str, body: CompactionChoice) -> Request
 def delete_rows(call: HttpCall, table: str, body: RowDeletion) -> RequestAccepted:
     """Hide rows of a table from all readers; what comes later is not affected."""
     source = call.table(table, "write")
-    selection = SelectionMessage(keys=tuple(map(tuple, body.keys)), where=body.where)
+    selection = SelectionMessage(keys=tuple(map(key_parts, body.keys)), where=body.where)
     request = requests.DeleteRows(_id(call), table, selection)
     handle, now_ms = source.handle, call.services.clock.now_ms()
     # only to refuse what it would be refused for
