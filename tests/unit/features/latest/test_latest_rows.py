@@ -509,7 +509,7 @@ def test_files_of_aws_dms_say_what_becomes_of_rows(instance: Instance, tmp_path:
     def at(number: int) -> str:
         return f"20260101000000{number:021d}"
 
-    loaded = ingest("LOAD1.csv", "id,seq,name", "1,,Hazel", "2,,Ash", "3,,Elm")
+    loaded = ingest("LOAD1.csv", "id,seq,name", "1,,Hazel", '2,"",Ash', "3,,Elm")
     assert loaded == {1: "Hazel", 2: "Ash", 3: "Elm"}
     header = "Op,id,seq,name"
     changes = f"U,1,{at(5)},Hazel II", f"D,2,{at(6)},Ash", f"I,4,{at(7)},Oak"
