@@ -308,6 +308,8 @@ class Route:
             ProblemError: they are not what the function takes.
         """
         values: dict[str, object] = {}
+        address = f"{call.request.path}?{call.request.query_string}"
+        _parsed("the address", lambda: unquote(address, errors="strict"))
         query = _parsed("the query", lambda: convert_texts(call.request.query, self.query))
         if self.query is not NoQuery:
             values["query"] = query

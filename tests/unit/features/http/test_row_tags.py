@@ -53,9 +53,10 @@ def test_rows_of_one_idempotency_key_are_added_once_whatever_their_tags(people: 
 
 
 def test_tags_that_cannot_be_are_refused(people: Api) -> None:
-    for query in ("tag=day", "tag=a%3D1&tag=a%3D2", "tag=a%20b%3D1", "tags=a%3D1"):
+    for query in ("tag=day", "tag=a%3D1&tag=a%3D2", "tag=a%20b%3D1", "tags=a%3D1", "tag=a%3D%ff"):
         response = people.ask("POST", "/tables/people/rows", ROW, query=query)
         assert response.status in (400, 422), query
+    assert people.ask("PUT", "/tables/people/files/%ff.csv", b"age,name\n1,a\n").status == 400
 
 
 def test_a_rule_can_hide_row_tags(people: Api) -> None:
