@@ -2,9 +2,9 @@
 
 A statement, a condition, or rows of a request may end the process that computes or reads them: out
 of memory, or by a fault of a library. So these give them to a process of their own, which they
-share. If it dies, another follows at once. Whatever it was doing is tried once more, each task in a
-process of its own, a few at once: what ends that, too, is at fault, and the others only had to
-wait.
+share; to several, while there is much to do: Python computes on one core in each. If one dies,
+another follows at once. Whatever it was doing is tried once more, each task in a process of its
+own, a few at once: what ends that, too, is at fault, and the others only had to wait.
 
 A task goes through a pair of sockets, of which the process got one end through another pair: there
 is no address at which anybody else could ask, and the death of the process closes all of them. A
@@ -21,6 +21,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,10 @@ MODULE = "dormouse.features.http.computing"
 STANDARD_ERROR = 2
 LENGTH_BYTES = 8
 """How many bytes say the length of a message, before it."""
+MOST_SHARED = min(4, os.cpu_count() or 1)
+"""So many processes are shared at most."""
+MANY_TASKS = 8
+"""Another one is begun when each has so many tasks: it takes a second, and 200 MB of memory."""
 ALONE_AT_ONCE = 2
 """How many tasks are tried again at once: too little memory may be why they are."""
 ALONE_SECONDS = 60.0
@@ -92,7 +97,7 @@ class ComputingProcess:
         self._name, self._scratch, self._environment = name, scratch, environment
         self._lock, self._alone = threading.Lock(), threading.Semaphore(ALONE_AT_ONCE)
         self._running: list[_Running] = []
-        self._shared: _Running | None = None
+        self._shared: list[_Running] = []
         self._is_over = False
 
     def answer(self, request: HttpRequest) -> HttpResponse:
@@ -156,14 +161,16 @@ class ComputingProcess:
         raise kind(text, hint=hint)
 
     def _current(self) -> "_Running":
-        """Return the process that all tasks share."""
+        """Return the process with the fewest tasks of those that all tasks share."""
         with self._lock:
-            if self._shared is not None and self._shared.process.poll() is not None:
-                self._forget(self._shared)
-                self._shared = None
-            if self._shared is None:
-                self._shared = self._begun()
-            return self._shared
+            for ended in [each for each in self._shared if each.process.poll() is not None]:
+                self._shared.remove(ended)
+                self._forget(ended)
+            least = min(self._shared, key=attrgetter("tasks"), default=None)
+            if not least or (least.tasks >= MANY_TASKS and len(self._shared) < MOST_SHARED):
+                least = self._begun()
+                self._shared.append(least)
+            return least
 
     def _again(self, task: Task, seconds: float | None) -> Done:
         """Do a task in a process of its own.
@@ -217,6 +224,7 @@ class _Running:
             prefix="computing-", dir=scratch, ignore_cleanup_errors=True
         )
         self._idle: list[socket.socket] = []
+        self._connections = 0
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process: subprocess.Popen[bytes] = lifeline.start(
@@ -232,6 +240,11 @@ class _Running:
                 stderr=STANDARD_ERROR,
                 pass_fds=(theirs.fileno(),),
             )
+
+    @property
+    def tasks(self) -> int:
+        """About how many tasks it has now."""
+        return self._connections - len(self._idle)
 
     def do(self, task: Task, seconds: float | None = None) -> Done:
         """Do a task. Raises _EndedError: the process ended, or was ended after so many seconds."""
@@ -252,6 +265,7 @@ class _Running:
         own, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._control, [b"."], [theirs.fileno()])
+        self._connections += 1
         return own
 
     def _ended(self, seconds: float) -> _EndedError:

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,7 @@ def serve(connection):
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "slow":
             (root / f"slow-{os.getpid()}").touch()
+            (root / f"begun-{time.monotonic_ns()}").touch()
             while not (root / "go").exists():
                 time.sleep(0.01)
         if name == "broken":
@@ -104,6 +107,29 @@ def test_what_another_task_ended_is_done_all_the_same(
         assert str(slow.result().rows) in {
             p.name.removeprefix("slow-") for p in tmp_path.glob("slow-*")
         }
+
+
+def _has_begun(folder: Path, tasks: int) -> bool:
+    return len([*folder.glob("begun-*")]) == tasks
+
+
+def test_many_tasks_at_once_have_as_many_processes_as_there_may_be(
+    process: ComputingProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(computing, "MANY_TASKS", 2)
+    monkeypatch.setattr(computing, "MOST_SHARED", 2)
+    used = []
+    with ThreadPoolExecutor(6) as threads:
+        slow = []
+        for number in range(1, 7):
+            slow.append(threads.submit(process.count_rows, "slow", b""))
+            eventually(partial(_has_begun, tmp_path, number))
+            used.append(len([*tmp_path.glob("slow-*")]))
+        (tmp_path / "go").touch()
+        done = Counter(each.result().rows for each in slow)
+    assert used == [1, 1, 2, 2, 2, 2]
+    assert sorted(done.values()) == [3, 3]
+    assert process.count_rows("fine", b"").rows in done
 
 
 def test_the_end_ends_what_is_computed_and_nothing_follows(
