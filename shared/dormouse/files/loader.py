@@ -27,7 +27,7 @@ from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects, RowNumbers
 from dormouse.ports import Arrivals, Sources, Storage
 from dormouse.rows.predicates import apply_row_rules
-from dormouse.rows.sorting import Sorter
+from dormouse.rows.sorting import SHARE_HELD, Sorter
 from dormouse.schema.schema import (
     ETAG,
     FILE,
@@ -52,10 +52,6 @@ AHEAD_BYTES = 256 * 1024 * 1024
 """How much of the scratch space holds files that are downloaded ahead of the one that is loaded."""
 Begins = Callable[[Source | None], None]
 """What is called with each source before its first byte is looked at, and then with None."""
-SHARE_HELD = 2
-"""At most this fraction (1/2) of the memory holds rows; the rest is
-for reading, sorting and writing.
-"""
 
 
 ROWS_OF_A_FILE = 2**40

@@ -2,7 +2,10 @@
 and those that deletions hide, by reading the columns that these name.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.order import rows_in_ranges
+from dormouse.arrow.order import rows_in_ranges, taken_keys
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.iceberg.avro import RowRange
 from dormouse.iceberg.liveness import LiveShard
-from dormouse.keys import Key, KeyRange, complement
+from dormouse.keys import Key, KeyRange, complement, encode_key
 from dormouse.ports import Cache, Storage
 from dormouse.query.rows import ROW, QueryResources, count_slices, hidden_rows, numbered_rows
 from dormouse.rows.aggregation import latest_rows
@@ -24,7 +27,8 @@ from dormouse.rows.predicates import Predicate
 from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import RESERVED, SEQUENCE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import Primitive
-from dormouse.shards.reading import CountedObjects, ReadCounters, Slice, find_blocks
+from dormouse.shards.reading import Blocks, CountedObjects, ReadCounters, Slice, find_blocks, narrow
+from dormouse.shards.stored_index import BlockSpan, contested_blocks
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -62,11 +66,13 @@ def _hidden_together(
     assert aggregation is not None  # the table keeps the latest rows
     by = [table.schema.field_named(aggregation.by)] if aggregation.by else []
     order = Schema(table.schema.row_keys, (), (*by, SEQUENCE, TOMBSTONE, ROW, _SHARD), is_part=True)
-    dead = [_DeadRows(live.shard.rows) for live in shards]
+    read = _needed_blocks(resources, table, stored_schema, shards)
+    dead = [_DeadRows(blocks) for blocks in read]
     with TemporaryDirectory(dir=resources.scratch) as folder:
         sorter = Sorter(order, Path(folder), memory_bytes=resources.memory_bytes)
-        for number, live in enumerate(shards):
-            for batch in _live_rows(resources, table, stored_schema, aggregation.by, live):
+        for number, (live, blocks) in enumerate(zip(shards, read, strict=True)):
+            rows = _live_rows(resources, table, stored_schema, aggregation.by, live, blocks)
+            for batch in rows:
                 of_shard = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
                 sorter.add(conform(batch.append_column(_SHARD.name, of_shard), arrow_schema(order)))
         for batch in latest_rows(sorter.sorted_rows(), order, aggregation):
@@ -77,18 +83,70 @@ def _hidden_together(
     return [each.ranges() for each in dead]
 
 
+def _needed_blocks(
+    resources: QueryResources, table: Table, schema: Schema, shards: Sequence[LiveShard]
+) -> list[Blocks]:
+    """Return the blocks of rivals that may have dead rows. In the others no row is: no other shard
+    has their keys, and they have no tombstones. So what is read follows what changed.
+    """
+    slices = [Slice(live.shard, KeyRange()) for live in shards]
+    objects = CountedObjects(resources.storage, ReadCounters())
+    found = find_blocks(objects, table.id, slices, schema, resources.cache, footers=True)
+    spans = [_spans(objects, table.id, blocks, schema) for blocks in found]
+    contested = contested_blocks(spans)
+    needed = []
+    for live, blocks, numbers in zip(shards, found, contested, strict=True):
+        ranges = chain(live.dead, *(each.spans for each in live.deletions))
+        numbers.update(*(narrow(blocks, span, schema).numbers for span in ranges))
+        numbers.update(*map(blocks.index.stored.layout.blocks_of, _with_tombstones(blocks)))
+        needed.append(replace(blocks, numbers=sorted(numbers)))
+    return needed
+
+
+FEW_ROWS = 1000
+"""The keys of a shard with so few rows are read: they may be far apart, and a block spans all."""
+
+
+def _spans(
+    objects: CountedObjects, table_id: str, blocks: Blocks, schema: Schema
+) -> Iterator[BlockSpan]:
+    if blocks.slice.shard.rows > FEW_ROWS:
+        yield from blocks.index.stored.keys.spans(len(schema.row_keys))
+        return
+    names = [field.name for field in schema.row_keys]
+    rows = numbered_rows(objects, table_id, blocks, schema, names)
+    keys = (taken_keys(batch, range(batch.num_rows), schema.row_keys) for batch in rows)
+    for low in map(encode_key, chain.from_iterable(keys)):
+        yield from ((low, low + b"\0", number) for number in blocks.numbers)
+
+
+def _with_tombstones(blocks: Blocks) -> Iterator[int]:
+    """Yield the row groups that may have tombstones."""
+    if TOMBSTONE.id not in blocks.index.stored.columns:
+        return
+    _, column = blocks.index.stored.columns[TOMBSTONE.id]
+    for number in blocks.row_groups:
+        group = blocks.index.metadata.row_group(number)
+        statistics = group.column(column).statistics
+        if statistics is None or statistics.null_count != group.num_rows:
+            yield number
+
+
 def _live_rows(
-    resources: QueryResources, table: Table, stored_schema: Schema, by: str, live: LiveShard
+    resources: QueryResources,
+    table: Table,
+    stored_schema: Schema,
+    by: str,
+    live: LiveShard,
+    blocks: Blocks,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what decides about the rows of a shard that are in no dead key range."""
+    """Yield what decides about the rows of blocks that are in no dead key range."""
     deletions = deletions_for(stored_schema, live.deletions) if live.deletions else None
     schema = deletions.schema if deletions else stored_schema
     names = {*(field.name for field in schema.row_keys), by, SEQUENCE.name, TOMBSTONE.name}
     names |= deletions.hidden.columns if deletions else set()
     columns = [field.name for field in schema.fields if field.name in names]
     objects = CountedObjects(resources.storage, ReadCounters())
-    slices = [Slice(live.shard, KeyRange())]
-    (blocks,) = find_blocks(objects, table.id, slices, table.schema, resources.cache)
     rows = numbered_rows(objects, table.id, blocks, schema, columns)
     ranges = complement(list(live.dead)) if live.dead else [KeyRange()]
     parts = (part for batch in rows for part in rows_in_ranges(batch, ranges, table.schema))
@@ -100,24 +158,39 @@ def _live_rows(
 
 
 class _DeadRows:
-    """The rows of a shard that are not skipped; those to skip come in ascending order."""
+    """The rows of blocks that are not skipped; those to skip come in ascending order."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows, self._next = rows, 0
-        self._dead: list[RowRange] = []
+    def __init__(self, blocks: Blocks) -> None:
+        firsts = [0, *accumulate(blocks.index.rows(number) for number in blocks.index.blocks)]
+        self._read = [*_joined((firsts[n], firsts[n + 1]) for n in blocks.numbers)]
+        self._gaps: list[RowRange] = []
+        self._next = 0
 
     def skip(self, rows: Any) -> None:
         """Skip rows by their numbers."""
         before = pa.concat_arrays([pa.array([self._next - 1], pa.int64()), rows[:-1]])
         gaps = pc.greater(rows, pc.add(before, 1))
         starts, ends = (each.filter(gaps).to_pylist() for each in (pc.add(before, 1), rows))
-        self._dead += zip(starts, ends, strict=True)
+        self._gaps += zip(starts, ends, strict=True)
         self._next = rows[-1].as_py() + 1
 
     def ranges(self) -> tuple[RowRange, ...]:
         """Return the ranges of the other rows."""
-        rest = [(self._next, self._rows)] if self._next < self._rows else []
-        return (*self._dead, *rest)
+        rest = self._read[-1][1] if self._read else 0
+        return tuple(_intersection([*self._gaps, (self._next, rest)], self._read))
+
+
+def _intersection(ranges: Iterable[RowRange], others: Iterable[RowRange]) -> Iterator[RowRange]:
+    """Yield what is in both of two lists of ranges in order."""
+    rest = deque(others)
+    for start, end in ranges:
+        while rest and rest[0][0] < end:
+            low, high = max(start, rest[0][0]), min(end, rest[0][1])
+            if low < high:
+                yield low, high
+            if rest[0][1] > end:
+                break
+            rest.popleft()
 
 
 def find_dead_rows(

@@ -83,6 +83,9 @@ is wider than that is a sample itself. So ranges are small wherever wide rows li
 """
 LEAST_SAMPLE_BYTES = 16 * 1024
 """Few rows need few samples, each of which takes as long as to sort dozens of rows."""
+SHARE_HELD = 2
+"""At most this fraction (1/2) of the memory holds rows; the rest is for reading, sorting and
+writing."""
 MAX_FILES = 64
 """The most files merged at once: one block of each is in memory."""
 
@@ -103,6 +106,7 @@ class Sorter:
         self._scratch = scratch
         self._largest_piece_bytes = max(1, min(PIECE_BYTES, memory_bytes // PIECES_IN_MEMORY))
         self._block_bytes = max(1, memory_bytes // BLOCKS_IN_MEMORY)
+        self._most_held_bytes = memory_bytes // SHARE_HELD
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._held: list[_SortedRun] = []
@@ -127,7 +131,7 @@ class Sorter:
             yield from (sample.key for sample in run.samples)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows, in any order."""
+        """Add rows, in any order; spill what is in memory if it is too much."""
         self.rows += batch.num_rows
         self.size_bytes += batch.nbytes
         for piece in halved(batch, self._piece_bytes):
@@ -135,6 +139,8 @@ class Sorter:
             self._pending_bytes += piece.nbytes
             if self._pending_bytes >= self._piece_bytes:
                 self._sort_pending()
+        if self.held_bytes > self._most_held_bytes:
+            self.spill()
 
     def add_sorted(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Add rows that are sorted already, batch by batch: they are a run as they are."""

@@ -115,6 +115,15 @@ def test_more_rows_than_memory_spill_and_are_returned_range_by_range(tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+def test_more_rows_than_may_be_in_memory_are_spilled(tmp_path: Path) -> None:
+    sorter = Sorter(SCHEMA, tmp_path, memory_bytes=1 << 18)
+    for batch in scrambled(2**16, 40):
+        sorter.add(batch)
+        assert sorter.held_bytes <= 1 << 17
+    assert len(list(tmp_path.iterdir())) > 1
+    assert keys_of(sorter.sorted_rows()) == [*range(2**16)]
+
+
 def test_files_are_merged_before_there_are_too_many_to_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dormouse.iceberg import avro, liveness
 from dormouse.iceberg.dead_rows import find_dead_rows
+from dormouse.iceberg.manifests import position_deletes
 from dormouse.iceberg.metadata import MetadataFile, Totals, read_previous
 from dormouse.iceberg.publication import Changes, PublicationSource, plan_publication
 from dormouse.state.state import TableState
@@ -48,6 +51,15 @@ def test_row_numbers_of_dead_rows_are_those_of_their_keys(table: PublishedTable)
     )
     (dead,) = find_dead_rows(table.storage, table.table, plan.unranked).values()
     assert dead == ((200, 700), (900, 1000))
+
+
+def test_scattered_positions_are_in_few_row_groups() -> None:
+    content = position_deletes("file:///a", [*((n, n + 1) for n in range(0, 2_500_000, 5))])
+    file = pq.ParquetFile(pa.BufferReader(content))
+    assert file.num_row_groups == 1
+    assert file.read().column("pos").to_pylist() == [*range(0, 2_500_000, 5)]
+    twice = pq.ParquetFile(pa.BufferReader(position_deletes("file:///a", [(7, 1_000_010)])))
+    assert [twice.metadata.row_group(n).num_rows for n in range(2)] == [1_000_000, 3]
 
 
 def test_an_equal_state_puts_nothing(table: PublishedTable) -> None:

@@ -19,6 +19,7 @@ from dormouse.shards.stored_index import (
     IndexedColumn,
     KeyBounds,
     StoredIndex,
+    contested_blocks,
     decode_index,
     encode_index,
     fill_in,
@@ -78,6 +79,30 @@ def test_a_key_that_is_there_is_looked_for_in_one_row_group(keys: list[Key], siz
     for number, group in enumerate(groups):
         for key in group:
             assert bounds.overlapping(KeyRange.exactly(key)) == range(number, number + 1)
+
+
+SHARDS = st.lists(st.lists(KEYS, min_size=1, max_size=9).map(sorted), max_size=4)
+
+
+@given(SHARDS, st.integers(1, 3), st.integers(1, 2))
+def test_no_block_that_has_a_key_of_another_shard_is_missed(
+    shards: list[list[Key]], size: int, parts: int
+) -> None:
+    blocks = [[keys[i : i + size] for i in range(0, len(keys), size)] for keys in shards]
+    contested = contested_blocks([KeyBounds.of(ends_of(each)).spans(parts) for each in blocks])
+    prefixes = [{key[:parts] for key in keys} for keys in shards]
+    for shard, groups in enumerate(blocks):
+        others = set[Key]().union(*prefixes[:shard], *prefixes[shard + 1 :])
+        for number, group in enumerate(groups):
+            if others.intersection(key[:parts] for key in group):
+                assert number in contested[shard]
+
+
+def test_blocks_whose_keys_no_other_shard_has_are_not_contested() -> None:
+    large = KeyBounds.of([((n,), (n + 9,)) for n in range(0, 100, 10)])
+    small = KeyBounds.of([((25,), (25,)), ((31,), (34,))])
+    assert contested_blocks([large.spans(1), small.spans(1)]) == [{2, 3}, {0, 1}]
+    assert contested_blocks([large.spans(1)]) == [set()]
 
 
 def test_keys_before_the_first_and_after_the_last_are_in_no_row_group() -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.iceberg import avro
+from dormouse.query.rows import ROW, numbered_rows
 from tests.support.waiting import LIMIT_SECONDS
 
 COLUMNS = pa.schema({"id": pa.int64(), "v": pa.string(), "_change": pa.string()})
@@ -70,6 +72,30 @@ def test_of_each_key_one_row_is_alive_whichever_shard_has_it(tmp_path: Path) -> 
         wanted = [(n, "new" if n == 1 else "old") for n in range(100) if n < 10 or n > 89]
         wanted.remove((2, "old"))
         assert published(instance, table) == wanted
+
+
+def test_blocks_that_no_change_touched_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers: list[int] = []
+
+    def numbered(*given: Any) -> Iterator[pa.RecordBatch]:
+        for batch in numbered_rows(*given):
+            numbers.extend(batch.column(ROW.name).to_pylist())
+            yield batch
+
+    monkeypatch.setattr("dormouse.iceberg.dead_rows.numbered_rows", numbered)
+    with Instance.open(tmp_path / "mice", background=False) as instance:
+        given = {"keep": "latest", "iceberg": "on"}
+        table = instance.create_table("t", "id:long, v:string?", given, row_keys=["id"])
+        write(table, *({"id": n, "v": "old"} for n in range(60_000)))
+        write(table, {"id": 100, "v": "new"}, {"id": 59_000, "_change": "delete"})
+        table.delete("id BETWEEN 30000 AND 30009")
+        wanted = {n: "new" if n == 100 else "old" for n in range(60_000)}
+        for n in (59_000, *range(30_000, 30_010)):
+            del wanted[n]
+        assert published(instance, table) == [*wanted.items()]
+    assert 0 < len(numbers) < 30_000
 
 
 def test_a_row_in_a_dead_range_hides_nothing(tmp_path: Path) -> None:
