@@ -27,7 +27,9 @@ from dormouse.state.partitions import (
 )
 from dormouse.state.rules import Rule, Violation, violations
 from dormouse.state.state import (
+    HIDING_RETENTION_MS,
     MAX_JOBS_NAMED,
+    TRANSACTION_RETENTION_MS,
     AddShards,
     AdoptSegments,
     AssignJob,
@@ -93,7 +95,9 @@ def apply(
         broken = tuple(restore_violations(state, entry.transaction, earlier))
     if broken:
         return state, Verdict(broken)
-    transactions = state.transactions.insert(name, now_ms)
+    is_hiding = isinstance(entry.transaction, HideRows)
+    longer_ms = HIDING_RETENTION_MS - TRANSACTION_RETENTION_MS if is_hiding else 0
+    transactions = state.transactions.insert(name, now_ms + longer_ms)
     start = replace(state, time_ms=now_ms, transactions=transactions)
     after = _changed(start, entry, earlier or TableState())
     if after.generation != state.generation:  # it has forgotten the transactions before it

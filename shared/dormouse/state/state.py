@@ -158,6 +158,9 @@ DAY_MS = 24 * 60 * 60 * 1000
 TRANSACTION_RETENTION_MS = DAY_MS
 """How long a transaction is remembered, so that a retry learns that it was committed. The rules
 refuse a later repeat anyway, since what it needs is gone."""
+HIDING_RETENTION_MS = 30 * DAY_MS
+"""How long a deletion is remembered: longer than SQS keeps its request, dead letters included. When
+it is forgotten, no rule refuses a repeat, which would hide rows that came since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +372,8 @@ def shards_of(pieces: Sequence[Piece]) -> OverlayMap[str, Shard]:
 #
 # A struct is the change, its stored form and its id: MessagePack has it as a map of its fields,
 # with its `tag` as `kind`, and a digest of these bytes names it (`transaction_id`), so that a
-# second attempt at the same change, by any process, is recognised as the same. A kind that a
+# second attempt at the same change, by any process, is recognised as the same. A deletion has an id
+# of its own: a second attempt may have another time, or columns of other types. A kind that a
 # release does not know it cannot decode, so it never judges by other rules than the release that
 # wrote it: who changes what a kind means gives it another tag. Fields that are added have defaults,
 # which are not stored. The golden files in ``tests/unit/statestore/golden`` hold each kind as it is
@@ -581,6 +585,10 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 def transaction_id(transaction: Transaction) -> str:
     """Return the id under which the state remembers that this change was made: a digest of its
-    stored form, so different content always has a different id.
+    stored form, so different content always has a different id; or of the id of a deletion.
     """
-    return blake2b(_ENCODER.encode(transaction), digest_size=16).hexdigest()
+    if isinstance(transaction, HideRows):
+        named = transaction.deletion.id.encode()
+    else:
+        named = _ENCODER.encode(transaction)
+    return blake2b(named, digest_size=16).hexdigest()

@@ -11,6 +11,7 @@ from dormouse.log.log import fold_delta
 from dormouse.state.fold import restored
 from dormouse.state.rules import MAX_DELETIONS, Rule
 from dormouse.state.state import (
+    DAY_MS,
     AddShards,
     AssignJob,
     Deletion,
@@ -103,8 +104,12 @@ def test_one_is_there_once_and_not_too_many_are(monkeypatch: pytest.MonkeyPatch)
     assert MAX_DELETIONS > 2
     monkeypatch.setattr("dormouse.state.rules.MAX_DELETIONS", 2)
     state = state_of(add("s", "b"), hide("d"))
-    other = hide("d", "b")
-    assert broken(state, other) == {Rule.DELETION_EXISTS}
+    later_ms = 31 * DAY_MS  # when it is not remembered any more
+    _, (again, late) = fold_delta(
+        state, [Entry(hide("d", "b"), time_ms, 0) for time_ms in (2 * DAY_MS, later_ms)]
+    )
+    assert again.repeated, "a repeat may say something else"
+    assert {each.rule for each in late.violations} == {Rule.DELETION_EXISTS}
     full = state_of(add("s", "b"), hide("d"), hide("e"))
     assert broken(full, hide("f")) == {Rule.TOO_MANY_DELETIONS}
 

@@ -17,6 +17,7 @@ from dormouse.features.rebuild import rebuild
 from dormouse.messages.requests import (
     CompactTable,
     DeleteRows,
+    PurgeRows,
     ReinitialiseTable,
     RestoreVersion,
     SetProperties,
@@ -27,7 +28,7 @@ from dormouse.schema.types import Primitive
 from dormouse.state.rules import MAX_DELETIONS
 from dormouse.state.state import AssignJob
 from dormouse.tables.table import Table
-from tests.support.world import World, letters
+from tests.support.world import Crash, World, letters
 from tests.unit.features.rebuild.test_rebuild import lose_state
 
 
@@ -109,6 +110,29 @@ def test_a_repeated_request_deletes_nothing_that_came_in_between(
     assert world.names(table) == "abcdef"
     compact(world)
     delete(world, "letter = 'b'", request_id="again")
+    assert world.names(table) == "abcdef"
+
+
+@pytest.mark.parametrize("days", [0, 2])
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [(DeleteRows, ""), (DeleteRows, " AND now() > DATE '2020-01-01'"), (PurgeRows, "")],
+)
+def test_a_request_that_died_after_its_commit_hides_nothing_that_came_in_between(
+    world: World, table: Table, days: int, verb: type[DeleteRows | PurgeRows], more: str
+) -> None:
+    """A dead letter is redriven when compactions have applied the deletion, and it is forgotten."""
+    request = verb("late", table.name, SelectionMessage(where=f"letter = 'b'{more}"))
+    world.after_next_commit(world.crash)
+    with pytest.raises(Crash):
+        world.administer(request)
+    world.late_hooks.clear()
+    compact(world)
+    assert (world.names(table), world.state(table).deletions) == ("acdef", ())
+    world.clock.advance(seconds=days * 24 * 60 * 60 + 60)
+    drop(world, "b", "more")
+    world.administer(request)
+    world.settle()
     assert world.names(table) == "abcdef"
 
 
