@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,19 @@ def test_work_until_idle_ends_beside_a_dead_letter_and_names_it(
     done("dlq", "redrive", "files", "--all")
     assert "nothing is left to do" in done("work", "--until-idle")
     assert "1545" in done("query", "flights")
+
+
+def test_a_file_for_no_table_is_refused_by_a_look_that_finds_nothing_else(here: Path) -> None:
+    done("table", "add", "flights", "--schema", "schema.json")
+    for name in ("rows.csv", "fligths/rows.csv"):
+        path = here / "mice/inbox" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(ROWS)
+        os.utime(path, (0, 0))
+    done("work", "--until-idle")
+    refused = done("jobs", "--refused")
+    assert "the key 'rows.csv' names no table; drop files under <table name>/" in refused
+    assert "there is no table 'fligths'" in refused
 
 
 def test_work_until_idle_does_also_the_requests_that_wait(here: Path) -> None:

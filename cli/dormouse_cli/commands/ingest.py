@@ -440,7 +440,17 @@ def work(
     instance = computing_apart(ctx.ensure_object(Session), instance)
     with notes().status("looking for work") as status:
         try:
+            seconds = 0.0
             while True:
+                try:
+                    folder.worker.work_for(seconds)
+                except DiskFullError as error:
+                    if until_idle:
+                        raise
+                    # a path may have what Rich would take for markup
+                    status.update(Text(error.explanation))
+                    time.sleep(FULL_SECONDS)
+                seconds = LOOK_SECONDS
                 depth = sum(instance.queues.depths(_QUEUES).values())
                 status.update(f"{depth:,} messages to work on" if depth else "waiting for work")
                 if until_idle and not depth:
@@ -448,14 +458,6 @@ def work(
                     if not instance.pending():
                         note("nothing is left to do")
                         return
-                try:
-                    folder.worker.work_for(LOOK_SECONDS)
-                except DiskFullError as error:
-                    if until_idle:
-                        raise
-                    # a path may have what Rich would take for markup
-                    status.update(Text(error.explanation))
-                    time.sleep(FULL_SECONDS)
         except KeyboardInterrupt:
             folder.background.was_woken = False  # else it would go on before it ends
             note("stopped; what is left is done by the next process that uses the folder")

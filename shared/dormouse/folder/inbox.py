@@ -292,12 +292,9 @@ class Inbox:
         keys: list[str] = []
         for folder, folders, names in os.walk(root):
             folders[:] = filter(is_file, folders)
-            below = Path(folder).relative_to(self._root).as_posix()
             links = [name for name in folders if (Path(folder) / name).is_symlink()]
-            if below == ".":  # a file beside the folders of tables is for none
-                keys += links
-            else:
-                keys += [f"{below}/{name}" for name in (*names, *links)]
+            below = Path(folder).relative_to(self._root)
+            keys += [(below / name).as_posix() for name in (*names, *links)]
         below_prefix = (key for key in keys if key.startswith(prefix))
         for key in sorted(key for key in below_prefix if is_file_below(prefix, key)):
             try:

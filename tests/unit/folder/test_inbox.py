@@ -235,12 +235,12 @@ def test_a_drop_that_dies_before_its_notification_is_found(
     assert [source.key for source in inbox.find_new()] == ["t/a.csv"]
 
 
-def test_hidden_files_and_files_of_no_table_are_not_looked_at(
+def test_hidden_files_are_not_looked_at_and_files_beside_the_folders_of_tables_are(
     tmp_path: Path, inbox: Inbox, clock: FakeClock
 ) -> None:
     for key in ("t/.a.csv", "t/_SUCCESS", ".incoming/x.csv", "t/.git/a.csv", "a.csv"):
         put(tmp_path, key, "rows", clock)
-    assert list(inbox.find_new()) == []
+    assert [source.key for source in inbox.find_new()] == ["a.csv"], "to be refused"
 
 
 def test_a_file_that_is_gone_is_forgotten_and_announced_when_it_comes_back(
