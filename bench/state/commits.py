@@ -35,8 +35,8 @@ from dormouse.log.pages import PAGE_CAPACITY, Head
 from dormouse.log.snapshot import decode_snapshot, encode_snapshot
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.partitions import OverlayMap
+from dormouse.state.rules import Committed
 from dormouse.state.state import Entry, ReleaseJob, TableState, Transaction
-from dormouse.state.store import Committed
 from dormouse.tables.properties import Properties
 
 LOG = "log"
@@ -196,7 +196,7 @@ def show_cold(table: Table, of: str, references: int, snapshot_bytes: int) -> No
 
 def load(references: int, path: str, what: str) -> None:
     """Load the state of such a table, or the snapshot alone; print what that took."""
-    import_module("dormouse.log.segments")  # a load would import it
+    import_module("dormouse.log.snapshot")  # a load would import it
     table = Table.load(path)
     store = table.store(Requests(), 5)
     decode_snapshot(TABLE, encode_snapshot(TABLE, TableState()), "empty")  # what is loaded lazily

@@ -43,7 +43,7 @@ from bench.state.workload import TABLE, Ids, Mix
 from dormouse.aws.state_store import FEWEST_HEDGED, LATE
 from dormouse.log.blobs import AT_ONCE
 from dormouse.log.engine import Options, StateStore
-from dormouse.state.store import Committed
+from dormouse.state.rules import Committed
 from dormouse.system import RetryPolicy
 from tests.support.hooked_pages import HookedPages
 from tests.support.stores import items_store, objects_store

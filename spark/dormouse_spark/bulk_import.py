@@ -28,15 +28,14 @@ from dormouse.ports import Services
 from dormouse.schema.schema import ROW_ID
 from dormouse.shards.run_markers import RunMarker, put_run_marker
 from dormouse.shards.writer import ShardContext
+from dormouse.state.rules import Rejected
 from dormouse.state.sources import Source, have_row_tags, job_id_of
 from dormouse.state.state import ExtendTree, TableState
-from dormouse.state.store import Rejected
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import run_of_shard
+from dormouse.tables.indexing import shredded_paths, term_columns
 from dormouse.tables.properties import bloom_columns
-from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
-from dormouse.tables.term_index import term_columns
 from dormouse_spark.access import AccessFactory
 from dormouse_spark.blocks import RowBlock
 from dormouse_spark.importing import (

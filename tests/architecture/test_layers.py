@@ -34,7 +34,7 @@ LAYERS = [
     {"quiet"},
     {"ports"},
     {"storage"},
-    {"log.objects", "log.sources"},
+    {"log.sources"},
     {"arrow"},
     {"shards"},
     {"rows"},

@@ -12,7 +12,7 @@ TELLING = re.compile(
 )
 TELLERS = {
     "aws/http_proxy.py": {"get_frozen_credentials"},
-    "aws/reader_access.py": {"assume_role"},
+    "aws/keys.py": {"assume_role"},
     "aws/uploads.py": {"generate_presigned"},
 }
 """The one place that lends credentials, narrowed to one table, if the stack's parameter says so;

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.folder.layout import FolderLayout
+from dormouse.folder.processes import FolderLayout
 from dormouse.folder.sqlite import Database
 from tests.support.adapters import FakeClock
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError
 from dormouse.keys import Key, encode_key
-from dormouse.log.deltas import encode_delta, identity_of
+from dormouse.log.blobs import encode_delta, identity_of
 from dormouse.log.engine import StateStore
 from dormouse.log.log import fold_delta
 from dormouse.log.pages import place_after
 from dormouse.schema.types import Primitive
 from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
-from dormouse.state.rules import Rule
+from dormouse.state.rules import Committed, Rejected, Rule
 from dormouse.state.state import (
     AddShards,
     AssignJob,
@@ -30,7 +30,6 @@ from dormouse.state.state import (
     TableState,
     Transaction,
 )
-from dormouse.state.store import Committed, Rejected
 from dormouse.state.validation import broken_invariants
 from tests.support import arbitrary
 from tests.support.adapters import CountingIds, FakeClock

@@ -15,10 +15,9 @@ from botocore.exceptions import ReadTimeoutError
 from dormouse.aws.items import attributes_of
 from dormouse.errors import CorruptDataError, InvariantError, UnavailableError
 from dormouse.items import blobs as item_blobs
-from dormouse.items.blobs import BUCKETS, PART_BYTES, ItemBlobs, Kind
+from dormouse.items.blobs import BUCKETS, PART_BYTES, ItemBlobs, Kind, ObjectBlobs
 from dormouse.items.store import Key, put
 from dormouse.log.blobs import ABOVE_ALL_IDS, BlobRange, BlobStore, MissingBlobError
-from dormouse.log.objects import ObjectBlobs
 from dormouse.storage import FolderStorage
 from dormouse.system import RetryPolicy
 from tests.contract.state_items import dynamodb_tables

@@ -16,7 +16,7 @@ from dormouse.client.deployment import instance_of
 from dormouse.encryption import KeyService, NoKeys, new_key
 from dormouse.errors import DormouseError, ForbiddenError
 from dormouse.folder.keys import FileKeys
-from dormouse.items.subjects import ItemSubjects
+from dormouse.items.records import ItemSubjects
 from dormouse.messages.requests import CompactTable, CreateTable, SetProperties
 from dormouse.messages.stages import encode
 from dormouse.schema.schema import parse_schema

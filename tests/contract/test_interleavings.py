@@ -12,6 +12,7 @@ from dormouse.log.engine import StateStore
 from dormouse.schema.types import Primitive
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.partitions import PartitionTree
+from dormouse.state.rules import Committed, Outcome
 from dormouse.state.state import (
     AddShards,
     AdoptSegments,
@@ -35,7 +36,6 @@ from dormouse.state.state import (
     TableState,
     Transaction,
 )
-from dormouse.state.store import Committed, Outcome
 from dormouse.state.validation import broken_invariants
 from tests.support.adapters import CountingIds, FakeClock
 from tests.support.depth import in_turn

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
-from dormouse.aws.reader_access import GlueMirror
+from dormouse.aws.keys import GlueMirror
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.ports import Mirror, MirroredTable, MirrorEntry
 from tests.support.memory_mirror import MemoryMirror

@@ -21,7 +21,7 @@ from dormouse.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from dormouse.shards.index_objects import read_end
+from dormouse.shards.stored_index import read_end
 from tests.contract.mocked_aws import mocked_aws, s3_bucket
 from tests.support.retries import WITHOUT_PAUSES
 from tests.support.world import letters, letters_file

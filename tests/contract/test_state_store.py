@@ -17,7 +17,7 @@ from dormouse.log import compaction as consolidation
 from dormouse.log.engine import StateStore
 from dormouse.log.pages import first_version
 from dormouse.state.partitions import NewShard, PartitionTree, Shard
-from dormouse.state.rules import Rule, Violation
+from dormouse.state.rules import AlreadyCommitted, Committed, Outcome, Rejected, Rule, Violation
 from dormouse.state.state import (
     DAY_MS,
     AddShards,
@@ -31,7 +31,6 @@ from dormouse.state.state import (
     TableState,
     transaction_id,
 )
-from dormouse.state.store import AlreadyCommitted, Committed, Outcome, Rejected
 from dormouse.state.versions import iso_time
 from tests.contract.state_stores import DELTAS, SNAPSHOTS, STORES, Instance, instance_of
 from tests.support.depth import is_whole

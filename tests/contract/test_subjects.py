@@ -15,8 +15,8 @@ from dormouse.client.deployment import instance_of
 from dormouse.encryption import NAME_BYTES, SubjectKey, subject_name
 from dormouse.errors import ContendedError, CorruptDataError, UnavailableError
 from dormouse.folder.sqlite import Database, SqliteItems
+from dormouse.items.records import KEPT_SECONDS, ItemSubjects
 from dormouse.items.store import Change, ItemStore, Key, put
-from dormouse.items.subjects import KEPT_SECONDS, ItemSubjects
 from dormouse.messages.requests import (
     CompactTable,
     CreateTable,

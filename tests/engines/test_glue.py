@@ -11,7 +11,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from dormouse.aws.reader_access import GlueMirror
+from dormouse.aws.keys import GlueMirror
 from dormouse.messages.requests import SetProperties
 from tests.engines.environment import run
 from tests.support.world import World, letters

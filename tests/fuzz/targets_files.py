@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow.types import arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError, RefusedSourceError
-from dormouse.files.changes import FileChanges
+from dormouse.files.change_data import FileChanges
 from dormouse.files.formats import read_source
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema

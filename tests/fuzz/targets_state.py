@@ -16,14 +16,13 @@ from dormouse.items.pages import page_key, put_head
 from dormouse.items.records import put_record, record_of
 from dormouse.items.store import IDS, MARK, Key, Put, Space, put
 from dormouse.items.tables import INSTANCE, id_key, settings_body, settings_of, table_body, table_of
-from dormouse.log import deltas as codec_delta
+from dormouse.log import blobs as codec_delta
 from dormouse.log import increments as codec_increment
-from dormouse.log import segments as codec_segment
+from dormouse.log import snapshot as codec_segment
 from dormouse.log import snapshot as codec_snapshot
 from dormouse.log.increments import decode_increment
 from dormouse.log.pages import Head, Manifest, Snapshot
-from dormouse.log.segments import decode_segment
-from dormouse.log.snapshot import decode_snapshot
+from dormouse.log.snapshot import decode_segment, decode_snapshot
 from dormouse.state.jobs import JobRecord
 from dormouse.stored import checksums
 from dormouse.tables.table import Table

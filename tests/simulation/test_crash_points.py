@@ -15,8 +15,7 @@ import pytest
 
 from dormouse.features import compaction as compact_stage
 from dormouse.features.compaction import Compaction, Merged
-from dormouse.items.blobs import ItemBlobs
-from dormouse.log.objects import ObjectBlobs
+from dormouse.items.blobs import ItemBlobs, ObjectBlobs
 from dormouse.ports import Services
 from dormouse.stored.paths import shard_path
 from tests.simulation.crash_heavy import OPERATIONS

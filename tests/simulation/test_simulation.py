@@ -11,10 +11,9 @@ import pytest
 from dormouse.arrow.types import Tally
 from dormouse.features import compaction as compacting
 from dormouse.features import deletion, garbage, planning, sweep
-from dormouse.items.blobs import ItemBlobs
+from dormouse.items.blobs import ItemBlobs, ObjectBlobs
 from dormouse.log import sources
 from dormouse.log.engine import StateStore
-from dormouse.log.objects import ObjectBlobs
 from dormouse.messages.requests import (
     AlterSchema,
     CompactTable,

@@ -21,9 +21,9 @@ from dormouse.messages.stages import OutboundMessage
 from dormouse.ports import Arrived, DeadLetter, QueueCounts, SparkRun, SparkRunState
 from dormouse.schema.schema import ROW_IDS_PER_MS
 from dormouse.state.jobs import JobEvent, JobRecord, Metric, Tracked, fold_event
+from dormouse.state.rules import Outcome
 from dormouse.state.sources import Source, is_file_below
 from dormouse.state.state import TableState, Transaction
-from dormouse.state.store import Outcome
 from dormouse.tables.table import Table, Tombstone, with_applied_request
 
 

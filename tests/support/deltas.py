@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dormouse.log.deltas import open_delta
+from dormouse.log.blobs import open_delta
 from dormouse.state.state import Entry
 
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from dormouse.keys import Key, KeyRange, encode_key
 from dormouse.state.fold import Verdict, apply
 from dormouse.state.partitions import ROOT, NewShard, PartitionTree, Shard
+from dormouse.state.rules import AlreadyCommitted, Outcome, Rejected
 from dormouse.state.state import (
     AddShards,
     AssignJob,
@@ -29,7 +30,6 @@ from dormouse.state.state import (
     TableState,
     Transaction,
 )
-from dormouse.state.store import AlreadyCommitted, Outcome, Rejected
 from dormouse.state.validation import broken_invariants
 from tests.support.strategies import short_keys
 from tests.support.trees import initialise

@@ -22,9 +22,9 @@ from dormouse.state.partitions import NewShard, PartitionTree
 from dormouse.state.state import AddShards, Entry, TableState
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import make_run_id
+from dormouse.tables.indexing import term_columns
 from dormouse.tables.properties import Properties, bloom_columns
 from dormouse.tables.table import Table, is_published
-from dormouse.tables.term_index import term_columns
 from tests.support.queries import query_rows
 
 MEMORY_BYTES = 64 * 1024 * 1024

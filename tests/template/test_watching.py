@@ -23,7 +23,7 @@ from dormouse.aws.logs import (
 from dormouse.messages.stages import QUEUES
 from dormouse.messages.stages import STAGES as QUEUE_STAGES
 from dormouse.state.jobs import Metric
-from dormouse.state.store import CommitReport
+from dormouse.state.rules import CommitReport
 from dormouse.stored.paths import dead_letter_queue
 from tests.template.conftest import LONGEST_INSTANCE, NAMES, ROOT, STAGES, Template
 

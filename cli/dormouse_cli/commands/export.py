@@ -14,7 +14,7 @@ from dormouse.errors import NotFoundError
 from dormouse.features.copying import CopyReport
 from dormouse.features.export import ExportManifest
 from dormouse.files.results import ResultFormat
-from dormouse.folder.layout import FolderLayout
+from dormouse.folder.processes import FolderLayout
 from dormouse.settings import Settings
 from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import SparkOptions

@@ -10,7 +10,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from dormouse.aws.queues import SqsOutbox, queue_ages
 from dormouse.messages.stages import QUEUES, STAGE_OF, Message
 from dormouse.state.jobs import Metric
-from dormouse.state.store import CommitReport
+from dormouse.state.rules import CommitReport
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
 
 # CloudWatch metrics of commits and tables, written to a function's log.

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from dormouse.items.blobs import ObjectBlobs
 from dormouse.log.blobs import AT_ONCE, Fetch, fetched
 from dormouse.log.log import Log, Reader
-from dormouse.log.objects import ObjectBlobs
 from dormouse.ports import Storage
 
 

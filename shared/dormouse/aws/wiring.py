@@ -16,17 +16,15 @@ from botocore.config import Config
 from dormouse.aws.clients import BeforeRequest, client
 from dormouse.aws.conditions import Conditions
 from dormouse.aws.items import KEYS, DynamoItems
-from dormouse.aws.keys import KmsKeys
+from dormouse.aws.keys import GlueMirror, KmsKeys, S3ReaderAccess
 from dormouse.aws.queues import SqsDeadLetters, SqsOutbox, SqsResultQueues, queue_ages
-from dormouse.aws.reader_access import GlueMirror, S3ReaderAccess
 from dormouse.aws.storage import S3Sources, S3Storage
-from dormouse.items.records import ItemPublications, ItemTracker
+from dormouse.items.records import ItemPublications, ItemSubjects, ItemTracker
 from dormouse.items.store import Space
-from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
 from dormouse.ports import Metrics, Services, Spark
 from dormouse.settings import Settings
-from dormouse.state.store import CommitReport
+from dormouse.state.rules import CommitReport
 from dormouse.stored.paths import InstanceNames
 from dormouse.system import RETRIES, SystemClock, TimeOrderedIds
 from dormouse.tables.table import Table

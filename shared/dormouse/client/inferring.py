@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from dormouse.arrow.order import row_key
 from dormouse.errors import InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.planning import even_split_points
-from dormouse.files.changes import changes_in_files
+from dormouse.files.change_data import changes_in_files
 from dormouse.files.formats import FoundFile, counted_reading, infer_file, read_source
 from dormouse.files.frames import Frame, frame_columns
 from dormouse.files.inferred import infer_path_columns

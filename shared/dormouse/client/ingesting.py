@@ -33,7 +33,7 @@ from dormouse.errors import (
 from dormouse.features import batch_files
 from dormouse.files.casting import check_columns
 from dormouse.files.cells import Row, rows_to_batch, with_fitting_keys
-from dormouse.files.changes import changes_in_files
+from dormouse.files.change_data import changes_in_files
 from dormouse.files.frames import Frame, how_to_frame, is_frame, read_frame
 from dormouse.files.inferred import folder_prefix
 from dormouse.files.loader import LocalRows

@@ -23,8 +23,8 @@ from dormouse.shards.footer import ShardFooter, read_behind_rows, read_footer
 from dormouse.shards.reading import Slice, audit_shard, verify_shard
 from dormouse.state.jobs import Failed, TrackedJob
 from dormouse.state.partitions import Shard
+from dormouse.state.rules import Rejected
 from dormouse.state.state import DisputeReason, ResolveDisputes, TableState, dispute_id
-from dormouse.state.store import Rejected
 from dormouse.state.validation import broken_invariants
 from dormouse.stored import paths
 from dormouse.tables.properties import Properties

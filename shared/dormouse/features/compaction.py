@@ -46,8 +46,8 @@ from dormouse.keys import KeyHistogram, KeyRange, merge_histograms
 from dormouse.messages.stages import CompactionJob, OutboundMessage, TableChanged
 from dormouse.ports import Cache, Services
 from dormouse.query.rows import QueryResources, count_slices
+from dormouse.rows.aggregation import without_tombstones
 from dormouse.rows.deletions import check_columns, deletions_for
-from dormouse.rows.latest import without_tombstones
 from dormouse.rows.merging import merged_rows
 from dormouse.rows.predicates import Predicate, apply_row_rules
 from dormouse.schema.row_tags import merged_texts, only_text
@@ -57,6 +57,7 @@ from dormouse.shards.reading import Slice, read_own_footers
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.jobs import Assigned, Failed, Finished, Started, TrackedJob, is_heavy_compaction
 from dormouse.state.partitions import Job, NewShard, Partition, Shard
+from dormouse.state.rules import Rejected
 from dormouse.state.state import (
     Deletion,
     DisputeReason,
@@ -65,15 +66,13 @@ from dormouse.state.state import (
     ReplaceShards,
     TableState,
 )
-from dormouse.state.store import Rejected
 from dormouse.state.versions import merge_lineages
 from dormouse.stored import paths
 from dormouse.stored.decoding import raise_corrupt
+from dormouse.tables.indexing import shredded_paths, term_columns
 from dormouse.tables.properties import bloom_columns
 from dormouse.tables.row_rules import RowRules, origin_fields, row_rules
-from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
-from dormouse.tables.term_index import term_columns
 
 # Merge the inputs of a compaction, or a key range of them, into shards by the table's rules.
 #

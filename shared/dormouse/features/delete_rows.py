@@ -42,9 +42,8 @@ from dormouse.sql.conditions import (
     truth,
 )
 from dormouse.sql.key_bounds import wanted_tags
-from dormouse.state.rules import MAX_DELETIONS, Rule, needed_deletions
+from dormouse.state.rules import MAX_DELETIONS, Rejected, Rule, accepted, needed_deletions
 from dormouse.state.state import Deletion, ForgetDeletions, HideRows, TableState
-from dormouse.state.store import Rejected, accepted
 from dormouse.stored.paths import DELETIONS
 from dormouse.tables.row_rules import asked_fields, check_groups, row_rules
 from dormouse.tables.table import Table

@@ -19,9 +19,9 @@ from dormouse.messages.requests import CollectGarbage, Counts
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
 from dormouse.ports import Services
 from dormouse.state.jobs import Finished, Started, TrackedJob
+from dormouse.state.rules import Rejected
 from dormouse.state.sources import Source
 from dormouse.state.state import DAY_MS, DeleteShards, TableState
-from dormouse.state.store import Rejected
 from dormouse.stored.paths import paths_of_shard, run_of_shard
 from dormouse.tables.table import Table
 

@@ -50,17 +50,15 @@ from dormouse.state.jobs import (
     TrackedJob,
 )
 from dormouse.state.partitions import NewShard, Partition
-from dormouse.state.rules import Rule, Violation
+from dormouse.state.rules import Outcome, Rejected, Rule, Violation
 from dormouse.state.sources import Source, have_row_tags, job_id_of
 from dormouse.state.state import AddShards, Deletion, TableState
-from dormouse.state.store import Outcome, Rejected
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import dead_letter_queue, make_shard_id
+from dormouse.tables.indexing import shredded_paths, term_columns
 from dormouse.tables.properties import bloom_columns
 from dormouse.tables.row_rules import row_rules
-from dormouse.tables.shredding import shredded_paths
 from dormouse.tables.table import Table
-from dormouse.tables.term_index import term_columns
 
 # Decide whether an ingest writes a shard for each leaf, or shards that span leaves.
 

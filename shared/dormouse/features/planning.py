@@ -19,7 +19,7 @@ from dormouse.features.reset import finish_reset
 from dormouse.features.seal_sources import seal_sources
 from dormouse.features.spark import save_spark_request
 from dormouse.features.tables import publications
-from dormouse.iceberg.liveness import live_shards, quick_shards
+from dormouse.iceberg.dead_rows import live_shards, quick_shards
 from dormouse.jobs import FUNCTION, SPARK, SWEEP_SECONDS, JobNotes, SweepCheck, job_notes, new_run
 from dormouse.keys import Key, KeyHistogram, KeyRange, encode_key
 from dormouse.messages.requests import CompactTable, Counts
@@ -27,8 +27,8 @@ from dormouse.messages.stages import CompactionJob, OutboundMessage, PartitionSp
 from dormouse.ports import Services
 from dormouse.state.jobs import compaction_queue
 from dormouse.state.partitions import Reference
+from dormouse.state.rules import Committed
 from dormouse.state.state import AssignJob, TableState
-from dormouse.state.store import Committed
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import id_prefix, run_of_shard
 from dormouse.tables.properties import Properties, SparkOptions

@@ -19,8 +19,8 @@ from dormouse.log.engine import StateStore
 from dormouse.ports import Services, Storage
 from dormouse.schema.schema import Schema, key_problem
 from dormouse.state.partitions import PartitionTree
+from dormouse.state.rules import REBUILD, Rejected, accepted
 from dormouse.state.state import ResetTable, TableState
-from dormouse.state.store import REBUILD, Rejected, accepted
 from dormouse.state.versions import OwnerKind, PinOwner
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.stored.paths import RESTORED, TREES

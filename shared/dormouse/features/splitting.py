@@ -20,8 +20,8 @@ from dormouse.ports import Services
 from dormouse.shards.reading import read_own_footers
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.partitions import Partition, PartitionTree, partition_id_of
+from dormouse.state.rules import Rejected
 from dormouse.state.state import SplitPartition, TableState
-from dormouse.state.store import Rejected
 from dormouse.stored.paths import split_job_id
 from dormouse.tables.table import Table
 

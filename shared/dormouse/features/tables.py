@@ -26,8 +26,8 @@ from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.schema.schema import Schema, parse_field, parse_written_type
 from dormouse.state.partitions import PartitionTree
+from dormouse.state.rules import accepted
 from dormouse.state.state import InitialisePartitions
-from dormouse.state.store import accepted
 from dormouse.stored.paths import TABLE_ID_DIGITS
 from dormouse.tables.encryption import check_not_encrypted, encrypted_schema
 from dormouse.tables.properties import parse_settings, properties_of, property_named

@@ -23,8 +23,8 @@ from dormouse.messages.requests import RestoreVersion, TagVersion, UntagVersion
 from dormouse.messages.stages import OutboundMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.state.partitions import PartitionTree, Shard
+from dormouse.state.rules import VersionRecord
 from dormouse.state.state import DAY_MS, Deletion, SourceSegment, TableState
-from dormouse.state.store import VersionRecord
 from dormouse.state.versions import (
     AsOf,
     OwnerKind,

@@ -27,8 +27,7 @@ from dormouse.arrow.values import infer_columns
 from dormouse.errors import InvalidRequestError, RefusedSourceError, is_panic
 from dormouse.files import inferred, parquet_files
 from dormouse.files.cells import with_fitting_keys
-from dormouse.files.change_data import ChangeData
-from dormouse.files.changes import FileChanges
+from dormouse.files.change_data import ChangeData, FileChanges
 from dormouse.files.rejects import NOT_ASKED, Finish, Rejects, RowNumbers
 from dormouse.files.text_files import read_csv, read_csv_texts, read_json_lines, read_json_objects
 from dormouse.ports import Arrivals

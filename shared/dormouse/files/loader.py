@@ -21,8 +21,7 @@ from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.encryption import KeyService
 from dormouse.errors import RefusedSourceError
-from dormouse.files.change_data import Emptied
-from dormouse.files.changes import FileChanges, changes_in_files
+from dormouse.files.change_data import Emptied, FileChanges, changes_in_files
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import RejectedRows, Rejects, RowNumbers
 from dormouse.ports import Arrivals, Sources, Storage

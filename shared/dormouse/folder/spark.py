@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from dormouse import lifeline
 from dormouse.errors import CorruptDataError
-from dormouse.folder.layout import FolderLayout
-from dormouse.folder.processes import Leaving, LeavingError
+from dormouse.folder.processes import FolderLayout, Leaving, LeavingError
 from dormouse.folder.queues import insert_message
 from dormouse.folder.sqlite import Connection, Database, SqliteItems
 from dormouse.items.store import ABSENT, ANY, Item, ItemStore, Key, Put, put

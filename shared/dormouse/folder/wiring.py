@@ -20,15 +20,21 @@ from dormouse import __version__
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.folder.inbox import Inbox
 from dormouse.folder.keys import FileKeys
-from dormouse.folder.layout import DATABASE, FolderLayout
-from dormouse.folder.processes import Leaving, LeavingStorage, Process, is_alive, locked
+from dormouse.folder.processes import (
+    DATABASE,
+    FolderLayout,
+    Leaving,
+    LeavingStorage,
+    Process,
+    is_alive,
+    locked,
+)
 from dormouse.folder.queues import SqliteDeadLetters, SqliteQueues
 from dormouse.folder.spark import SparkRuns, SparkWorker, Submit
 from dormouse.folder.sqlite import Database, SqliteItems
 from dormouse.folder.worker import Background, Schedule, Worker
-from dormouse.items.records import ItemPublications, ItemTracker
+from dormouse.items.records import ItemPublications, ItemSubjects, ItemTracker
 from dormouse.items.store import LAST
-from dormouse.items.subjects import ItemSubjects
 from dormouse.items.tables import ItemTables
 from dormouse.ports import Services, Sources, Storage, StoredObject
 from dormouse.settings import DEFAULT_MEMORY_BYTES, key_file

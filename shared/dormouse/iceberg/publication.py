@@ -9,8 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dormouse.iceberg import liveness
 from dormouse.iceberg.avro import DELETES, FOLDED_SEQUENCE, RowRange
+from dormouse.iceberg.dead_rows import (
+    LiveShard,
+    cut_into_manifests,
+    live_shards,
+    quick_shards,
+    with_rivals,
+)
 from dormouse.iceberg.manifests import (
     ListedFile,
     NewObject,
@@ -38,8 +44,8 @@ from dormouse.iceberg.metadata import (
     snapshot_id,
 )
 from dormouse.state.partitions import SNAPSHOTS_OF_A_COMMIT, Shard
+from dormouse.state.rules import VersionRecord
 from dormouse.state.state import TableState
-from dormouse.state.store import VersionRecord
 from dormouse.stored.paths import publication_sequence
 from dormouse.tables.table import Table
 
@@ -123,14 +129,14 @@ class PublicationPlan:
     changes: Changes | None
     previous: Previous | None
     now_ms: int
-    manifests: Sequence[Sequence[liveness.LiveShard]]
+    manifests: Sequence[Sequence[LiveShard]]
     deletes: Mapping[str, Mapping[str, Any]]
-    unranked: Mapping[str, liveness.LiveShard]
+    unranked: Mapping[str, LiveShard]
     lineage: Mapping[str, RowLineage]
     purged: bool
 
     @property
-    def live(self) -> dict[str, liveness.LiveShard]:
+    def live(self) -> dict[str, LiveShard]:
         """All shards, by id."""
         return {each.shard.id: each for shards in self.manifests for each in shards}
 
@@ -178,7 +184,7 @@ class PublicationPlan:
             snapshots,
             sequence=max(chain.sequence, self.place.first_sequence),
             time_ms=self._time_ms,
-            is_quick=bool(liveness.quick_shards(self.state)),
+            is_quick=bool(quick_shards(self.state)),
         )
         if self.previous is not None and is_same(metadata.content, self.previous.metadata):
             return Publication((), self.previous.path, self.place.sequence - 1)
@@ -343,11 +349,9 @@ def plan_publication(
     of_table = table.id, source.root, table.schema, source.format_version
     numbers = sequence, max(first, sequence, earlier + 1)
     place = Place(*of_table, *numbers, listed, keeps_row_ids)
-    groups = liveness.live_shards(state)
+    groups = live_shards(state)
     keeps_latest = table.properties.keep == "latest"
-    manifests = liveness.cut_into_manifests(
-        liveness.with_rivals(groups) if keeps_latest else groups
-    )
+    manifests = cut_into_manifests(with_rivals(groups) if keeps_latest else groups)
     deletes = {content_name(file["file_path"]): file for file in base.deletes} if base else {}
     partly = [live for shards in manifests for live in shards if live.is_partly_dead]
     unranked = {live.shard.id: live for live in partly if delete_name(place, live) not in deletes}

@@ -41,7 +41,7 @@ from dormouse.items.store import (
     ids_of,
 )
 from dormouse.log.pages import Head, Increment, IndexPlace, Manifest, Page, Segment, Snapshot
-from dormouse.state.store import REBUILD
+from dormouse.state.rules import REBUILD
 from dormouse.stored.decoding import raise_corrupt
 
 MANIFEST_FORMAT = 1

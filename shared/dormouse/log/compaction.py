@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from dormouse.errors import CorruptDataError, InvariantError, OutcomeUnknownError
 from dormouse.log import pages as log_pages
 from dormouse.log import tail
-from dormouse.log.blobs import MissingBlobError
-from dormouse.log.deltas import Delta
+from dormouse.log.blobs import Delta, MissingBlobError
 from dormouse.log.log import CollectedError, Reader
 from dormouse.state.state import TableState, without_expired
 from dormouse.state.validation import broken_invariants
@@ -42,7 +41,7 @@ class LogCompaction:
 
     def compact(self, head: log_pages.Head) -> bool:
         """Make full pages a segment, if there are any; return whether the manifest changed."""
-        from dormouse.log.segments import StoredSegment, encode_segment
+        from dormouse.log.snapshot import StoredSegment, encode_segment
 
         manifest = head.manifest
         first = manifest.covered_pages

@@ -21,14 +21,13 @@ from functools import partial
 from dormouse import errors
 from dormouse.keys import KeyRange
 from dormouse.log import compaction
-from dormouse.log.blobs import ABOVE_ALL_IDS, Overlap, in_turn
-from dormouse.log.deltas import encode_delta, identity_of
+from dormouse.log.blobs import ABOVE_ALL_IDS, Overlap, encode_delta, identity_of, in_turn
 from dormouse.log.log import CollectedError, Reader, packed
 from dormouse.log.pages import LOWEST_ID, Manifest, Page, not_below
 from dormouse.log.pinning import PartialReads, Pinning
 from dormouse.log.tail import LogTail, kept_versions, state_at
 from dormouse.schema.schema import KeyTypes
-from dormouse.state import store
+from dormouse.state import rules
 from dormouse.state.fold import Verdict
 from dormouse.state.state import (
     Entry,
@@ -44,7 +43,7 @@ from dormouse.system import Clock, Ids
 # Group commit: threads that commit at the same time share one delta.
 
 Entries = tuple[Entry, ...]
-Outcomes = tuple[store.Outcome, ...]
+Outcomes = tuple[rules.Outcome, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +102,7 @@ class GroupCommit:
                 each.turn.set()
 
 
-def _unobserved(report: store.CommitReport) -> None:
+def _unobserved(report: rules.CommitReport) -> None:
     """Take the place of an observer."""
 
 
@@ -119,7 +118,7 @@ class Options:
 
     keep_seconds: int = 15 * 60
     upload_seconds: int = 15 * 60
-    observe: Callable[[store.CommitReport], None] = _unobserved
+    observe: Callable[[rules.CommitReport], None] = _unobserved
     overlap: Overlap = in_turn
 
 
@@ -186,11 +185,11 @@ class StateStore:
                     return self.pins.state(pin)
             raise
 
-    def history(self) -> list[store.VersionRecord]:
+    def history(self) -> list[rules.VersionRecord]:
         """Return the versions that are kept without a pin, the oldest first."""
         return self._retry_policy.retry(lambda: kept_versions(self.reader))
 
-    def commit(self, *transactions: Transaction, generation: int) -> tuple[store.Outcome, ...]:
+    def commit(self, *transactions: Transaction, generation: int) -> tuple[rules.Outcome, ...]:
         """Commit transactions in one delta, each judged by itself, and return the outcome of each.
 
         Threads that commit at the same time share a delta.
@@ -208,7 +207,7 @@ class StateStore:
         admit(entries, self._retry_policy.retry(self._tail.last_seen), self.current)
         return self._group.commit(entries)
 
-    def restore(self, earlier: TableState, *, generation: int) -> store.Outcome:
+    def restore(self, earlier: TableState, *, generation: int) -> rules.Outcome:
         """Begin a generation with the partitions, rows and sources of `earlier`, which stays pinned
         until then; return the outcome.
 
@@ -389,15 +388,15 @@ class StateStore:
         milliseconds = self._clock.now_ms() - started_ms
         rejected = sum(bool(verdict.violations) for verdict in verdicts)
         self._options.observe(
-            store.CommitReport(version, attempts, size_bytes, milliseconds, len(verdicts), rejected)
+            rules.CommitReport(version, attempts, size_bytes, milliseconds, len(verdicts), rejected)
         )
 
 
-def _outcome(verdict: Verdict, version: int) -> store.Outcome:
+def _outcome(verdict: Verdict, version: int) -> rules.Outcome:
     """Return the outcome of an entry of the delta that made a version."""
     if verdict.repeated:
-        return store.AlreadyCommitted()
-    return store.Rejected(verdict.violations) if verdict.violations else store.Committed(version)
+        return rules.AlreadyCommitted()
+    return rules.Rejected(verdict.violations) if verdict.violations else rules.Committed(version)
 
 
 _REASONS = 5

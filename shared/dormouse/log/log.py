@@ -21,18 +21,25 @@ from dormouse.errors import (
     UnavailableError,
 )
 from dormouse.log import pages as log_pages
-from dormouse.log.blobs import BlobRange, BlobStore, MissingBlobError
-from dormouse.log.deltas import Delta, identity_of, open_delta, packed_entries
+from dormouse.log.blobs import (
+    BlobRange,
+    BlobStore,
+    Delta,
+    MissingBlobError,
+    identity_of,
+    open_delta,
+    packed_entries,
+)
 from dormouse.state.fold import Verdict, apply
+from dormouse.state.rules import REBUILD
 from dormouse.state.state import Entry, TableState
-from dormouse.state.store import REBUILD
 from dormouse.stored.decoding import raise_corrupt
 from dormouse.system import RetryPolicy
 
 if TYPE_CHECKING:
     from dormouse.items.pages import ItemPages
     from dormouse.log.increments import StateChanges
-    from dormouse.log.segments import StoredSegment
+    from dormouse.log.snapshot import StoredSegment
 
 
 class CollectedError(Exception):
@@ -490,7 +497,7 @@ class Reader:
         """Yield the deltas that follow a version, as far as segments go. Raises as `snapshot`."""
         newer = [segment for segment in segments if segment.version > version]
         if newer:
-            from dormouse.log.segments import decode_segment  # loads Arrow
+            from dormouse.log.snapshot import decode_segment  # loads Arrow
         for start in range(0, len(newer), _SEGMENTS_AT_ONCE):
             some = newer[start : start + _SEGMENTS_AT_ONCE]
             for segment, body in zip(some, self._segment_bodies(some), strict=True):
@@ -509,7 +516,7 @@ class Reader:
 
         Raises: as `snapshot`.
         """
-        from dormouse.log.segments import (
+        from dormouse.log.snapshot import (
             StoredSegment,
             join_segments,  # loads Arrow
         )

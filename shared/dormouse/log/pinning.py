@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING
 from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.items.records import ItemPins
 from dormouse.keys import KeyRange
-from dormouse.log.blobs import BlobRange, MissingBlobError, Overlap, in_turn
-from dormouse.log.deltas import Delta
+from dormouse.log.blobs import BlobRange, Delta, MissingBlobError, Overlap, in_turn
 from dormouse.log.log import CollectedError, Reader
 from dormouse.log.pages import LOWEST_ID, Manifest, Snapshot, not_below
 from dormouse.log.tail import Run, key_indexes, name_of, runs_of

@@ -12,13 +12,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotBegunError, NotFoundError
-from dormouse.log.blobs import BlobRange
-from dormouse.log.deltas import Delta
+from dormouse.log.blobs import BlobRange, Delta
 from dormouse.log.log import MOST_CARRIED, CollectedError, Reader, carried_before
 from dormouse.log.pages import Increment, Manifest, Page, Snapshot, place_after
 from dormouse.state.fold import Verdict
+from dormouse.state.rules import VersionRecord
 from dormouse.state.state import AddShards, Entry, HideRows, TableState, change_name
-from dormouse.state.store import VersionRecord
 from dormouse.state.versions import iso_time
 
 if TYPE_CHECKING:

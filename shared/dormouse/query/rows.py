@@ -24,8 +24,7 @@ from dormouse.query.result import PeekableBatches, QueryResult
 from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.query.small_shards import SmallShards
 from dormouse.rows.deletions import deletions_for
-from dormouse.rows.predicates import Predicate, ValueBounds, aggregated
-from dormouse.rows.shredded import on_shredded
+from dormouse.rows.predicates import Predicate, ValueBounds, aggregated, on_shredded
 from dormouse.schema.row_tags import may_have, only_text
 from dormouse.schema.schema import RESERVED, SEQUENCE, TAGS, Field, Schema
 from dormouse.schema.types import Primitive, is_key_type
@@ -48,7 +47,7 @@ from dormouse.shards.reading import (
     with_others_of_keys,
     without_excluded,
 )
-from dormouse.sql.conditions import Condition
+from dormouse.sql.conditions import Condition, text_tests
 from dormouse.sql.key_bounds import column_values, wanted_tags
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion, TableState
@@ -56,7 +55,7 @@ from dormouse.tables.row_rules import RowRules, asked_fields, row_rules
 from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
-    from dormouse.sql.text_tests import Tests
+    from dormouse.sql.conditions import Tests
 
 LIMITED_SCAN_BYTES = 32 * 1024 * 1024
 """The memory for a scan that may be stopped early: it reads in small windows."""
@@ -433,13 +432,11 @@ def needed_blocks(
     values = _values(where, schema)
     tests: Tests | None = None
     if condition is not None and table.properties.term_index:
-        from dormouse.sql.text_tests import text_tests  # most tables have no term index
-
         tests = text_tests(condition.expression)
     at_once = footers and tests is None
     blocks = find_blocks(objects, table.id, slices, schema, cache, footers=at_once)
     if tests is not None and any(groups.index.stored.terms for groups in blocks):
-        from dormouse.shards.term_lookups import without_terms
+        from dormouse.shards.terms import without_terms
 
         blocks = without_terms(objects, table.id, blocks, tests, table.schema, cache)
         if sum(len(groups.numbers) for groups in blocks) <= FEW_BLOCKS:

@@ -15,9 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.evolving import evolved_rows
 from dormouse.arrow.order import fit_range, row_span, rows_in_ranges, sort_in_memory, sort_key
-from dormouse.arrow.types import halved, of_shard
+from dormouse.arrow.types import evolved_rows, halved, of_shard
 from dormouse.errors import BRING_BACK, CorruptDataError
 from dormouse.keys import Key, KeyRange
 from dormouse.schema.schema import Field, Schema

@@ -2,7 +2,7 @@
 and renamed.
 
 What is nested in a column is a field of its own here, and has an id that no other ever gets. Shards
-keep the types that they were written with; readers find each part by its id (`arrow.evolving`).
+keep the types that they were written with; readers find each part by its id (`arrow.types`).
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence

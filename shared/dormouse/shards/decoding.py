@@ -20,9 +20,8 @@ from typing import Any, BinaryIO, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.evolving import evolved_rows
 from dormouse.arrow.order import fit_range, rows_in_ranges, spans_in_ranges
-from dormouse.arrow.types import arrow_schema, arrow_type, of_shard, present_fields
+from dormouse.arrow.types import arrow_schema, arrow_type, evolved_rows, of_shard, present_fields
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyRange
 from dormouse.ports import Cache, Objects

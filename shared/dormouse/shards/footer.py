@@ -18,15 +18,19 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.evolving import becoming
-from dormouse.arrow.types import present_fields
+from dormouse.arrow.types import becoming, present_fields
 from dormouse.errors import CorruptDataError, DamagedShardError, InvariantError, damaged_shard
 from dormouse.keys import Key, KeyHistogram, KeyRange, decode_key, encode_key
 from dormouse.ports import Cache, Objects, Storage
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.crcs import TRAILER_BYTES, Section, chunk_section, decode_entry, index_of
-from dormouse.shards.index_objects import read_by_index_object, read_end
-from dormouse.shards.stored_index import MAGIC, StoredIndex, find_entry
+from dormouse.shards.stored_index import (
+    MAGIC,
+    StoredIndex,
+    find_entry,
+    read_by_index_object,
+    read_end,
+)
 from dormouse.state.partitions import Shard
 from dormouse.state.versions import Lineage, Provenance
 from dormouse.stored import checksums

@@ -44,8 +44,7 @@ from dormouse.shards.footer import (
 )
 from dormouse.shards.terms import TermIndexWriter
 from dormouse.stored import checksums
-from dormouse.tables.shredding import is_shredded, other_id
-from dormouse.tables.term_index import TermColumns
+from dormouse.tables.indexing import TermColumns, is_shredded, other_id
 
 # Choose which columns of a shard have dictionaries, and which are compressed.
 #

@@ -31,8 +31,7 @@ from dormouse.schema.evolution import earlier_part
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import FieldType
 from dormouse.shards import crcs, footer
-from dormouse.shards.index_objects import read_by_index_object, shift_at
-from dormouse.shards.stored_index import MAGIC
+from dormouse.shards.stored_index import MAGIC, read_by_index_object, shift_at
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion
 from dormouse.storage import WrappedFile, read_pieces

@@ -9,25 +9,29 @@ the footer in part and cannot verify its checksum. docs/shard-format.md describe
 """
 
 import json
+import logging
+import os
 import struct
 from array import array
 from base64 import b64decode, b64encode
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import ceil, log2
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 
-from dormouse.errors import CorruptDataError, InvalidRequestError
+from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from dormouse.keys import Key, KeyRange, decode_key, encode_key
+from dormouse.ports import Objects
 from dormouse.schema.schema import Field, parse_field
 from dormouse.schema.types import Primitive, leaf_columns
 from dormouse.shards.thrift import read_varint
 from dormouse.stored.checksums import crc32
+from dormouse.stored.paths import has_index_object, index_path, is_index_object, shard_path
 
 # Between which keys the rows of each block of a shard lie.
 #
@@ -502,3 +506,52 @@ def _opened(value: bytes) -> _Stored:
         return _DECODER.decode(body[1:])
     except (ValueError, IndexError, struct.error) as error:
         raise CorruptDataError(f"its index is damaged: {error}") from error
+
+
+# Index objects: what is behind the rows of a shard, as an object of its own.
+#
+# The shard has the same bytes: term index, Bloom filters, page indexes, footer. Look-ups, merges
+# read the index object first, so that of a shard in a class of dear requests they read rows alone.
+# What must know the shard itself, as checks, purges and rebuilds, reads it there.
+#
+# It is put when the shard is an object, and before the shard is committed; by whom, does not
+# matter. It is deleted with the shard. A crash may leave a shard without it, and then the shard is
+# read.
+
+
+logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+def read_by_index_object(read: Callable[[str], _T], table_id: str, shard_id: str) -> _T:
+    """Return what `read` finds at a path: that of the index object of a shard, or if it has none,
+    or a bad one, of the shard.
+
+    Raises what `read` does of the shard.
+    """
+    if has_index_object(shard_id):
+        path = index_path(table_id, shard_id)
+        try:
+            return read(path)
+        except NotFoundError:
+            logger.warning("There is no %s; the end of the shard is read.", path)
+        except CorruptDataError as error:
+            logger.warning("%s is damaged, and the end of the shard is read: %s", path, error)
+    return read(shard_path(table_id, shard_id))
+
+
+def read_end(objects: Objects, path: str, length: int) -> bytes:
+    """Return the last `length` bytes of an object of unknown size, or all of it, by one read."""
+    with objects.open(path, 0) as file:
+        try:
+            file.seek(-length, os.SEEK_END)
+        except (OSError, ValueError):  # of this machine, and shorter
+            file.seek(0)
+        return file.read(length)
+
+
+def shift_at(path: str, first: int) -> int:
+    """Return by how much the offsets of what is behind the rows of a shard, from `first` on, are
+    less in the object at a path: that of its index object, or its own.
+    """
+    return first if is_index_object(path) else 0

@@ -48,8 +48,7 @@ from dormouse.stored.paths import (
     part_shard_number,
     shard_path,
 )
-from dormouse.tables.shredding import MOST_PATHS, ShreddedPath
-from dormouse.tables.term_index import TermColumns
+from dormouse.tables.indexing import MOST_PATHS, ShreddedPath, TermColumns
 
 # The columns that a shard has of the values at some paths in its documents.
 

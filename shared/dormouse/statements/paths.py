@@ -20,7 +20,7 @@ from dormouse.schema.schema import Schema
 from dormouse.schema.types import Primitive
 from dormouse.sql.operands import number
 from dormouse.statements.statement import HAS, Node, ParsedStatement, folded, parsed_tree
-from dormouse.statements.where import aliases_in, comparison, is_constant, path_of
+from dormouse.statements.tables import aliases_in, comparison, is_constant, path_of
 
 FUNCTION = "dormouse_json_holds"
 _KIND = """CREATE MACRO json_kind(part) AS CASE json_type(part)

@@ -54,8 +54,17 @@ from dormouse.statements.statement import (
     only_table,
     parse_statement,
 )
-from dormouse.statements.tables import First, SqlTables, TableScan, has_rules, known_ends
-from dormouse.statements.where import comparison, literal, tested, with_bounds
+from dormouse.statements.tables import (
+    First,
+    SqlTables,
+    TableScan,
+    comparison,
+    has_rules,
+    known_ends,
+    literal,
+    tested,
+    with_bounds,
+)
 from dormouse.system import SystemClock
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table

@@ -12,10 +12,9 @@ from dormouse.encryption import KeyService, new_key
 from dormouse.errors import ForbiddenError, InvalidRequestError
 from dormouse.schema.schema import DataKey, Field, Schema
 from dormouse.schema.types import DecimalType, Primitive, show_type
+from dormouse.tables.indexing import shredded_paths, term_columns
 from dormouse.tables.properties import Properties, bloom_columns, column_named
 from dormouse.tables.row_rules import Aggregation, row_rules
-from dormouse.tables.shredding import shredded_paths
-from dormouse.tables.term_index import term_columns
 
 DEFAULT_KEY = "default"
 _SUBJECTS = ("IntType", "LongType", "StringType", "ByteArrayType", "UuidType")

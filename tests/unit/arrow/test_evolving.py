@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dormouse.arrow.evolving import becoming, evolved
-from dormouse.arrow.types import arrow_type
+from dormouse.arrow.types import arrow_type, becoming, evolved
 from dormouse.errors import UnavailableError
 from dormouse.schema.schema import Field, Schema, parse_schema
 from dormouse.schema.types import parse_type_text

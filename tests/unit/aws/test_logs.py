@@ -11,7 +11,7 @@ import pytest
 from dormouse.aws.logs import about, about_ids, logger, note_commit
 from dormouse.messages.requests import SetOnline
 from dormouse.messages.stages import CompactionJob
-from dormouse.state.store import CommitReport
+from dormouse.state.rules import CommitReport
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from dormouse.aws.logs import TROUBLED, TROUBLES, WATCHED, LoggedMetrics, log_commit, logger
 from dormouse.state.jobs import Metric
-from dormouse.state.store import CommitReport
+from dormouse.state.rules import CommitReport
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from dormouse.aws.reader_access import LENT_SECONDS, S3ReaderAccess
+from dormouse.aws.keys import LENT_SECONDS, S3ReaderAccess
 from dormouse.errors import UnavailableError
 
 ACCOUNT, BUCKET, TABLE = "123456789012", "dormouse-dev-data-123456789012", "0123456789abcdef"

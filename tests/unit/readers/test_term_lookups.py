@@ -12,7 +12,7 @@ from dormouse.keys import KeyRange
 from dormouse.ports import Cache
 from dormouse.query.result import QueryResult
 from dormouse.schema.schema import parse_schema
-from dormouse.shards import parquet, term_lookups
+from dormouse.shards import parquet, terms
 from dormouse.shards.crcs import index_of, term_section
 from dormouse.shards.footer import read_metadata
 from dormouse.shards.reading import audit_shard
@@ -36,7 +36,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardTable:
     """Return a table of two leaves, with a shard of 30 row groups in each."""
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", GROUP_ROWS)
     monkeypatch.setattr(parquet, "MAX_ROW_GROUP_ROWS", GROUP_ROWS)
-    monkeypatch.setattr(term_lookups, "WHOLE_BYTES", 1024)  # and chunks are read on their own
+    monkeypatch.setattr(terms, "WHOLE_BYTES", 1024)  # and chunks are read on their own
     made = ShardTable(FolderStorage(tmp_path / "data"), SCHEMA, tmp_path, [(ROWS // 2,)])
     made.properties = Properties(term_index="m:log")
     made.add([{"k": k, "m": text(k)} for k in range(ROWS)])

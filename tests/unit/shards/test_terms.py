@@ -31,7 +31,7 @@ from dormouse.shards.terms import (
     chunk_spans,
     digests_in,
 )
-from dormouse.tables.term_index import TermColumns, Tokenizer
+from dormouse.tables.indexing import TermColumns, Tokenizer
 from tests.support.damage import flipped
 from tests.support.depth import examples
 

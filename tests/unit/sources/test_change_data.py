@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.files.change_data import ChangeData, Emptied, operations
-from dormouse.files.changes import FileChanges
+from dormouse.files.change_data import ChangeData, Emptied, FileChanges, operations
 from dormouse.files.formats import read_source
 from dormouse.files.rejects import Rejects
 from dormouse.schema.schema import Field, Schema, parse_schema

@@ -6,8 +6,7 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import parse_schema
-from dormouse.sql.conditions import parse_condition
-from dormouse.sql.text_tests import Tests, TextTest, text_tests
+from dormouse.sql.conditions import Tests, TextTest, parse_condition, text_tests
 
 SCHEMA = parse_schema("id:long, m:string?, d:dynamic?", row_keys=["id"])
 

@@ -13,8 +13,7 @@ from dormouse.items import blobs
 from dormouse.items.pages import ItemPages
 from dormouse.log import compaction, pages
 from dormouse.log import compaction as collection
-from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore
-from dormouse.log.deltas import identity_of
+from dormouse.log.blobs import ABOVE_ALL_IDS, BlobStore, identity_of
 from dormouse.log.engine import DEFAULTS, Options, StateStore
 from dormouse.log.log import Log, fold_delta
 from dormouse.log.pages import Head, Page

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.log import deltas as codec
-from dormouse.log.deltas import FORMAT, Delta, encode_delta, identity_of, open_delta, packed_entries
+from dormouse.log import blobs as codec
+from dormouse.log.blobs import FORMAT, Delta, encode_delta, identity_of, open_delta, packed_entries
 from dormouse.log.engine import StateStore
 from dormouse.log.log import MOST_BYTES, carried_before, carriers, packed
 from dormouse.log.pages import PAGE_CAPACITY

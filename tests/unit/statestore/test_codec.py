@@ -16,14 +16,20 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys import encode_key
-from dormouse.log import deltas as codec
+from dormouse.log import blobs as codec
+from dormouse.log.blobs import FORMAT, encode_delta, identity_of
+from dormouse.log.blobs import Delta as StoredDelta
 from dormouse.log.columns import write_file
-from dormouse.log.deltas import FORMAT, encode_delta, identity_of
-from dormouse.log.deltas import Delta as StoredDelta
-from dormouse.log.segments import FORMAT as SEGMENT_FORMAT
-from dormouse.log.segments import KIND, OWNER, decode_segment, encode_segment
+from dormouse.log.snapshot import FORMAT as SEGMENT_FORMAT
 from dormouse.log.snapshot import FORMAT as SNAPSHOT_FORMAT
-from dormouse.log.snapshot import decode_snapshot, encode_snapshot
+from dormouse.log.snapshot import (
+    KIND,
+    OWNER,
+    decode_segment,
+    decode_snapshot,
+    encode_segment,
+    encode_snapshot,
+)
 from dormouse.state.partitions import NewShard, Shard
 from dormouse.state.state import (
     AddShards,

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
-from dormouse.log import segments
+from dormouse.log import snapshot
+from dormouse.log.blobs import Delta, encode_delta
 from dormouse.log.columns import write_file
-from dormouse.log.deltas import Delta, encode_delta
-from dormouse.log.segments import (
+from dormouse.log.snapshot import (
     FORMAT,
     OWNER,
     StoredSegment,
@@ -37,7 +37,7 @@ def test_any_deltas_are_read_back_each_under_its_id(several: list[tuple[object, 
 
 def test_a_reader_that_knows_the_first_deltas_reads_only_row_groups_of_others() -> None:
     deltas = [Delta(f"{n:032x}", (ENTRIES["release_job"],) * (1 + n % 3)) for n in range(7)]
-    with patch.multiple(segments, _DELTAS_OF_A_GROUP=2):
+    with patch.multiple(snapshot, _DELTAS_OF_A_GROUP=2):
         body, whole = encode_segment(deltas, "t"), pq.ParquetFile.read_row_groups
         for known in range(8):
             numbers: list[int] = []
@@ -69,7 +69,9 @@ def test_a_delta_or_a_damaged_segment_is_refused_by_name() -> None:
 def test_entries_that_are_no_utf_8_are_refused_by_name() -> None:
     cells = [pa.array([bytes(16)], pa.binary(16)), pa.array([b"\x9d"]).view(pa.string())]
     rows = pa.table(cells, ["delta", "entries"])
-    body = write_file([rows], rows.schema, segments.KIND, segments.FORMAT, {OWNER: "t"})
+    body = write_file(
+        [rows], rows.schema, snapshot.SEGMENT_KIND, snapshot.SEGMENT_FORMAT, {OWNER: "t"}
+    )
     with pytest.raises(CorruptDataError, match="segment 7"):
         decode_segment(body, "t", "segment 7")
 
@@ -81,7 +83,7 @@ def test_joined_segments_are_the_segment_of_all_their_deltas(
     """Byte for byte, so that a reader skips row groups by the same count of deltas."""
     ids = count()
     parts = [[Delta(f"{next(ids):032x}", held) for held in part] for part in several]
-    with patch.multiple(segments, _DELTAS_OF_A_GROUP=2):
+    with patch.multiple(snapshot, _DELTAS_OF_A_GROUP=2):
         stored = [StoredSegment(encode_segment(part, "t"), "x", len(part)) for part in parts]
         whole = [delta for part in parts for delta in part]
         assert join_segments(stored, "t") == encode_segment(whole, "t")

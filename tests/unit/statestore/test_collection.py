@@ -8,7 +8,7 @@ import pytest
 
 from dormouse.errors import OutcomeUnknownError
 from dormouse.log import compaction
-from dormouse.log.deltas import encode_delta, identity_of
+from dormouse.log.blobs import encode_delta, identity_of
 from dormouse.log.engine import Options
 from dormouse.log.pages import id_at
 from dormouse.state.state import Entry, without_expired

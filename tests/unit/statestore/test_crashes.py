@@ -6,8 +6,8 @@ import pytest
 
 from dormouse.errors import OutcomeUnknownError, UnavailableError
 from dormouse.log.engine import Options
+from dormouse.state.rules import AlreadyCommitted, Committed
 from dormouse.state.state import Transaction, without_expired
-from dormouse.state.store import AlreadyCommitted, Committed
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Crash, Home, Rig, fail, small_pages

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from dormouse.errors import CorruptDataError, OutcomeUnknownError, UnavailableError
+from dormouse.log import blobs as codec
 from dormouse.log import compaction
-from dormouse.log import deltas as codec
 from dormouse.log.blobs import Overlap, in_turn, side_by_side
 from dormouse.log.engine import StateStore
+from dormouse.state.rules import AlreadyCommitted, Committed
 from dormouse.state.state import TableState, without_expired
-from dormouse.state.store import AlreadyCommitted, Committed
 from dormouse.stored.paths import blob_prefix
 from tests.support.depth import examples
 from tests.support.trees import initialise

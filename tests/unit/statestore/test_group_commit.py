@@ -6,8 +6,8 @@ import threading
 
 from dormouse.errors import ContendedError
 from dormouse.log.engine import Entries, GroupCommit, Options, Outcomes, PendingCommit
+from dormouse.state.rules import CommitReport, Committed
 from dormouse.state.state import Entry, ReleaseJob
-from dormouse.state.store import CommitReport, Committed
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Rig
 from tests.unit.statestore.histories import ONE_LEAF, addition

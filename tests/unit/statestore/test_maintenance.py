@@ -13,14 +13,13 @@ import pytest
 from dormouse.errors import CorruptDataError, InvariantError, NotFoundError, OutcomeUnknownError
 from dormouse.items.pages import page_key
 from dormouse.items.store import IDS, MARK, Put
-from dormouse.log import compaction, segments
+from dormouse.log import compaction, snapshot
 from dormouse.log import pages as segment_levels
-from dormouse.log.deltas import Delta
+from dormouse.log.blobs import Delta
 from dormouse.log.engine import Options
-from dormouse.log.segments import decode_segment, encode_segment
-from dormouse.log.snapshot import encode_snapshot
+from dormouse.log.snapshot import decode_segment, encode_segment, encode_snapshot
+from dormouse.state.rules import Committed
 from dormouse.state.state import without_expired
-from dormouse.state.store import Committed
 from tests.support.depth import in_turn
 from tests.support.trees import initialise
 from tests.unit.statestore.faults import Home, Rig, fail, small_pages
@@ -377,7 +376,7 @@ def test_a_segment_of_its_size_that_lacks_deltas_is_not_believed(
     def all_but_the_last(*given: Any, **named: Any) -> list[Delta]:
         return decode_segment(*given, **named)[:-1]
 
-    monkeypatch.setattr(segments, "decode_segment", all_but_the_last)
+    monkeypatch.setattr(snapshot, "decode_segment", all_but_the_last)
     with pytest.raises(CorruptDataError, match=f"{segment} .* lacks deltas"):
         due.store().at(version=3)
 

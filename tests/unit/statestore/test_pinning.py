@@ -19,8 +19,8 @@ from dormouse.features.garbage import collectable, unpinned
 from dormouse.log.engine import Options
 from dormouse.log.pinning import CLOCK_MARGIN_MS
 from dormouse.state.partitions import ROOT
+from dormouse.state.rules import accepted
 from dormouse.state.state import AssignJob, DeleteShards, TableState, without_expired
-from dormouse.state.store import accepted
 from dormouse.state.versions import OwnerKind, PinOwner
 from tests.support.depth import in_turn
 from tests.support.trees import initialise

@@ -15,9 +15,8 @@ from dormouse.errors import (
     OutcomeUnknownError,
 )
 from dormouse.log.engine import Options, StateStore
-from dormouse.state.rules import Rule
+from dormouse.state.rules import AlreadyCommitted, Committed, Rejected, Rule
 from dormouse.state.state import AddShards, RestoreTable, without_expired
-from dormouse.state.store import AlreadyCommitted, Committed, Rejected
 from dormouse.state.versions import OwnerKind, PinOwner
 from tests.support.depth import in_turn
 from tests.support.trees import initialise

@@ -6,8 +6,8 @@ import pytest
 
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
+from dormouse.tables.indexing import term_columns
 from dormouse.tables.properties import properties_of
-from dormouse.tables.term_index import term_columns
 
 SCHEMA = Schema.from_json(
     {

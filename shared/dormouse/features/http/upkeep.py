@@ -365,7 +365,7 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
     Raises:
         RefusedSourceError: they do not fit the table, and why.
     """
-    from dormouse.files.changes import changes_in_files
+    from dormouse.files.change_data import changes_in_files
     from dormouse.files.formats import counted_reading, read_source
     from dormouse.files.rejects import Rejects
 

@@ -13,8 +13,7 @@ from dormouse.features.ingest import ingest
 from dormouse.features.purge_rows import prove_purge
 from dormouse.messages.requests import ReinitialiseTable, SetProperties
 from dormouse.messages.stages import IngestJob, OutboundMessage, PartitionSplits
-from dormouse.state.rules import Rule, Violation
-from dormouse.state.store import Rejected
+from dormouse.state.rules import Rejected, Rule, Violation
 from dormouse.stored.paths import REJECTED
 from dormouse.tables.table import Table
 from tests.support.adapters import HookedStore

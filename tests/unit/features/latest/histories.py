@@ -34,7 +34,7 @@ from typer.testing import CliRunner
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.features.checking import Damage
-from dormouse.folder.layout import DATABASE
+from dormouse.folder.processes import DATABASE
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.system import SystemClock
