@@ -161,13 +161,17 @@ class ComputingProcess:
         raise kind(text, hint=hint)
 
     def _current(self) -> "_Running":
-        """Return the process with the fewest tasks of those that all tasks share."""
+        """Return the process with the fewest tasks of those that all tasks share; while another one
+        starts, only the task that it was begun for waits for it.
+        """
         with self._lock:
             for ended in [each for each in self._shared if each.process.poll() is not None]:
                 self._shared.remove(ended)
                 self._forget(ended)
-            least = min(self._shared, key=attrgetter("tasks"), default=None)
-            if not least or (least.tasks >= MANY_TASKS and len(self._shared) < MOST_SHARED):
+            ready = [each for each in self._shared if each.is_ready]
+            least = min(ready or self._shared, key=attrgetter("tasks"), default=None)
+            may_begin = len(ready) == len(self._shared) < MOST_SHARED
+            if not least or (may_begin and least.tasks >= MANY_TASKS):
                 least = self._begun()
                 self._shared.append(least)
             return least
@@ -224,7 +228,7 @@ class _Running:
             prefix="computing-", dir=scratch, ignore_cleanup_errors=True
         )
         self._idle: list[socket.socket] = []
-        self._connections = 0
+        self._connections, self.is_ready = 0, False
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process: subprocess.Popen[bytes] = lifeline.start(
@@ -256,6 +260,7 @@ class _Running:
         except (OSError, EOFError, msgspec.DecodeError) as error:
             raise self._ended(0 if isinstance(error, TimeoutError) else DEATH_SECONDS) from error
         self._idle.append(own)
+        self.is_ready = True
         return result
 
     def _connection(self) -> socket.socket:
