@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from dormouse.errors import InvalidRequestError
 from dormouse_cli.commands.query import CONTINUED, Shell
@@ -105,6 +106,8 @@ def statements(memory: InMemory, lines: Iterable[str | BaseException]) -> list[s
             raise InvalidRequestError("it is wrong")
         if "slow" in text:
             raise KeyboardInterrupt
+        if "refused" in text:
+            raise typer.Abort
 
     Shell(memory.instance, run, typed(*lines)).loop()
     return ran
@@ -121,8 +124,8 @@ def test_a_statement_ends_with_a_semicolon_on_whatever_line(memory: InMemory) ->
 def test_errors_and_interruptions_end_a_statement_and_not_the_shell(
     memory: InMemory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ["wrong;", "slow;", "dropped", KeyboardInterrupt(), "\\d nobody", "last;", "\\q", "no;"]
-    assert statements(memory, lines) == ["wrong;", "slow;", "last;"]
+    lines = ["wrong;", "slow;", "refused;", "dropped", KeyboardInterrupt(), "\\d nobody", "last;", "\\q", "no;"]
+    assert statements(memory, lines) == ["wrong;", "slow;", "refused;", "last;"]
     said = capsys.readouterr().err
     assert "error: it is wrong" in said
     assert "no table 'nobody'" in said

@@ -248,10 +248,12 @@ def _literal(part: KeyPart, column: Column) -> Literal:
 
 _STATEMENT = re.compile(
     rf"""{SPACE}DELETE\b{SPACE}FROM\b{SPACE}(?:"((?:[^"]|"")+)"|(\w++)){SPACE}(?:WHERE\b{SPACE}
-    ((?:(?>'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|[^;]))+))?(?:;{SPACE})?""",
+    ((?:(?>'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?(?:\*/|\Z)|[^;]))+))?(?:;{SPACE})?""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
-"""A semicolon in a text, a name or a comment does not end it."""
+"""A semicolon in a text, a name or a comment does not end it. A comment without an end is none for
+the condition; that it goes on to the end here keeps many of them from taking long.
+"""
 
 
 def parse_delete(text: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -454,6 +455,12 @@ def test_a_delete_in_sql_is_not_for_callers_with_rights_of_their_own(
         instance.create_table("t", "k:long", row_keys=["k"])
         with pytest.raises(InvalidRequestError, match="for this process"):
             instance.sql("DELETE FROM t", principal=principal)
+
+
+def test_comments_without_an_end_take_no_time_with_their_square() -> None:
+    began = process_time()
+    assert parse_delete("DELETE FROM t WHERE a " + "/* " * 80_000)[0] == "t"
+    assert process_time() - began < 5
 
 
 def test_a_delete_in_sql_says_where_its_condition_is_wrong(tmp_path: Path) -> None:
