@@ -124,7 +124,17 @@ def test_a_statement_ends_with_a_semicolon_on_whatever_line(memory: InMemory) ->
 def test_errors_and_interruptions_end_a_statement_and_not_the_shell(
     memory: InMemory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ["wrong;", "slow;", "refused;", "dropped", KeyboardInterrupt(), "\\d nobody", "last;", "\\q", "no;"]
+    lines = [
+        "wrong;",
+        "slow;",
+        "refused;",
+        "dropped",
+        KeyboardInterrupt(),
+        "\\d nobody",
+        "last;",
+        "\\q",
+        "no;",
+    ]
     assert statements(memory, lines) == ["wrong;", "slow;", "refused;", "last;"]
     said = capsys.readouterr().err
     assert "error: it is wrong" in said
