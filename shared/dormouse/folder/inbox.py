@@ -265,7 +265,7 @@ class Inbox:
 
     def _forget(self, keys: Iterable[str]) -> None:
         """Forget files that are gone."""
-        missing = [(key,) for key in keys if not (self._root / key).is_file()]
+        missing = [(key,) for key in keys if _is_gone(self._root / key)]
         if missing:
             with self._database.writing() as connection:
                 connection.executemany("DELETE FROM inbox WHERE key = ?", missing)
@@ -290,7 +290,7 @@ class Inbox:
         """Yield the files below a prefix, by their keys."""
         root = self._root / prefix.rpartition("/")[0]
         keys: list[str] = []
-        for folder, folders, names in os.walk(root):
+        for folder, folders, names in os.walk(root, onerror=self._say_if_closed):
             folders[:] = filter(is_file, folders)
             links = [name for name in folders if (Path(folder) / name).is_symlink()]
             below = Path(folder).relative_to(self._root)
@@ -311,6 +311,13 @@ class Inbox:
                     yield File.of(key, status)
                 else:  # to open a pipe would wait for a writer
                     self._say(key, "it is a link, a pipe or a device: put a file there")
+
+    def _say_if_closed(self, error: OSError) -> None:
+        """Log that a folder cannot be read; one that is not there has no files."""
+        if isinstance(error, PermissionError):
+            self._say(
+                os.path.relpath(error.filename, self._root), f"it is closed: {error.strerror}"
+            )
 
     def _say(self, key: str, why: str) -> None:
         """Log, once, why something in the inbox is not ingested."""
@@ -349,6 +356,14 @@ def _placed(
             with target.open("rb") as there:
                 return File.of(key, os.fstat(there.fileno())), _copy(there, None)
         return File.of(key, os.fstat(copy.fileno())), etag  # another may have the name by now
+
+
+def _is_gone(path: Path) -> bool:
+    """Return whether there is no such file; one in a folder that is closed may be there."""
+    try:
+        return not path.is_file()
+    except PermissionError:
+        return False
 
 
 def _is_written(file: BinaryIO) -> bool:

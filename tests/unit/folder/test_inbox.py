@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from hashlib import md5
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -287,6 +289,33 @@ def test_what_is_no_file_or_cannot_be_read_does_not_keep_the_others_waiting(
     assert [source.key for source in inbox.find_new()] == ["t/a.csv", "t/z.csv"]
     monkeypatch.undo()
     assert [source.key for source in inbox.find_new()] == ["t/c.csv"]
+
+
+def test_a_closed_folder_is_named_and_its_files_are_neither_forgotten_nor_in_the_way_of_others(
+    tmp_path: Path,
+    inbox: Inbox,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    put(tmp_path, "t/a.csv", "rows", clock)
+    assert [source.key for source in inbox.find_new()] == ["t/a.csv"]
+    put(tmp_path, "u/b.csv", "rows", clock)
+
+    def closed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(path: Path, *others: Any, **more: Any) -> Any:
+            if "inbox/t" in str(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            return call(path, *others, **more)
+
+        return answer
+
+    monkeypatch.setattr(os, "scandir", closed(os.scandir))
+    monkeypatch.setattr(Path, "is_file", closed(Path.is_file))
+    assert [source.key for source in inbox.find_new()] == ["u/b.csv"]
+    assert said(caplog) == ["'t' in the inbox is not ingested: it is closed: Permission denied"]
+    monkeypatch.undo()
+    assert list(inbox.find_new()) == [], "else files from before a reset would come again"
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
