@@ -246,7 +246,7 @@ def picked(kind: type[_Struct], item: object, **others: object) -> _Struct:
 # Routes that change tables: each sends the request that the queue of administrators takes.
 #
 # The answer is 202, with the location of the request: it is carried out by `administer`, once,
-# however often it is sent under one Idempotency-Key.
+# however often it is sent with one body under one Idempotency-Key.
 
 IDEMPOTENCY_KEY = "idempotency-key"
 
@@ -461,7 +461,12 @@ def _administered(call: HttpCall, name: str) -> str:
 
 
 def _id(call: HttpCall) -> str:
-    return idempotency_key(call) or call.instance.services.ids.new()
+    """Return the id of a request. One of another path or body is another one, whatever its key."""
+    if not (key := idempotency_key(call)):
+        return call.instance.services.ids.new()
+    asked = call.request
+    told = key, asked.method, asked.path, asked.query_string, asked.body.hex()
+    return digest_of_key(" ".join(told))
 
 
 def _schema(

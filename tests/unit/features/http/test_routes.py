@@ -95,6 +95,21 @@ def test_a_request_under_one_key_is_done_once(api: Api) -> None:
     assert api.problem("POST", "/tables", NEW, idempotency_key="x" * 129)["status"] == 400
 
 
+def test_a_key_that_is_given_to_another_request_keeps_none_from_being_done(people: Api) -> None:
+    key, deletion = {"idempotency_key": "one"}, "/tables/people/delete"
+    for number in (1, 2):
+        assert people.request("POST", deletion, {"keys": [[number]]}, **key)["state"] == "finished"
+    assert (
+        people.request("POST", "/tables/people/split", {}, **key)["request"] == "split_partitions"
+    )
+    people.found("POST", "/tables/people/rows", [{"age": 1, "name": "new", "note": None}])
+    people.instance.wait()
+    people.request("POST", deletion, {"keys": [[1]]}, **key)
+    assert people.found("POST", "/tables/people/query", {"keys": [[1], [2]]})["rows"] == [
+        {"age": 1, "name": "new", "note": None}
+    ]
+
+
 def test_one_request_makes_one_kind_of_change(api: Api) -> None:
     api.request("POST", "/tables", NEW)
     for body in ({}, {"online": True, "new_name": "v"}, {"drop": ["name"], "online": False}):
