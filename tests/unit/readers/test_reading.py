@@ -159,6 +159,7 @@ def test_a_limit_returns_the_first_rows(large: ShardTable, look_up_bytes: int) -
     [
         (lambda t: t.query(columns=["x"]), "no column 'x'"),
         (lambda t: t.query(columns=[]), "no columns"),
+        (lambda t: t.query(columns=[["k"]]), "columns are names"),
         (lambda t: t.query(limit=-1), "-1 is not"),
         (lambda t: t.query(KeyRange((1,), None)), "does not fit column 'k'"),
         (lambda t: t.query(KeyRange((), ("a", "b"))), "does not fit column 'n'"),
