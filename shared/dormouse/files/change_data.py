@@ -105,7 +105,7 @@ class ChangeData:
         emptied: Callable[[Emptied], None] = lambda _: None,
     ) -> None:
         """Read messages of a form: ``debezium`` or ``dms``."""
-        self._emptied, self._yielded = emptied, 0
+        self._emptied, self._yielded, self._is_placed = emptied, 0, bool(defaults)
         self._latest_by = latest_by
         self._filled = {CHANGE.name, latest_by} if latest_by else {CHANGE.name}
         fields = [f for f in schema.fields if f.name not in self._filled]
@@ -141,6 +141,12 @@ class ChangeData:
             ) from error
 
     def _flat(self, change: _Change) -> list[bytes]:
+        if change.operation == "truncate" and self._is_placed:
+            raise UnfitError(
+                "the source emptied its table (TRUNCATE), and the file's folder gives columns, by "
+                "which other sources may have rows here",
+                hint="delete the rows of the source, and ingest the file without this line",
+            )
         if change.operation == "truncate":
             # a delete of all rows: one that is written at its position is later, as after a delete
             position = f"{change.position}-{_DELETED_ROW}" if self._latest_by else ""

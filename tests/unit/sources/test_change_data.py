@@ -342,10 +342,15 @@ def test_a_line_that_is_no_change_or_lacks_a_part_is_refused(message: object) ->
 def test_a_truncate_tells_of_the_rows_and_positions_before_it() -> None:
     lines = [event("c", {"id": 1, "n": 1, "name": ""}), event("t"), event("d", before={"id": 1})]
     found = list[Emptied]()
-    for by in ("position", ""):
-        messages = enumerate((json.dumps(line).encode() for line in lines), start=1)
-        rows = ChangeData("debezium", TABLE, by, {"position"}, found.append).lines(messages)
+    for table, by in (
+        (TABLE, "position"),
+        (parse_schema("id:long, n:long, name:string", ["id"], []), ""),
+    ):
+        messages = [(at, json.dumps(line).encode()) for at, line in enumerate(lines, start=1)]
+        rows = ChangeData("debezium", table, by, (), found.append).lines(messages)
         assert [number for number, _ in rows] == [1, 3]
+        with pytest.raises(RefusedSourceError, match="line 2: .*folder"):
+            list(ChangeData("debezium", table, by, {"name"}).lines(messages))
     assert found == [Emptied("00000000000024502840-00000000000024502944-1", 1), Emptied("", 1)]
     with pytest.raises(RefusedSourceError, match="no position"):
         flat(event("t", sequence=None))
