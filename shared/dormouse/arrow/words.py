@@ -1,7 +1,7 @@
 """Words of texts: what `has` finds, and the terms that shards list of a column.
 
 A word is a run of letters and digits; every other character of ASCII separates words, and so do the
-spaces, punctuation and signs among `_SEPARATORS`. Upper and lower case are one. This holds with and
+spaces, punctuation and signs among `SEPARATORS`. Upper and lower case are one. This holds with and
 without an index: `matching` tests rows, `cut` says which words their index has.
 """
 
@@ -15,11 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dormouse.arrow.types import Array
+from dormouse.sql.conditions import SEPARATORS
 
-_SEPARATORS = (
-    r"[\x{80}-\x{A9}\x{AB}-\x{B4}\x{B6}-\x{B9}\x{BB}-\x{BF}\x{D7}\x{F7}\x{2000}-\x{206F}"
-    r"\x{3000}-\x{3004}\x{3008}-\x{3020}\x{FEFF}\x{FF01}-\x{FF0F}]"
-)
 _OF_ASCII = r"[\x00-/:-@\[-`{-\x7f]"
 """What separates words in folded texts: neither letter nor digit of ASCII, nor beyond it."""
 _AT_ONCE, _PIECES_AT_ONCE = 1 << 20, 1 << 15
@@ -37,7 +34,7 @@ def folded(texts: Array) -> Array:
         # of an array whose first text does not begin its buffer, Arrow would return a broken one
         return pc.ascii_lower(pa.concat_arrays([texts, texts.slice(0, 0)]))
     lower = pc.replace_substring(pc.utf8_lower(texts), _LONG_S, "s")
-    return pc.replace_substring_regex(lower, _SEPARATORS, " ")
+    return pc.replace_substring_regex(lower, SEPARATORS, " ")
 
 
 def folded_text(text: str) -> str:
@@ -48,11 +45,6 @@ def folded_text(text: str) -> str:
 def is_word_character(character: str) -> bool:
     """Return whether a character of a folded text is of a word."""
     return character > "\x7f" or character in _LETTERS or character.isdecimal()
-
-
-def has_words(text: str) -> bool:
-    """Return whether a text has a word."""
-    return any(map(is_word_character, folded_text(text)))
 
 
 def matching(texts: Array, word: str) -> Array:

@@ -31,6 +31,7 @@ from dormouse.sql.conditions import (
     Expression,
     Interval,
     Literal,
+    has_words,
     is_time,
     shifted,
     truncated,
@@ -267,8 +268,7 @@ def _has(arguments: Sequence[Expression]) -> Expression:
     """Return whether a text holds some words, in whatever case, and not as parts of longer ones."""
     text, word = (text_of(each) for each in arguments)
     check_types([text, word], [Primitive.STRING, Primitive.STRING])
-    words = word.value if isinstance(word, Literal) else ""
-    if not any(each > "\x7f" or each.isalnum() for each in str(words)):
+    if not isinstance(word, Literal) or not has_words(str(word.value)):
         raise InvalidRequestError(
             "what has() looks for is a text in quotes with a letter or a digit",
             hint="write has(message, 'refused'), or contains(message, '--') for any characters",

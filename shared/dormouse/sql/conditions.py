@@ -492,6 +492,12 @@ def check_characters(text: str, what: str, most: int, hint: str = "") -> None:
 
 _WILD = re.compile(r"[%_]|\\.?", re.DOTALL)
 """What may stand for other characters in a pattern than itself."""
+SEPARATORS = (
+    "[\u0080-\u00a9\u00ab-\u00b4\u00b6-\u00b9\u00bb-\u00bf\u00d7\u00f7\u2000-\u206f"
+    "\u3000-\u3004\u3008-\u3020\ufeff\uff01-\uff0f]"
+)
+"""What separates words beyond ASCII."""
+_WORD = re.compile(rf"[0-9A-Za-z]|(?!{SEPARATORS})[^\x00-\x7f]")
 _BEYOND = re.compile(r"[^\x00-\x7f]+")
 _WITHIN = {
     "has": (True, True),
@@ -524,6 +530,11 @@ class TextTests:
 
 
 Tests: TypeAlias = TextTest | TextTests
+
+
+def has_words(text: str) -> bool:
+    """Return whether a text has a word: a letter or a digit."""
+    return _WORD.search(text) is not None
 
 
 def text_tests(expression: Expression) -> Tests | None:

@@ -22,9 +22,9 @@ from duckdb.sqltypes import DuckDBPyType
 
 from dormouse import errors
 from dormouse.arrow.types import frame_schema
-from dormouse.arrow.words import has_words, matching
+from dormouse.arrow.words import matching
 from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
-from dormouse.sql.conditions import quoted
+from dormouse.sql.conditions import has_words, quoted
 from dormouse.statements import paths
 from dormouse.statements.statement import HAS, first_line
 

@@ -23,11 +23,17 @@ import duckdb
 import pyarrow as pa
 from cachetools import LRUCache, cached
 
-from dormouse.arrow.words import has_words
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.schema.row_tags import tag_in
 from dormouse.schema.schema import ASKED
-from dormouse.sql.conditions import MAX_PATTERN, SPACE, Condition, check_statement, quoted
+from dormouse.sql.conditions import (
+    MAX_PATTERN,
+    SPACE,
+    Condition,
+    check_statement,
+    has_words,
+    quoted,
+)
 from dormouse.stored.decoding import decode_json
 
 MAX_REFERENCES = 64

@@ -248,6 +248,14 @@ def test_statements_of_any_shape_have_the_function(mice: Instance) -> None:
         mice.sql("SELECT has(message, '--') FROM words").to_arrow()
 
 
+@pytest.mark.parametrize("text", ["--", "½", "\u2026 \u201c"])
+def test_a_text_without_a_word_is_not_looked_for(mice: Instance, text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="letter or a digit"):
+        mice.table("plain").query(where=f"has(message, '{text}')")
+    with pytest.raises(InvalidRequestError, match="letter or a digit"):
+        mice.sql(f"SELECT id FROM plain WHERE has(message, '{text}')")
+
+
 def test_compactions_purges_splits_copies_and_rebuilds_keep_it(
     tmp_path: Path, rows: pa.Table
 ) -> None:

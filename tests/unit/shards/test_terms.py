@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dormouse.arrow import words
 from dormouse.arrow.types import arrow_schema
-from dormouse.arrow.words import has_words, matching, parts_of
+from dormouse.arrow.words import matching, parts_of
 from dormouse.errors import CorruptDataError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
@@ -31,6 +31,7 @@ from dormouse.shards.terms import (
     chunk_spans,
     digests_in,
 )
+from dormouse.sql.conditions import has_words
 from dormouse.tables.indexing import TermColumns, Tokenizer
 from tests.support.damage import flipped
 from tests.support.depth import examples
