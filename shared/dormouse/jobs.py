@@ -50,8 +50,8 @@ def tracked(
     That a person or a signal interrupted it, or that the system failed, is no fault of the job. An
     error that is not ours may quote rows, so only its type is recorded.
     """
-    record(services, job, started)
     try:
+        record(services, job, started)  # if only its answer is lost, the job seems to run
         yield
     except errors.DormouseError as error:
         record(services, job, records.Failed(error.explanation))

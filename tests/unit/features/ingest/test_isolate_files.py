@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from dormouse.errors import ContendedError, UnavailableError
+from dormouse.errors import ContendedError, OutcomeUnknownError, UnavailableError
 from dormouse.features import ingest as ingest_module
 from dormouse.features.batch_files import ingest_message
 from dormouse.features.ingest import ingest_or_isolate
@@ -23,7 +23,7 @@ from dormouse.messages.requests import ReinitialiseTable
 from dormouse.messages.stages import IngestJob, OutboundMessage
 from dormouse.ports import Arrived
 from dormouse.rows.sorting import Sorter
-from dormouse.state.jobs import Started
+from dormouse.state.jobs import JobEvent, Started, Tracked
 from dormouse.state.sources import Source
 from dormouse.tables.table import Table
 from tests.support.world import Crash, World
@@ -364,6 +364,28 @@ def test_an_attempt_that_may_live_has_not_crashed(world: World) -> None:
     (dead,) = ingest_or_isolate(services, job)
     assert "ended with their process" in dead.reason
     assert world.rows(table) == []
+
+
+def test_an_attempt_whose_begin_was_recorded_without_an_answer_is_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = one_job(world, "letters/a.csv")
+    services = replace(world.services, attempt_ms=900_000)
+    job = world.queue.popleft().message
+    assert isinstance(job, IngestJob)
+    record = services.tracker.record
+
+    def unanswered(of: Tracked, event: JobEvent, at_ms: int) -> None:
+        record(of, event, at_ms)
+        if isinstance(event, Started):
+            raise OutcomeUnknownError("DynamoDB did not answer a write")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(services.tracker, "record", unanswered)
+        with pytest.raises(OutcomeUnknownError):
+            ingest_or_isolate(services, job)
+    ingest_or_isolate(services, job)
+    assert world.names(table) == "a", "else it waits for a quarter of an hour, or much longer"
 
 
 def test_the_record_of_the_run_that_ingested_is_not_overwritten_by_one_beside_it(
