@@ -39,7 +39,7 @@ OnError: TypeAlias = Literal["refuse", "skip"]
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILE",
+        metavar="FILE…",
         help="A Parquet, Arrow, CSV or JSON file, by the end of its name, plain or .gz, .bz2 or "
         ".zst; a folder of them, with the folders in it; either also as s3://BUCKET/KEY, which is "
         "copied here first; or - for standard input, with --format.",
