@@ -299,6 +299,11 @@ _NO_PERMISSION = (
     *("AccessDenied", "AccessDeniedException", "AllAccessDisabled", "403"),
     *("KMS.AccessDeniedException", "UnauthorizedOperation"),
 )
+_BAD_CREDENTIALS = (
+    *("ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidClientTokenId"),
+    *("UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidSignatureException"),
+    *("RequestExpired", "RequestTimeTooSkewed"),
+)
 _NO_OPERATION = (
     *("UnknownOperationException", "NotImplemented", "MethodNotAllowed", "InvalidAction"),
     *("UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation", "501", "405"),
@@ -384,6 +389,8 @@ def unavailable(what: str, error: BotoCoreError | ClientError) -> errors.Unavail
     hint = ""
     if code in _NO_PERMISSION:
         hint = "give this role or user the permission (docs/roles.md); a retry does not help"
+    if code in _BAD_CREDENTIALS:
+        hint = "renew the credentials of the environment, or set the clock of this machine"
     if code in _NO_OPERATION:
         hint = "this server cannot hold an instance: Dormouse needs that operation"
     return errors.ServiceRefusedError(text, hint=hint)

@@ -136,3 +136,12 @@ def test_a_refusal_for_good_is_not_repeated_and_is_the_reason_of_its_dead_letter
     assert "permission" in refused.value.hint
     assert "AccessDenied" in permanent_failure(refused.value)
     assert permanent_failure(UnavailableError("busy")) == ""
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "UnrecognizedClientException"])
+def test_credentials_that_are_none_any_more_are_said_to_be_those_of_the_environment(
+    code: str,
+) -> None:
+    with pytest.raises(ServiceRefusedError) as refused, reading("DynamoDB"):
+        raise failed(code, 400)
+    assert "renew the credentials of the environment" in refused.value.hint
