@@ -90,6 +90,7 @@ def test_blocks_that_no_change_touched_are_not_read(
         table = instance.create_table("t", "id:long, v:string?", given, row_keys=["id"])
         write(table, *({"id": n, "v": "old"} for n in range(60_000)))
         write(table, {"id": 100, "v": "new"}, {"id": 59_000, "_change": "delete"})
+        write(table, {"id": 70_000, "_change": "delete"})
         table.delete("id BETWEEN 30000 AND 30009")
         wanted = {n: "new" if n == 100 else "old" for n in range(60_000)}
         for n in (59_000, *range(30_000, 30_010)):
