@@ -14,11 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dormouse.arrow.order import rows_in_ranges, taken_keys
+from dormouse.arrow.order import rows_in_ranges
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.iceberg.avro import RowRange
 from dormouse.keys import Key, KeyRange, complement, encode_key
 from dormouse.ports import Cache, Storage
+from dormouse.query.doubtful_rows import doubtful_blocks
 from dormouse.query.rows import ROW, QueryResources, count_slices, hidden_rows, numbered_rows
 from dormouse.rows.aggregation import entombed, latest_rows
 from dormouse.rows.deletions import deletions_for
@@ -27,7 +28,6 @@ from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import RESERVED, SEQUENCE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.reading import Blocks, CountedObjects, ReadCounters, Slice, find_blocks, narrow
-from dormouse.shards.stored_index import BlockSpan, contested_blocks
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion, TableState
 from dormouse.stored.paths import is_plain
@@ -199,50 +199,17 @@ def _hidden_together(
 def _needed_blocks(
     resources: QueryResources, table: Table, schema: Schema, shards: Sequence[LiveShard]
 ) -> list[Blocks]:
-    """Return the blocks of rivals that may have dead rows. In the others no row is: no other shard
-    has their keys, and they have no tombstones. So what is read follows what changed.
-    """
+    """Return the blocks of rivals that may have dead rows: what is read follows what changed."""
     slices = [Slice(live.shard, KeyRange()) for live in shards]
     objects = CountedObjects(resources.storage, ReadCounters())
     found = find_blocks(objects, table.id, slices, schema, resources.cache, footers=True)
-    spans = [_spans(objects, table.id, blocks, schema) for blocks in found]
-    contested = contested_blocks(spans)
+    doubtful = doubtful_blocks(objects, table.id, found, schema)
     needed = []
-    for live, blocks, numbers in zip(shards, found, contested, strict=True):
+    for live, blocks, numbers in zip(shards, found, doubtful, strict=True):
         ranges = chain(live.dead, *(each.spans for each in live.deletions))
         numbers.update(*(narrow(blocks, span, schema).numbers for span in ranges))
-        numbers.update(*map(blocks.index.stored.layout.blocks_of, _with_tombstones(blocks)))
         needed.append(replace(blocks, numbers=sorted(numbers)))
     return needed
-
-
-FEW_ROWS = 1000
-"""The keys of a shard with so few rows are read: they may be far apart, and a block spans all."""
-
-
-def _spans(
-    objects: CountedObjects, table_id: str, blocks: Blocks, schema: Schema
-) -> Iterator[BlockSpan]:
-    if blocks.slice.shard.rows > FEW_ROWS:
-        yield from blocks.index.stored.keys.spans(len(schema.row_keys))
-        return
-    names = [field.name for field in schema.row_keys]
-    rows = numbered_rows(objects, table_id, blocks, schema, names)
-    keys = (taken_keys(batch, range(batch.num_rows), schema.row_keys) for batch in rows)
-    for low in map(encode_key, chain.from_iterable(keys)):
-        yield from ((low, low + b"\0", number) for number in blocks.numbers)
-
-
-def _with_tombstones(blocks: Blocks) -> Iterator[int]:
-    """Yield the row groups that may have tombstones."""
-    if TOMBSTONE.id not in blocks.index.stored.columns:
-        return
-    _, column = blocks.index.stored.columns[TOMBSTONE.id]
-    for number in blocks.row_groups:
-        group = blocks.index.metadata.row_group(number)
-        statistics = group.column(column).statistics
-        if statistics is None or statistics.null_count != group.num_rows:
-            yield number
 
 
 def _live_rows(

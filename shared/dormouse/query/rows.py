@@ -555,7 +555,17 @@ def count_rows(
     tested = [name for name in plain if name in selection.tested_columns]
     keys = replace(selection, columns=(*tested, schema.row_keys[0].name)[:1])
     count, ranges = 0, requested_ranges(schema, selection.ranges)
-    if selection.condition is not None or not row_rules(schema, table.properties).is_empty:
+    rules = row_rules(schema, table.properties)
+    if rules.keeps_latest and not (
+        selection.condition or table.properties.filters or state.deletions
+    ):
+        from dormouse.query.doubtful_rows import count_certain_rows  # most tables keep all rows
+
+        count, certain = count_certain_rows(resources, table, state, ranges)
+        ranges = intersect_ranges(ranges, complement(union_ranges(certain)))
+        keys = replace(keys, ranges=tuple(ranges))
+        return count + _counted(query_rows(resources, table, state, keys))
+    if selection.condition is not None or not rules.is_empty:
         return _counted(query_rows(resources, table, state, keys))
     if state.deletions:
         spans = [

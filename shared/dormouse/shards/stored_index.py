@@ -15,7 +15,7 @@ import struct
 from array import array
 from base64 import b64decode, b64encode
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -93,8 +93,8 @@ class KeyBounds:
             end[:parts]
         ) + b"\xff" * goes_on
 
-    def spans(self, parts: int) -> "Iterator[BlockSpan]":
-        """Yield the `span` of each block."""
+    def spans(self, parts: int) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yield the `span` of each block, and its number."""
         for number in range(len(self.bounds) - 1):
             yield *self.span(number, parts), number
 
@@ -125,29 +125,6 @@ class KeyBounds:
         while stop > first and stop - 1 in self.ties and self.bounds[stop] == high:
             stop -= 1
         return range(first, max(first, stop))
-
-
-BlockSpan = tuple[bytes, bytes, int]
-"""A stored key from which on, and one below which, a block has rows, and its number."""
-
-
-def contested_blocks(shards: Sequence[Iterable[BlockSpan]]) -> list[set[int]]:
-    """Return which blocks of each shard have a span that overlaps one of another shard."""
-    contested: list[set[int]] = [set() for _ in shards]
-    spans = sorted(
-        (low, end, shard, number)
-        for shard, of_shard in enumerate(shards)
-        for low, end, number in of_shard
-    )
-    before: list[tuple[bytes, int, int]] = []
-    for low, end, shard, number in spans:
-        before = [each for each in before if each[0] > low]
-        for _, rival, of_rival in before:
-            if rival != shard:
-                contested[rival].add(of_rival)
-                contested[shard].add(number)
-        before.append((end, shard, number))
-    return contested
 
 
 INDEX_KEY = "dormouse.index"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.keys import Key, KeyRange, encode_key
+from dormouse.query.doubtful_rows import contested_blocks
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive, parse_type_text, show_type
 from dormouse.shards.stored_index import (
@@ -19,7 +20,6 @@ from dormouse.shards.stored_index import (
     IndexedColumn,
     KeyBounds,
     StoredIndex,
-    contested_blocks,
     decode_index,
     encode_index,
     fill_in,

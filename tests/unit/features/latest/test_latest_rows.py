@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -103,6 +104,34 @@ def test_a_latest_row_outside_of_the_asked_sort_keys_is_none(instance: Instance)
         assert table.query([((1, 1), (1, 4))], columns=["v"]).read_all().num_rows == 0
         assert table.query(exact=(1, 5), columns=["v"]).read_all()["v"].to_pylist() == ["a"]
         write(table, (1, 5, "a"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_many_rows_are_counted_as_a_query_finds(instance: Instance, seed: int) -> None:
+    random = Random(seed)
+    table = instance.create_table(
+        "t", "id:long, o:long, v:string", {"keep": "latest"}, row_keys=["id"], sort_keys=["o"]
+    )
+    write(table, *((n, n % 5, "old") for n in range(0, 60_000, 2)))
+    if seed:
+        instance.split("t", forced=True)
+        instance.wait()
+    for _ in range(3):
+        some = random.sample(range(-1, 60_010), 12)
+        given = [
+            {"id": n, "o": random.randrange(5), "v": "new"}
+            if random.random() < 0.5
+            else {"id": n, "o": random.randrange(5), "_change": "delete"}
+            for n in some
+        ]
+        table.ingest(pa.Table.from_pylist(given, schema=COLUMNS)).wait()
+        ends = sorted(random.sample(range(60_000), 8))
+        ranges = [*zip(ends[::2], ends[1::2], strict=True), (some[0], some[0] + 1)]
+        asked = [None, ranges, [((ends[0], 2), (ends[3], 3))]]
+        for each in asked:
+            assert table.count(each) == table.query(each).to_arrow().num_rows
+        if random.random() < 0.5:
+            compact(instance)
 
 
 def test_files_of_one_job_follow_each_other(instance: Instance, tmp_path: Path) -> None:
