@@ -47,6 +47,9 @@ def test_a_disputed_shard_is_a_finding_until_it_is_acknowledged(
     assert (finding["damage"], finding["subject"]) == ("bytes_damaged", shard)
     assert "job-1" in finding["detail"]
     assert json.loads(flights("metrics", "flights", "--format", "json").stdout)["disputed_shards"]
+    merged = flights("compact", "flights", "--all", "--wait")
+    assert merged.exit_code == 1
+    assert "1 shard of table flights cannot be merged" in merged.stderr
     assert flights("check", "flights", "--acknowledge", "other").exit_code == 4
     result = flights("check", "flights", "--acknowledge", shard)
     assert result.exit_code == 0

@@ -20,7 +20,7 @@ from dormouse.client.ingesting import Ingested, files_to_drop, local_copies
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, dead_letter_error
-from dormouse.errors import DiskFullError, InvalidRequestError, RefusedSourceError
+from dormouse.errors import CorruptDataError, DiskFullError, InvalidRequestError, RefusedSourceError
 from dormouse.features.dead_letters import list_letters
 from dormouse.messages.stages import STAGES
 from dormouse.schema.row_tags import parse_tags
@@ -380,7 +380,13 @@ def compact(
     count = instance_of(ctx).compact(name, everything=everything, spark=options)
     note(f"{counted(count, 'compaction')} of table {name} started")
     if wait:
-        wait_for(table_of(ctx, name), timeout)
+        handle = table_of(ctx, name)
+        wait_for(handle, timeout)
+        if disputed := handle.state().disputed:
+            raise CorruptDataError(
+                f"{counted(len(disputed), 'shard')} of table {name} cannot be merged",
+                hint=f"`dormouse check {name}` says why, and what to do",
+            )
 
 
 def split(
