@@ -82,11 +82,11 @@ def _print_interruption(ctx: typer.Context) -> None:
     """Say what goes on after Ctrl-C, and how to follow it."""
     from dormouse_cli.terminal import note  # it takes a while to import
 
-    if ctx.invoked_subcommand not in _ASKING:
+    instance = getattr(ctx.obj, "instance", None)
+    if instance is None or ctx.invoked_subcommand not in _ASKING:  # nothing was asked for
         note("interrupted")
         return
-    instance = getattr(ctx.obj, "instance", None)
-    folder = None if instance is None else instance.folder
+    folder = instance.folder
     if folder is None:
         goes_on = "goes on in the instance"
     else:

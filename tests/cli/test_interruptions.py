@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from dormouse.aws.clients import reading
+from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import NoSuchInstanceError, UnavailableError
 from dormouse_cli.errors import exit_code
@@ -36,6 +37,14 @@ def test_after_ctrl_c_a_query_says_nothing_of_work(
 ) -> None:
     monkeypatch.setattr(TableHandle, "query", interrupted)
     result = flights("query", "flights")
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+def test_before_the_instance_is_opened_nothing_was_asked_for(
+    dormouse: Dormouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Instance, "connect", interrupted)
+    result = dormouse("--instance", "./mice", "ingest", "flights", "rows.csv")
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
