@@ -38,7 +38,6 @@ from dormouse.arrow.types import arrow_schema, conform
 from dormouse.encryption import FILES
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.features.answer_query import FileSink
-from dormouse.features.kinds import ResultFile
 from dormouse.features.long_jobs import ReadTable
 from dormouse.features.queries import (
     EndedError,
@@ -50,6 +49,7 @@ from dormouse.features.queries import (
     load_end,
 )
 from dormouse.features.query_plans import quoted
+from dormouse.features.requests import ResultFile
 from dormouse.features.versions import read_version
 from dormouse.files.results import ResultFormat, RowFile
 from dormouse.messages.stages import QueryLimits

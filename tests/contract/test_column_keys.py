@@ -15,7 +15,7 @@ from dormouse.aws.storage import S3Sources
 from dormouse.client.deployment import instance_of
 from dormouse.encryption import KeyService, NoKeys, new_key
 from dormouse.errors import DormouseError, ForbiddenError
-from dormouse.folder.keys import FileKeys
+from dormouse.folder.wiring import FileKeys
 from dormouse.items.records import ItemSubjects
 from dormouse.messages.requests import CompactTable, CreateTable, SetProperties
 from dormouse.messages.stages import encode

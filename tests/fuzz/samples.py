@@ -19,10 +19,10 @@ from dormouse.features.export import (
     load_manifest,
     manifest_path,
 )
-from dormouse.features.kinds import Kind, ResultFile
 from dormouse.features.long_jobs import ReadTable
 from dormouse.features.purge import MATCHES, REQUEST, ShardMatches
 from dormouse.features.queries import END, QUERY, TASK_END, Query, QueryEnd, Spent, TaskEnd
+from dormouse.features.requests import Kind, ResultFile
 from dormouse.keys import KeyRange
 from dormouse.messages import requests as r
 from dormouse.messages import stages as m

@@ -19,8 +19,8 @@ from unittest.mock import patch
 import boto3
 
 from dormouse.features.export import export_id_of, load_export
-from dormouse.features.kinds import ResultFile
 from dormouse.features.queries import Query, Spent, TaskEnd, load_end, load_query, spark_job
+from dormouse.features.requests import ResultFile
 from dormouse.features.spark import load_spark_request
 from dormouse.jobs import tracked_job
 from dormouse.messages.requests import ExportRows

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from dormouse.aws.items import KEYS
-from dormouse.features.storage_classes import INFREQUENT, INFREQUENT_DAYS, LEAST_BYTES, MOVES_FROM
+from dormouse.features.garbage import INFREQUENT, INFREQUENT_DAYS, LEAST_BYTES, MOVES_FROM
 from dormouse.jobs import MAX_RECEIVES, SWEEP_SECONDS
 from dormouse.messages import stages
 from dormouse.messages.requests import AdminRequest

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.exporting import Export, StatementManifest, empty_folder
 from dormouse.client.instance import Instance
+from dormouse.client.requested import Export, StatementManifest, empty_folder
 from dormouse.client.waiting import WAIT_SECONDS, TaskProgress
 from dormouse.errors import NotFoundError
 from dormouse.features.copying import CopyReport

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dormouse.client.purging import Purge, PurgeProgress
+from dormouse.client.requested import Purge, PurgeProgress
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS
 from dormouse.features.purge import Proof

@@ -8,11 +8,11 @@
 
 The command line is built on it. Its modules:
 
-- ``table``: the handle of a table; ``ingesting``, ``exporting``, ``purging``, ``versions``,
-  ``jobs``, ``contents``, ``iceberg``: what it does; ``waiting``: polling until work is done
+- ``table``: the handle of a table; ``ingesting``, ``requested``, ``versions``, ``contents``,
+  ``iceberg``: what it does; ``waiting``: polling until work is done
 - ``instance``: the handle of an instance, opened by ``in_folder`` or ``deployment``; ``queries``,
   ``operations``: what it does
-- ``inferring``: schemas of new tables; ``listing``: lists that show themselves
+- ``inferring``: schemas of new tables
 - ``computing``, ``reader``: processes that may end in place of a server
 
 A handle imports what a method needs within the method: a look-up loads neither the query engine of
@@ -31,9 +31,8 @@ from dormouse.tables.properties import SparkOptions
 
 if TYPE_CHECKING:
     from dormouse.client.contents import TableFile, TablePartition, TableShard
-    from dormouse.client.exporting import Export
     from dormouse.client.ingesting import Ingested, TableWriter
-    from dormouse.client.purging import Purge, PurgeProgress
+    from dormouse.client.requested import Export, Purge, PurgeProgress
     from dormouse.query.result import QueryResult
 
 __all__ = [
@@ -57,10 +56,10 @@ __all__ = [
 ]
 
 _LATER = {
-    "Export": "dormouse.client.exporting",
+    "Export": "dormouse.client.requested",
     "Ingested": "dormouse.client.ingesting",
-    "Purge": "dormouse.client.purging",
-    "PurgeProgress": "dormouse.client.purging",
+    "Purge": "dormouse.client.requested",
+    "PurgeProgress": "dormouse.client.requested",
     "QueryResult": "dormouse.query.result",
     "TableWriter": "dormouse.client.ingesting",
     "TableFile": "dormouse.client.contents",

@@ -12,8 +12,7 @@ from msgspec import UNSET
 
 from dormouse import errors
 from dormouse.client import operations, waiting
-from dormouse.client.listing import listed_jobs, listed_tables
-from dormouse.client.table import TableHandle
+from dormouse.client.table import TableHandle, listed_jobs, listed_tables
 from dormouse.client.versions import is_delete, named_parameters, open_table, version_result
 from dormouse.features.deletion import Unregistered, list_unregistered
 from dormouse.key_codec import KeyCodec, KeyLike
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
 
     from dormouse.access import AccessRules, Permission, Verb
     from dormouse.client.computing import ComputingProcess
-    from dormouse.client.exporting import ExportedStatement
     from dormouse.client.inferring import Like, Types
     from dormouse.client.ingesting import Ingested
     from dormouse.client.queries import AskedQuery
+    from dormouse.client.requested import ExportedStatement
     from dormouse.features.copying import CopyReport
     from dormouse.folder.wiring import OpenFolder
     from dormouse.http.loopback import LoopbackServer
@@ -489,7 +488,7 @@ class Instance(Shown):
             AlreadyExistsError: there are objects below `to`.
             LimitExceededError: as `sql`; then there is no manifest.
         """
-        from dormouse.client.exporting import export_result, exported, free_prefix
+        from dormouse.client.requested import export_result, exported, free_prefix
 
         prefix, row_format = free_prefix(self.services, to, form)
         if spark is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -35,11 +36,10 @@ from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.client.contents import RowTags, TableFile, TablePartition, TableShard
-    from dormouse.client.exporting import Export
     from dormouse.client.iceberg import IcebergTable
     from dormouse.client.ingesting import Ingested, Ingestible, TableWriter
     from dormouse.client.origins import RowOrigin
-    from dormouse.client.purging import Purge
+    from dormouse.client.requested import Export, Purge
     from dormouse.client.waiting import IngestBucket, Polling, Queues
     from dormouse.features.checking import CheckReport
     from dormouse.features.purge import Proof
@@ -225,7 +225,7 @@ class TableHandle(Shown):
             NotFoundError: the table was deleted, or that version is not kept any more.
             AlreadyExistsError: there are objects below `to`.
         """
-        from dormouse.client.exporting import Export
+        from dormouse.client.requested import Export
         from dormouse.features.export import destination, export_id_of
 
         table, request_id = self.current(), self.services.ids.new()
@@ -436,7 +436,7 @@ class TableHandle(Shown):
 
         Records of what has begun live for seven days.
         """
-        from dormouse.client.jobs import jobs_of
+        from dormouse.client.contents import jobs_of
 
         return jobs_of(self.services, self.current())
 
@@ -484,7 +484,7 @@ class TableHandle(Shown):
         """Return the ids of requests that have not ended: of Spark's jobs, and of purges, whose
         steps wait for each other, and remove rows until the last.
         """
-        from dormouse.features.kinds import list_jobs
+        from dormouse.features.requests import list_jobs
         from dormouse.stored.paths import PURGES, SPARK_JOBS
 
         prefixes = (SPARK_JOBS.prefix(self.table.id), PURGES.prefix(self.table.id))
@@ -674,7 +674,7 @@ class TableHandle(Shown):
                 tags hold versions with such rows, and are not to be released.
             NotFoundError: the table was deleted.
         """
-        from dormouse.client.purging import Purge
+        from dormouse.client.requested import Purge
         from dormouse.features.purge import build_purge_request
 
         table, selection = self.current(), self._selected(where, keys)
@@ -749,3 +749,21 @@ class TableHandle(Shown):
 def _listed(values: _T) -> _T | list[Any]:
     """Return what can be gone through more than once."""
     return list(values) if isinstance(values, Iterator) else values
+
+
+def listed_jobs(records: Iterable[JobRecord]) -> Listing[JobRecord]:
+    """Return records as a list that shows itself."""
+    columns = ("state", "kind", "subject", "rows", "seconds", "attempts", "reason")
+    return Listing(records, "jobs", columns)
+
+
+def listed_tables(tables: Iterable[TableHandle]) -> Listing[TableHandle]:
+    """Return tables as a list that shows itself."""
+
+    def row(handle: TableHandle) -> Sequence[object]:
+        created = datetime.fromtimestamp(handle.table.created_ms // 1000, UTC)
+        made = created.isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
+        keys = ", ".join(field.name for field in handle.schema.row_keys)
+        return handle.name, keys, len(handle.schema.fields), made
+
+    return Listing(tables, "tables", ("name", "row keys", "columns", "created"), row)

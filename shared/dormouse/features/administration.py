@@ -19,9 +19,9 @@ from dormouse.features import requests
 from dormouse.features.batch_files import IngestWork
 from dormouse.features.export import ExportWork
 from dormouse.features.garbage import GarbageWork
-from dormouse.features.kinds import Kind
 from dormouse.features.planning import CompactionWork
 from dormouse.features.purge import PurgeWork
+from dormouse.features.requests import Kind
 from dormouse.features.splitting import SplitWork
 from dormouse.features.tables import new_table_id
 from dormouse.jobs import SweepCheck, is_chain_expired, record_request

@@ -19,7 +19,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from dormouse.features.kinds import Kind
+from dormouse.features.requests import Kind
 from dormouse.keys import Key, KeyHistogram, KeyRange
 from dormouse.state.partitions import NewShard, Partition
 

@@ -27,10 +27,10 @@ from msgspec import structs
 
 from dormouse import errors
 from dormouse.features.delete_rows import keep_notes
+from dormouse.features.garbage import check_storage_class
 from dormouse.features.rebuild import commit_plan, planned_state
 from dormouse.features.rebuild_plan import PlacedShard, RebuildPlan
 from dormouse.features.reset import put_restored
-from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.tables import check_published_names
 from dormouse.jobs import Progress, map_watched
 from dormouse.keys import KeyRange, prefix_successor

@@ -19,13 +19,13 @@ from msgspec import structs
 
 from dormouse.access import EVERYTHING, Permission
 from dormouse.arrow.order import fit_range, ranges_to_read
+from dormouse.encryption import subject_name
 from dormouse.errors import InvalidRequestError
-from dormouse.features.kinds import Kind
-from dormouse.features.requests import check_only_rows, request_key
+from dormouse.features.requests import Kind, RequestResult, check_only_rows, request_key
 from dormouse.features.versions import read_version
-from dormouse.key_codec import KeyCodec
+from dormouse.key_codec import KeyCodec, part_from_json
 from dormouse.keys import Key, KeyPart, KeyRange, union_ranges
-from dormouse.messages.requests import DeleteRows
+from dormouse.messages.requests import Counts, DeleteRows, ForgetSubjects
 from dormouse.messages.stages import OutboundMessage, SelectionMessage, TableChanged
 from dormouse.ports import Services
 from dormouse.query.selection import decode_selection
@@ -45,6 +45,7 @@ from dormouse.sql.key_bounds import wanted_tags
 from dormouse.state.rules import MAX_DELETIONS, Rejected, Rule, accepted, needed_deletions
 from dormouse.state.state import Deletion, ForgetDeletions, HideRows, TableState
 from dormouse.stored.paths import DELETIONS
+from dormouse.tables.encryption import subject_of
 from dormouse.tables.row_rules import asked_fields, check_groups, row_rules
 from dormouse.tables.table import Table
 
@@ -270,3 +271,27 @@ def parse_delete(text: str) -> tuple[str, str]:
     quoted, plain, where = match.groups()
     before = re.sub(r"\S", " ", text[: match.start(3)]) if where else ""
     return quoted.replace('""', '"') if quoted else plain, before + (where or "true").rstrip()
+
+
+# forget_subjects: forget the keys by which values of some subjects are encrypted.
+#
+# No object is touched, and none need be: without its key, a value is noise wherever it is. A crash
+# leaves some keys forgotten, and the redelivery forgets the rest. The answer rests on a read of
+# every key after the last write.
+
+
+def forget_subjects(services: Services, table: Table, request: ForgetSubjects) -> RequestResult:
+    """Forget the keys of subjects; return how many there were.
+
+    Raises:
+        InvalidRequestError: the table has no keys of subjects, or one is no value of their column.
+        ContendedError: their rows are being ingested all the time; retry the message.
+    """
+    column = subject_of(table.schema)
+    if not request.subjects:
+        raise InvalidRequestError("the request names no subject", hint="name one or more")
+    names = {
+        subject_name(table.id, part_from_json(each, column, f"subjects[{number}]"))
+        for number, each in enumerate(request.subjects)
+    }
+    return RequestResult(counts=Counts(keys=services.keys.subjects.forget(table.id, names)))

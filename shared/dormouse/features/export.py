@@ -18,8 +18,8 @@ from msgspec.structs import replace as replace_fields
 from dormouse.access import EVERYTHING
 from dormouse.errors import AlreadyExistsError, InvalidRequestError
 from dormouse.features import requests
-from dormouse.features.kinds import Kind, ManifestKind, ResultFile, delete_below, list_jobs
 from dormouse.features.long_jobs import Parts, ReadTable
+from dormouse.features.requests import Kind, ManifestKind, ResultFile, delete_below, list_jobs
 from dormouse.features.versions import LONGEST_MS, pin_version, read_as_of
 from dormouse.jobs import SweepCheck, record
 from dormouse.key_codec import KeyCodec

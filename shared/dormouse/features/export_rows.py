@@ -33,7 +33,7 @@ from dormouse.features.export import (
     save_manifest,
     unfinished_tasks,
 )
-from dormouse.features.kinds import ResultFile
+from dormouse.features.requests import ResultFile
 from dormouse.files import results
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key, decode_key, encode_key

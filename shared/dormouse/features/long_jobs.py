@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from dormouse.errors import NotFoundError
-from dormouse.features.kinds import Kind
+from dormouse.features.requests import Kind
 from dormouse.ports import Storage
 from dormouse.query.selection import (
     Selection,

@@ -16,8 +16,8 @@ from dormouse.access import EVERYTHING
 from dormouse.errors import CorruptDataError
 from dormouse.features import requests
 from dormouse.features.delete_rows import Note, build_deletions, hide_rows
-from dormouse.features.kinds import Kind, delete_below, list_jobs
 from dormouse.features.long_jobs import SelectedRows
+from dormouse.features.requests import Kind, delete_below, list_jobs
 from dormouse.features.versions import read_version, refuse_tagged, release_tags
 from dormouse.jobs import SweepCheck, record
 from dormouse.keys import KeyRange

@@ -19,8 +19,8 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from dormouse.errors import LimitExceededError
-from dormouse.features.kinds import Kind, ManifestKind, ResultFile
 from dormouse.features.long_jobs import Parts, ReadTable
+from dormouse.features.requests import Kind, ManifestKind, ResultFile
 from dormouse.features.versions import query_of
 from dormouse.jobs import SweepCheck
 from dormouse.messages import stages

@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from dormouse.errors import ContendedError, CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.features.kinds import Kind
+from dormouse.features.requests import Kind
 from dormouse.keys import Key, decode_key, encode_key
 from dormouse.log.engine import StateStore
 from dormouse.ports import Services, Storage

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dormouse.errors import CorruptDataError, InvalidRequestError
-from dormouse.features.kinds import Kind, delete_below, list_jobs
+from dormouse.features.requests import Kind, delete_below, list_jobs
 from dormouse.messages.stages import Id, SparkJob
 from dormouse.ports import Services, Spark
 from dormouse.settings import library_version

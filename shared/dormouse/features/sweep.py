@@ -13,13 +13,13 @@ from dormouse.errors import CorruptDataError
 from dormouse.features import garbage
 from dormouse.features.batch_files import missed_files
 from dormouse.features.deletion import delete_whole_table
-from dormouse.features.kinds import list_jobs
+from dormouse.features.garbage import mark_lasting_shards
 from dormouse.features.planning import LOOKED_AT_ONCE
 from dormouse.features.publishing import collect_iceberg
+from dormouse.features.requests import list_jobs
 from dormouse.features.reset import unpin_restored
 from dormouse.features.seal_sources import obsolete_segments
 from dormouse.features.spark import list_spark_requests
-from dormouse.features.storage_classes import mark_lasting_shards
 from dormouse.features.versions import unpin_ended
 from dormouse.items.records import REFUSALS_KEPT_SECONDS
 from dormouse.log.engine import StateStore

@@ -9,8 +9,8 @@ from msgspec import UnsetType
 
 from dormouse.access import check_column_renames, check_table_rename
 from dormouse.errors import AlreadyExistsError, ContendedError, InvalidRequestError, NotFoundError
+from dormouse.features.garbage import check_storage_class
 from dormouse.features.reset import finish_reset, reset_table
-from dormouse.features.storage_classes import check_storage_class
 from dormouse.features.versions import release_tags
 from dormouse.key_codec import KeyCodec
 from dormouse.messages.requests import (

@@ -234,7 +234,7 @@ class ForgetSubjects(TableRequest, frozen=True, tag="forget_subjects"):
     of that column. Rows of theirs that come later get another key.
     """
 
-    path: ClassVar[str] = "forgetting:forget_subjects"
+    path: ClassVar[str] = "delete_rows:forget_subjects"
     subjects: tuple[object, ...]
 
 

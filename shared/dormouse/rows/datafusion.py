@@ -31,11 +31,10 @@ from datafusion.expr import SortExpr
 from datafusion.plan import ExecutionPlan
 from datafusion.record_batch import RecordBatchStream
 
-from dormouse.arrow.documents import ABSENT, holds, kind_of, typed, values_at
+from dormouse.arrow.documents import ABSENT, holds, kind_of, matching, typed, values_at
 from dormouse.arrow.documents import Path as DocumentPath
 from dormouse.arrow.order import fit_range, range_predicate
 from dormouse.arrow.types import Array, arrow_schema, arrow_type, unfit_time
-from dormouse.arrow.words import matching
 from dormouse.errors import CorruptDataError, InvariantError
 from dormouse.keys import KeyRange
 from dormouse.schema.schema import Field, Schema

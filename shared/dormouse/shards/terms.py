@@ -24,8 +24,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dormouse.arrow.documents import Pieces, characters, cut, parts_of, places
 from dormouse.arrow.types import Array
-from dormouse.arrow.words import Pieces, characters, cut, parts_of, places
 from dormouse.errors import CorruptDataError
 from dormouse.ports import Cache, Objects
 from dormouse.schema.schema import Field, Schema

@@ -21,11 +21,11 @@ import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
 from dormouse import errors
+from dormouse.arrow.documents import matching
 from dormouse.arrow.types import frame_schema
-from dormouse.arrow.words import matching
 from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
 from dormouse.sql.conditions import has_words, quoted
-from dormouse.statements import paths
+from dormouse.statements import source
 from dormouse.statements.statement import HAS, first_line
 
 THREADS = min(4, os.cpu_count() or 1)
@@ -111,7 +111,7 @@ def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:
         "files": str(opened.files).replace("'", "''"),
         "spill": str(Path(folder.name) / "spill").replace("'", "''") if spills else "",
     }
-    paths.register(connection)
+    source.register(connection)
     texts = ["VARCHAR"] * 2
     connection.create_function(HAS, _has, texts, "BOOLEAN", type="arrow")  # type: ignore[call-overload]  # no types by name in the stubs
     connection.execute("; ".join(_SETTINGS).format(**values))

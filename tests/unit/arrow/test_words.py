@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dormouse.arrow.words import cut, matching
+from dormouse.arrow.documents import cut, matching
 from dormouse.sql.conditions import has_words
 
 TEXTS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dormouse.client.jobs import SINCE_INGESTED
+from dormouse.client.contents import SINCE_INGESTED
 from dormouse.client.operations import DeadLetterQueues, queue_states
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Polling

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.client.exporting import export_result, free_prefix
 from dormouse.client.instance import Instance
+from dormouse.client.requested import export_result, free_prefix
 from dormouse.errors import AlreadyExistsError, InvalidRequestError, LimitExceededError
 from dormouse.features import answer_query
 from dormouse.files.results import ResultFormat

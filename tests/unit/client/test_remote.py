@@ -25,9 +25,9 @@ from dormouse.errors import (
     NotFoundError,
     TimedOutError,
 )
-from dormouse.features.kinds import ResultFile
 from dormouse.features.queries import END, QueryEnd
 from dormouse.features.queries import QUERIES as QUERY_RECORDS
+from dormouse.features.requests import ResultFile
 from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import DecimalType, ListType, Primitive

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dormouse.arrow import words
+from dormouse.arrow import documents
+from dormouse.arrow.documents import matching, parts_of
 from dormouse.arrow.types import arrow_schema
-from dormouse.arrow.words import matching, parts_of
 from dormouse.errors import CorruptDataError
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
@@ -104,8 +104,8 @@ def test_each_term_and_each_part_of_one_is_found_in_its_blocks(
     monkeypatch.setattr(terms, "_chunk_pairs", lambda count: 500)
     if at_once:
         monkeypatch.setattr(terms, "RUN_PAIRS", 2_000)
-        monkeypatch.setattr(words, "_AT_ONCE", 20 * at_once)
-        monkeypatch.setattr(words, "_PIECES_AT_ONCE", at_once)
+        monkeypatch.setattr(documents, "_AT_ONCE", 20 * at_once)
+        monkeypatch.setattr(documents, "_PIECES_AT_ONCE", at_once)
     blocks = [pa.table({"m": texts(n), "n": texts(n + 50)}) for n in range(12)]
     body, place = written(tmp_path, blocks)
     assert place.size_bytes == len(body)

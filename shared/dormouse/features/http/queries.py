@@ -16,8 +16,8 @@ from dormouse.errors import ForbiddenError, InvalidRequestError, LimitExceededEr
 from dormouse.features.access import administers_instance, check_readable
 from dormouse.features.http import calls, forms
 from dormouse.features.http.tables import KeyJson, ListPage, idempotency_key, key_parts, page_of
-from dormouse.features.kinds import ResultFile
 from dormouse.features.queries import QUERIES, QueryEnd, load_end
+from dormouse.features.requests import ResultFile
 from dormouse.features.versions import read_as_of
 from dormouse.files.results import ResultFormat
 from dormouse.http.messages import HttpResponse, preferred_type

@@ -17,9 +17,9 @@ import msgspec
 
 from dormouse.access import permission
 from dormouse.client.computing import RowsRead
+from dormouse.client.contents import jobs_of
 from dormouse.client.ingesting import ingest_key, tagged_key
 from dormouse.client.instance import Instance
-from dormouse.client.jobs import jobs_of
 from dormouse.client.operations import Queue
 from dormouse.client.table import TableHandle
 from dormouse.errors import DiskFullError, ForbiddenError, InvalidRequestError

@@ -7,7 +7,7 @@ from collections import deque
 import msgspec
 import pytest
 
-from dormouse.client.jobs import jobs_of
+from dormouse.client.contents import jobs_of
 from dormouse.features.administration import GIVE_UP_MS, follow_request
 from dormouse.features.requests import request_key
 from dormouse.jobs import MAX_RECEIVES, record

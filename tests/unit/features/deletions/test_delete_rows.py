@@ -13,8 +13,8 @@ from dormouse.client.instance import Instance
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features.copying import copy_table
 from dormouse.features.delete_rows import delete_rows, load_notes, parse_delete
-from dormouse.features.kinds import Kind
 from dormouse.features.rebuild import rebuild
+from dormouse.features.requests import Kind
 from dormouse.messages.requests import (
     CompactTable,
     DeleteRows,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from dormouse.errors import CorruptDataError
 from dormouse.features.export import EXPORT, FILES, ExportRequest, SkippedShard, TaskFiles
-from dormouse.features.kinds import ResultFile
 from dormouse.features.long_jobs import ReadTable
+from dormouse.features.requests import ResultFile
 from dormouse.keys import KeyRange
 from dormouse.query import selection as cutting
 from dormouse.query.selection import Selection, decode_pieces, encode_pieces, plan_tasks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.client.jobs import SINCE_INGESTED, jobs_of
+from dormouse.client.contents import SINCE_INGESTED, jobs_of
 from dormouse.features.batch_files import refusal_of
 from dormouse.messages.requests import IngestFiles, SetProperties
 from dormouse.schema.schema import Field

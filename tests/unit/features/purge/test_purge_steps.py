@@ -11,8 +11,7 @@ from dormouse.errors import CorruptDataError
 from dormouse.features import purge_rows as purge_stage
 from dormouse.features.compaction import compact
 from dormouse.features.purge import load_matches
-from dormouse.features.purge_rows import purge_rows
-from dormouse.features.row_matcher import RowMatcher
+from dormouse.features.purge_rows import RowMatcher, purge_rows
 from dormouse.messages.stages import CompactionJob, PurgeStep
 from dormouse.state.jobs import JobEvent, Tracked
 from dormouse.state.partitions import ROOT

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dormouse.errors import InvalidRequestError
-from dormouse.features import storage_classes
+from dormouse.features import garbage
 from dormouse.features.administration import administer
-from dormouse.features.storage_classes import LEAST_BYTES, MOVES_FROM
+from dormouse.features.garbage import LEAST_BYTES, MOVES_FROM
 from dormouse.messages.requests import CreateTable, SetDefaults, SetProperties, TagVersion
 from dormouse.ports import StoredObject
 from dormouse.state.state import DAY_MS
@@ -42,7 +42,7 @@ class WithClasses(MemoryStorage):
 @pytest.fixture
 def storage(world: World, monkeypatch: pytest.MonkeyPatch) -> WithClasses:
     """A storage with classes, for which no shard is too small."""
-    monkeypatch.setattr(storage_classes, "LEAST_BYTES", 1)
+    monkeypatch.setattr(garbage, "LEAST_BYTES", 1)
     storage = WithClasses(world)
     world.storage = storage  # type: ignore[assignment]  # another kind of storage
     world.services = replace(world.services, storage=storage, mark_for_class=storage.mark_for_class)
@@ -91,7 +91,7 @@ def test_only_an_audit_marks_shards_and_only_where_a_class_is_asked_for(
 def test_small_shards_stay_where_they_are(
     world: World, storage: WithClasses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage_classes, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(garbage, "LEAST_BYTES", LEAST_BYTES)
     filled(world, storage_class="GLACIER_IR", storage_class_days=0)
     assert not audited(world, storage)
 
@@ -150,7 +150,7 @@ def test_what_one_audit_does_not_mark_the_next_one_does(
     world.drop("letters/2.parquet", letters("de"))
     world.settle()
     world.clock.advance(seconds=31 * DAY)
-    monkeypatch.setattr(storage_classes, "MARKED_AT_ONCE", 1)
+    monkeypatch.setattr(garbage, "MARKED_AT_ONCE", 1)
     first, second = audited(world, storage), audited(world, storage)
     assert first | second == world.shard_objects(table)
     assert len(first) == len(second) == 1

@@ -1,27 +1,85 @@
-"""Exports of one table: request them, wait for them, download their files."""
+"""Work on a table that a caller has requested, and may wait for."""
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from dormouse.client.listing import RequestedWork
-from dormouse.client.waiting import TaskProgress
+from dormouse.client.table import TableHandle
+from dormouse.client.waiting import WAIT_SECONDS, Awaited, Progress, TaskProgress
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from dormouse.features import export
+from dormouse.features import export, purge
 from dormouse.features.answer_query import FileSink
-from dormouse.features.kinds import ManifestKind, ResultFile
+from dormouse.features.purge_rows import prove_purge
 from dormouse.features.queries import QueryEnd
+from dormouse.features.requests import ManifestKind, ResultFile
 from dormouse.files.results import ResultFormat
+from dormouse.jobs import Progress as Watch
 from dormouse.stored.paths import MANIFEST
+from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     from dormouse.ports import Services
     from dormouse.query.result import QueryResult
+
+
+_Progress = TypeVar("_Progress", bound=Progress)
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, repr=False)
+class RequestedWork(ABC, Generic[_Progress, _Result]):
+    """Requested work, which the instance does whether the caller waits or not.
+
+    `id` is its id among the table's jobs. `queue` is that of its messages.
+    """
+
+    queue: ClassVar[str]
+    handle: TableHandle
+    table: Table
+    id: str
+
+    def __repr__(self) -> str:
+        """Return which work it is, and of which table."""
+        return f"{type(self).__name__}({self.id} of table {self.table.name!r})"
+
+    @abstractmethod
+    def progress(self) -> _Progress | None:
+        """Return the progress; None once it has ended."""
+
+    @abstractmethod
+    def _result(self) -> _Result:
+        """Return what has come of it; raise why it failed."""
+
+    def wait(
+        self,
+        timeout_seconds: float = WAIT_SECONDS,
+        *,
+        watch: Callable[[_Progress], None] | None = None,
+    ) -> _Result:
+        """Wait until it has ended, and return what has come of it.
+
+        Raises:
+            DormouseError: it failed; the message says why.
+            TimedOutError: it had not ended after `timeout_seconds`.
+            DeadLetterError: only a dead letter is left of it.
+        """
+        self.handle.polling.until_ended(
+            self.progress,
+            timeout_seconds=timeout_seconds,
+            watch=watch,
+            awaited=Awaited(self.handle.services, (self.queue, "spark-jobs"), lambda: [(self.id,)]),
+        )
+        return self._result()
+
+
+# Exports of one table: request them, wait for them, download their files.
+
 
 _COPY_BYTES = 8 * 1024 * 1024
 
@@ -214,3 +272,57 @@ def exported(uri: str, statement: str, end: QueryEnd) -> ExportedStatement:
         statement, end.versions, end.ended_ms, end.format, end.files, end.rows, end.size_bytes
     )
     return ExportedStatement(uri, manifest)
+
+
+# A requested purge of one table: followed to its end, and proved.
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeProgress:
+    """The progress of a purge: shards examined, to be examined, and to be rewritten."""
+
+    examined: int
+    to_examine: int
+    to_rewrite: int
+
+    @property
+    def left(self) -> int:
+        """The number of shards to be examined or rewritten."""
+        return self.to_examine + self.to_rewrite
+
+
+@dataclass(frozen=True, repr=False)
+class Purge(RequestedWork[PurgeProgress, None]):
+    """A requested purge. Its steps run in the instance, whether the caller waits or not.
+
+    Once it has ended, the table has no matching row of before it; objects with such rows may be
+    deleted later.
+    """
+
+    queue = "purges"
+    rows: purge.PurgeRequest
+
+    def progress(self) -> PurgeProgress | None:
+        """Return the progress; None once the purge is finished or has failed."""
+        services, table_id = self.handle.services, self.table.id
+        request = purge.load_purge(services, table_id, self.id)
+        if request is None:
+            return None
+        matches = purge.load_matches(services, table_id, self.id)
+        state = self.handle.state()
+        rewritten = purge.referenced_of(state, matches.matching)
+        return PurgeProgress(
+            len(matches), len(purge.unchecked_shards(state, request, matches)), len(rewritten)
+        )
+
+    def _result(self) -> None:
+        record = self.handle.services.tracker.get(self.table.id, self.id)
+        if record is not None and record.state == "failed":
+            raise InvalidRequestError(f"the purge failed: {record.reason}")
+
+    def proof(self, watch: Watch | None = None) -> purge.Proof:
+        """Look for rows that match, in the table and in every object."""
+        table = self.handle.current()  # its state may be in another log since
+        if table.schema_generation == self.table.schema_generation:  # a name may be another column
+            table = replace(table, schema=self.table.schema)
+        return prove_purge(self.handle.services, table, self.rows, watch)
