@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from dormouse.client.table import listed_jobs
 from dormouse.errors import HiddenRowsError
-from dormouse.features.administration import request_by_now
 from dormouse.features.batch_files import look_up_source_ids
 from dormouse.jobs import FILE_REFUSED
 from dormouse.key_codec import KeyCodec, KeyValue
@@ -241,6 +240,8 @@ def jobs_of(services: Services, table: Table, *, reads_requests: bool = True) ->
     tracker = services.tracker
     records = {record.job_id: record for record in tracker.records(table.id)}
     if reads_requests:
+        from dormouse.features.administration import request_by_now  # loads Arrow
+
         records = {job: request_by_now(services, table, records[job]) for job in records}
     refusals = [
         job
