@@ -300,10 +300,6 @@ class PartitionTree:
             yield parent
             parent = self.get(parent).parent
 
-    def depth(self, partition_id: str) -> int:
-        """Count the partitions above a partition: 0 for the root."""
-        return sum(1 for _ in self.ancestors(partition_id))
-
     def split(self, leaf_id: str, at: bytes) -> PartitionTree:
         """Return the tree with a leaf split at the bytes of a key, and balanced.
 

@@ -33,7 +33,7 @@ def test_a_hundred_rows_with_threshold_twenty_end_in_a_balanced_tree_at_rest(
     state = world.state(table)
     leaves = list(state.partitions.leaves())
     assert len(leaves) == 8
-    assert {state.partitions.depth(leaf.id) for leaf in leaves} == {3}
+    assert {len([*state.partitions.ancestors(leaf.id)]) for leaf in leaves} == {3}
     assert all(8 <= len(world.rows(table, leaf.range)) < 20 for leaf in leaves)
     assert [row["letter"] for row in world.rows(table)] == keys
     assert list(plan_table(world.services, TableChanged(table.id))) == [], "it is at rest"
