@@ -17,7 +17,7 @@ from functools import partial
 from pyspark import SparkContext
 
 from dormouse.errors import DormouseError
-from dormouse.features.query_plans import compute
+from dormouse.features.query_runs import compute
 from dormouse.features.spark import load_spark_request
 from dormouse.messages.stages import CompactionJob, ExportJob, IngestJob, StatementJob
 from dormouse.ports import Services

@@ -57,6 +57,7 @@ LAYERS = [
     {"features.export_rows"},
     {"features.queries"},
     {"features.query_plans"},
+    {"features.query_runs"},
     {"features.answer_query"},
     {"features.publish_iceberg"},
     {"features.catalog"},

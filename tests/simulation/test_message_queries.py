@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.features import answer_query, queries, query_plans
+from dormouse.features import answer_query, queries, query_plans, query_runs
 from dormouse.features.queries import QueryEnd, Spent
 from tests.simulation.event_log import Violation
 from tests.simulation.message_queries import EVERY_SEED
@@ -19,7 +19,7 @@ SEEDS = range(EVERY_SEED, 60 * EVERY_SEED, EVERY_SEED)
 MIXED = (10, 45)
 """In these runs queries are cut, have limits, are cancelled and fail."""
 
-begin_as_ever, finish_as_ever = query_plans.open_pinned, query_plans.finish
+begin_as_ever, finish_as_ever = query_plans.open_pinned, query_runs.finish
 slices_as_ever, load_end_as_ever = answer_query.slices_from, queries.load_end
 
 
@@ -50,11 +50,11 @@ def _without_the_last(pieces: Any) -> Any:
 
 PLANTED: dict[str, tuple[object, str, Callable[..., object], int]] = {
     "each sub-query counts its limit alone": (answer_query, "_spent", lambda *_: Spent(), 15),
-    "files of a result are named in another order": (query_plans, "finish", _in_another_order, 15),
+    "files of a result are named in another order": (query_runs, "finish", _in_another_order, 15),
     "a sub-query leaves out a range": (answer_query, "slices_from", _without_the_last, 15),
     "what a query without a result wrote stays": (queries, "delete_parts", _nothing, 15),
-    "the end of a query is not recorded": (query_plans, "record", _nothing, 15),
-    "a result is not sent to its queue": (query_plans, "_deliver", lambda *_: "", 15),
+    "the end of a query is not recorded": (query_runs, "record", _nothing, 15),
+    "a result is not sent to its queue": (query_runs, "_deliver", lambda *_: "", 15),
 }
 """What is replaced, by what, and the seed that is tried first."""
 

@@ -17,7 +17,8 @@ from dormouse.access import AccessRule
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
 from dormouse.features.queries import load_query
-from dormouse.features.query_plans import compute, following, spark_text
+from dormouse.features.query_plans import spark_text
+from dormouse.features.query_runs import compute, following
 from dormouse.messages.stages import CancelQuery, OutboundMessage, StatementJob
 from dormouse.tables.properties import SparkOptions
 from dormouse_spark import statement

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from dormouse.features.query_plans import ResultMessage
+from dormouse.features.query_runs import ResultMessage
 from dormouse.messages.requests import AdminRequest, Reply
 from dormouse.messages.stages import AnswerQuery, CancelQuery
 from dormouse.tables.properties import KNOWN, KnownProperty
@@ -74,7 +74,7 @@ _QUERIES = """
 Each is one JSON message on the queue `dormouse-<instance>-queries`, whose sender is who asks:
 [queries over messages](../queries.md#queries-over-messages). A `query_result` is what is sent to a
 queue that a query names. The schemas follow from `shared/dormouse/messages/stages.py` and
-`shared/dormouse/features/query_plans.py`.
+`shared/dormouse/features/query_runs.py`.
 
 | message | what it does |
 |---|---|

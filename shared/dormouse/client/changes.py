@@ -24,7 +24,7 @@ from dormouse.arrow.types import Array
 from dormouse.arrow.values import sort_columns
 from dormouse.errors import InvalidRequestError, NotBegunError, NotFoundError
 from dormouse.features.versions import CommittedSince, ingested_since, read_as_of, tags_of
-from dormouse.iceberg.dead_rows import live_shards
+from dormouse.iceberg.liveness import live_shards
 from dormouse.keys import Key, KeyRange
 from dormouse.ports import Services
 from dormouse.query.result import PeekableBatches, QueryResult, with_changes

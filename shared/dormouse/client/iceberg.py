@@ -104,7 +104,7 @@ class IcebergTable:
         """
         from dormouse.features.measure import lag_ms
         from dormouse.features.publishing import published_record
-        from dormouse.iceberg.dead_rows import quick_shards
+        from dormouse.iceberg.liveness import quick_shards
         from dormouse.iceberg.metadata import MetadataFile, Totals
         from dormouse.iceberg.views import view_of, why_no_view
         from dormouse.storage import FILE_SCHEME

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Self
 from dormouse.arrow.types import json_schema
 from dormouse.encryption import FILES
 from dormouse.errors import InvalidRequestError, JobTooLargeError, NotFoundError
-from dormouse.features import queries, query_plans
+from dormouse.features import queries, query_runs
 from dormouse.features.access import administers_instance
 from dormouse.features.query_plans import begin_query, statement_rows
 from dormouse.features.requests import ResultFile
@@ -198,7 +198,7 @@ def _look(services: Services, query: queries.Query, usage: queries.Spent) -> boo
     if queries.load_end(services.results, query.id) is not None:
         return True
     if query.tasks == 1:
-        query_plans.report_progress(services, query, 0, usage)
+        query_runs.report_progress(services, query, 0, usage)
     return False
 
 
@@ -267,7 +267,7 @@ def answer_query(services: Services, message: stages.QueryMessage) -> list[stage
     if end is not None:
         if isinstance(message, stages.AnswerQuery) and end.question:
             _check_same(message, end.question, end.who)
-        query_plans.settle(services, end)
+        query_runs.settle(services, end)
         return []
     match message:
         case stages.AnswerQuery():
@@ -285,7 +285,7 @@ def _begin(services: Services, request: stages.AnswerQuery) -> list[stages.Outbo
         _check_same(request, query.question, query.asked.who)
     else:
         digest, now_ms = queries.question(request), services.clock.now_ms()
-        with query_plans.failing(services, queries.Query(request, digest, now_ms, "", 0)):
+        with query_runs.failing(services, queries.Query(request, digest, now_ms, "", 0)):
             query = begin_query(services, request)
     if query is None:
         return []
@@ -295,7 +295,7 @@ def _begin(services: Services, request: stages.AnswerQuery) -> list[stages.Outbo
     record(services, query.tracked_job, start)
     end = queries.load_end(services.results, query.id)
     if end is not None:  # meanwhile; the record must not say for good that the query has begun
-        query_plans.settle(services, end)
+        query_runs.settle(services, end)
         return []
     if query.tasks == 1 or query.in_turn:
         return _continue(services, query, 0)
@@ -314,15 +314,15 @@ def _cancel(services: Services, message: stages.CancelQuery) -> list[stages.Outb
     """End a query without a result, for its owner or an administrator of the instance; one that has
     not begun never will.
     """
-    query, reason = queries.load_query(services.results, message.query_id), query_plans.CANCELLED
+    query, reason = queries.load_query(services.results, message.query_id), query_runs.CANCELLED
     if query is None:
         request = stages.AnswerQuery(query_id=message.query_id, table="-", who=message.who)
         query = queries.Query(request, question="", begun_ms=0, cut="", tasks=0)
     elif query.asked.who != message.who:
         if not administers_instance(services, message.who):
             raise _not_yours(message.query_id)
-        reason = query_plans.CANCELLED_BY_ADMINISTRATOR
-    query_plans.settle(services, query_plans.save_early(services, query, "cancelled", reason))
+        reason = query_runs.CANCELLED_BY_ADMINISTRATOR
+    query_runs.settle(services, query_runs.save_early(services, query, "cancelled", reason))
     return []
 
 
@@ -351,7 +351,7 @@ def _continue(services: Services, query: queries.Query, task: int) -> list[stage
     """Answer a sub-query, unless that is done; go on with what follows."""
     if not 0 <= task < query.tasks:
         raise InvalidRequestError(f"query {query.id!r} has no sub-query {task}")
-    with query_plans.failing(services, query):
+    with query_runs.failing(services, query):
         return _answered(services, query, task)
     return []
 
@@ -417,9 +417,9 @@ def _next(
     usage = queries.total(ends)
     is_full = query.in_turn and query.limit is not None and usage.rows >= query.limit
     if is_full or len(done) == query.tasks:
-        query_plans.finish(services, query, ends)
+        query_runs.finish(services, query, ends)
         return []
-    query_plans.report_progress(services, query, len(done), usage)
+    query_runs.report_progress(services, query, len(done), usage)
     return queries.task_messages(query, done) if query.in_turn else []
 
 

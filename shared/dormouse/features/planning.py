@@ -19,7 +19,7 @@ from dormouse.features.reset import finish_reset
 from dormouse.features.seal_sources import seal_sources
 from dormouse.features.spark import save_spark_request
 from dormouse.features.tables import publications
-from dormouse.iceberg.dead_rows import live_shards, quick_shards
+from dormouse.iceberg.liveness import live_shards, quick_shards
 from dormouse.jobs import FUNCTION, SPARK, SWEEP_SECONDS, JobNotes, SweepCheck, job_notes, new_run
 from dormouse.keys import Key, KeyHistogram, KeyRange, encode_key
 from dormouse.messages.requests import CompactTable, Counts

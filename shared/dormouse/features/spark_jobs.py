@@ -13,7 +13,7 @@ from dormouse.features.batch_files import look_up_sources
 from dormouse.features.export import delete_export, load_export, load_manifest, task_messages
 from dormouse.features.garbage import candidates
 from dormouse.features.queries import load_query
-from dormouse.features.query_plans import fail, following, is_computed
+from dormouse.features.query_runs import fail, following, is_computed
 from dormouse.messages.stages import (
     CompactionJob,
     ExportJob,

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dormouse.iceberg import avro
 from dormouse.iceberg.avro import FILE_PATH_ID, POSITION_ID, RowRange
-from dormouse.iceberg.dead_rows import LiveShard
+from dormouse.iceberg.liveness import LiveShard
 from dormouse.schema.iceberg import key_bounds
 from dormouse.schema.schema import Schema
 from dormouse.state.partitions import Shard

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dormouse.iceberg.avro import DELETES, FOLDED_SEQUENCE, RowRange
-from dormouse.iceberg.dead_rows import (
+from dormouse.iceberg.liveness import (
     LiveShard,
     cut_into_manifests,
     live_shards,

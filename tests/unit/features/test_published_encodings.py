@@ -6,7 +6,7 @@ import pytest
 
 from dormouse.features.administration import administer
 from dormouse.features.publishing import published_files
-from dormouse.iceberg.dead_rows import quick_shards
+from dormouse.iceberg.liveness import quick_shards
 from dormouse.messages.requests import CompactTable, SetProperties
 from dormouse.stored.paths import is_plain
 from dormouse.tables.table import Table

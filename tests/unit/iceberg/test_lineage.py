@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dormouse.iceberg import avro, dead_rows
+from dormouse.iceberg import avro, liveness
 from dormouse.iceberg.publication import Changes
 from tests.support.published import SCHEMA, PublishedTable, current, fetch, half_dead, rows
 
@@ -19,7 +19,7 @@ Lineage = dict[str, tuple[int, int, int]]
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishedTable:
-    monkeypatch.setattr(dead_rows, "ENTRIES", 2)
+    monkeypatch.setattr(liveness, "ENTRIES", 2)
     return PublishedTable(tmp_path, SCHEMA, format_version=3)
 
 

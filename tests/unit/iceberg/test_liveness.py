@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dormouse.iceberg.dead_rows import (
+from dormouse.iceberg.liveness import (
     ENTRIES,
     LiveShard,
     cut_into_manifests,

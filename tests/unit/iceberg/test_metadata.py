@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from dormouse.iceberg import avro, dead_rows
-from dormouse.iceberg.dead_rows import quick_shards
+from dormouse.iceberg import avro, liveness
+from dormouse.iceberg.liveness import quick_shards
 from dormouse.iceberg.metadata import WHOLE_PUBLICATIONS, read_previous, retained
 from dormouse.iceberg.publication import Changes, PublicationSource, plan_publication
 from dormouse.schema.schema import Field, Schema
@@ -221,6 +221,6 @@ def test_old_encodings_are_announced_until_the_last_shard_of_them_is_gone(
     assert quick_shards(table.state) == ["job0-0"]
     table.publish()
     assert table.metadata()["properties"]["read.parquet.vectorization.enabled"] == "false"
-    monkeypatch.setattr(dead_rows, "is_plain", lambda shard: True)
+    monkeypatch.setattr(liveness, "is_plain", lambda shard: True)
     table.publish()
     assert table.metadata()["properties"] == {"gc.enabled": "false"}

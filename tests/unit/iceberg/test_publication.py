@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dormouse.iceberg import avro, dead_rows
+from dormouse.iceberg import avro, liveness
 from dormouse.iceberg.dead_rows import find_dead_rows
 from dormouse.iceberg.manifests import position_deletes
 from dormouse.iceberg.metadata import MetadataFile, Totals, read_previous
@@ -106,7 +106,7 @@ def test_two_publishers_of_one_version_put_the_same_bytes(table: PublishedTable)
 def test_a_change_puts_only_the_manifests_that_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_rows, "ENTRIES", 6)
+    monkeypatch.setattr(liveness, "ENTRIES", 6)
     table = PublishedTable(tmp_path, SCHEMA, [(number * 100,) for number in range(1, 40)])
     table.ingest([{"k": number * 100, "s": None} for number in range(40)])
     table.publish()

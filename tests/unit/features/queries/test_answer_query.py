@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dormouse.errors import InvalidRequestError, NotFoundError
-from dormouse.features import answer_query, query_plans
+from dormouse.features import answer_query, query_runs
 from dormouse.features import answer_query as stage
 from dormouse.messages.requests import CompactTable
 from dormouse.messages.stages import CancelQuery, OutboundMessage, QueryTask, SelectionMessage
@@ -240,13 +240,13 @@ def test_a_query_that_is_cancelled_just_before_its_manifest_leaves_nothing(
     table = four_leaves(world)
     asks(world)
     tasks = world.deliver(world.queue.popleft())
-    finish = query_plans.finish
+    finish = query_runs.finish
 
     def cancelled_before(*arguments: object) -> None:
         world.deliver(OutboundMessage("queries", CancelQuery(query_id="q")))
         finish(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(query_plans, "finish", cancelled_before)
+    monkeypatch.setattr(query_runs, "finish", cancelled_before)
     world.queue += tasks
     world.settle()
     assert (ended(world).state, record(world).state) == ("cancelled", "cancelled")
@@ -365,7 +365,7 @@ def test_a_query_whose_last_task_died_before_the_manifest_is_finished(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(query_plans, "finish", dies)
+        patch.setattr(query_runs, "finish", dies)
         with pytest.raises(Crash):
             world.deliver(tasks[3])
     world.deliver(tasks[3])

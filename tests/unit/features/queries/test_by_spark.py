@@ -11,7 +11,8 @@ from dormouse.access import AccessRule
 from dormouse.errors import InvalidRequestError, LimitExceededError, UnavailableError
 from dormouse.features.deletion import delete_whole_table
 from dormouse.features.queries import EndedError, Query, Spent, TaskEnd, load_query
-from dormouse.features.query_plans import compute, spark_text
+from dormouse.features.query_plans import spark_text
+from dormouse.features.query_runs import compute
 from dormouse.features.requests import ResultFile
 from dormouse.messages.stages import CancelQuery, OutboundMessage, SparkRunChanged, StatementJob
 from dormouse.stored.paths import SPARK_JOBS

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dormouse.features import query_plans
+from dormouse.features import query_runs
 from dormouse.features.queries import load_end
 from dormouse.messages.stages import SelectionMessage
 from tests.support.result_queues import MemoryResultQueues
@@ -46,8 +46,8 @@ def test_a_small_result_comes_as_rows_in_key_order(
 def test_parts_are_numbered_and_the_same_each_time(
     world: World, queues: MemoryResultQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_plans, "MESSAGE_BYTES", 100)
-    monkeypatch.setattr(query_plans, "MOST_MESSAGES", 1000)
+    monkeypatch.setattr(query_runs, "MESSAGE_BYTES", 100)
+    monkeypatch.setattr(query_runs, "MOST_MESSAGES", 1000)
     four_leaves(world)
     asks(world, to="answers")
     world.settle()
@@ -62,7 +62,7 @@ def test_parts_are_numbered_and_the_same_each_time(
     end = load_end(world.results, "q")
     assert end is not None
     assert [
-        json.loads(query_plans._text(m)) for m in query_plans.messages_of(world.results, end)
+        json.loads(query_runs._text(m)) for m in query_runs.messages_of(world.results, end)
     ] == found
 
 
@@ -74,8 +74,8 @@ def test_a_result_that_is_large_or_text_comes_as_the_place_of_its_manifest(
     asked: dict[str, object],
 ) -> None:
     if "selection" in asked:
-        monkeypatch.setattr(query_plans, "MESSAGE_BYTES", 60)
-        monkeypatch.setattr(query_plans, "MOST_MESSAGES", 2)
+        monkeypatch.setattr(query_runs, "MESSAGE_BYTES", 60)
+        monkeypatch.setattr(query_runs, "MOST_MESSAGES", 2)
         asked = {}
     four_leaves(world)
     asks(world, to="answers", **asked)
@@ -89,7 +89,7 @@ def test_a_result_that_is_large_or_text_comes_as_the_place_of_its_manifest(
 def test_a_row_that_no_message_holds_is_where_the_manifest_is(
     world: World, queues: MemoryResultQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_plans, "MESSAGE_BYTES", 20_000)
+    monkeypatch.setattr(query_runs, "MESSAGE_BYTES", 20_000)
     world.create()
     long = [{**row, "note": "x" * 30_000} for row in letters("a")]
     world.drop("letters/1.parquet", long)
@@ -178,8 +178,8 @@ def test_a_result_that_needs_more_messages_comes_as_its_place(
     world.create()
     world.drop("letters/1.parquet", letters("ab" * 500))
     world.settle()
-    monkeypatch.setattr(query_plans, "MESSAGE_BYTES", 8_000)
-    monkeypatch.setattr(query_plans, "MOST_MESSAGES", 4)
+    monkeypatch.setattr(query_runs, "MESSAGE_BYTES", 8_000)
+    monkeypatch.setattr(query_runs, "MOST_MESSAGES", 4)
     asks(world, to="answers")
     world.settle()
     assert ended(world).size_bytes < 32_000, "its file alone does not say that it is too large"

@@ -9,7 +9,7 @@ import pytest
 
 from dormouse.access import AccessRule
 from dormouse.errors import NotFoundError
-from dormouse.features import answer_query, queries, query_plans
+from dormouse.features import answer_query, queries, query_runs
 from dormouse.features.queries import Query, Spent
 from dormouse.messages.stages import CancelQuery, OutboundMessage, QueryTask, SelectionMessage
 from dormouse.ports import Services
@@ -93,13 +93,13 @@ def test_a_query_of_one_sub_query_says_how_far_it_is(
     world.drop("letters/1.parquet", letters("abc"))
     world.settle()
     recorded: list[tuple[int, int]] = []
-    real = query_plans.record
+    real = query_runs.record
 
     def record(services: Services, job: TrackedJob, event: JobEvent) -> None:
         recorded.append((event.rows, event.parts))
         real(services, job, event)
 
-    monkeypatch.setattr(query_plans, "record", record)
+    monkeypatch.setattr(query_runs, "record", record)
     asks(world)
     world.settle()
     assert recorded[0] == (3, 1)
