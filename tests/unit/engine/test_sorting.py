@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
@@ -32,26 +33,28 @@ SCHEMA = Schema.from_json(
 @settings(deadline=None, max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(data=st.data(), memory_bytes=st.sampled_from([1, 2000, 10**6, 10**8]))
 def test_rows_come_sorted_whatever_fits_the_memory_and_whenever_they_are_spilled(
-    tmp_path: Path, data: st.DataObject, memory_bytes: int
+    data: st.DataObject, memory_bytes: int
 ) -> None:
     schema = data.draw(schemas())
     rows = data.draw(rows_of(schema))
-    sorter = Sorter(schema, tmp_path, memory_bytes=memory_bytes)
-    for batch in batches_of(rows, schema, 3):
-        other = Sorter(schema, tmp_path, memory_bytes=memory_bytes)
-        target = data.draw(st.sampled_from([sorter, other]))
-        target.add(batch)
-        if data.draw(st.booleans()):
-            target.spill()
-        sorter.absorb(other)
-    assert sorter.rows == len(rows)
-    batches = list(sorter.sorted_rows())
-    assert all(batch.schema == arrow_schema(schema) for batch in batches)
-    found = [row for batch in batches for row in batch.to_pylist()]
-    assert_same_rows(found, rows, schema)
-    keys = [sort_key_of(row, schema) for row in found]
-    assert keys == sorted(keys)
-    assert not list(tmp_path.iterdir())
+    with TemporaryDirectory() as folder:  # the draw of an example may end it half-way
+        scratch = Path(folder)
+        sorter = Sorter(schema, scratch, memory_bytes=memory_bytes)
+        for batch in batches_of(rows, schema, 3):
+            other = Sorter(schema, scratch, memory_bytes=memory_bytes)
+            target = data.draw(st.sampled_from([sorter, other]))
+            target.add(batch)
+            if data.draw(st.booleans()):
+                target.spill()
+            sorter.absorb(other)
+        assert sorter.rows == len(rows)
+        batches = list(sorter.sorted_rows())
+        assert all(batch.schema == arrow_schema(schema) for batch in batches)
+        found = [row for batch in batches for row in batch.to_pylist()]
+        assert_same_rows(found, rows, schema)
+        keys = [sort_key_of(row, schema) for row in found]
+        assert keys == sorted(keys)
+        assert not list(scratch.iterdir())
 
 
 @settings(deadline=None, max_examples=examples(40), suppress_health_check=list(HealthCheck))
