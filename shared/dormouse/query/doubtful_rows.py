@@ -4,20 +4,25 @@ A shard has one row of each row key. So a row can only be dead if another shard 
 is a tombstone; or if a deletion or the end of a partition hides it, which callers look at.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from dataclasses import replace
+from itertools import accumulate, chain
+from typing import Any
 
 from dormouse.arrow.order import fit_range, taken_keys
 from dormouse.keys import KeyRange, decode_key, encode_key
-from dormouse.query.rows import QueryResources, numbered_rows
+from dormouse.query.rows import ROW, QueryResources, numbered_rows
 from dormouse.query.selection import slices_to_read
 from dormouse.schema.schema import TOMBSTONE, Schema
-from dormouse.shards.reading import Blocks, CountedObjects, ReadCounters, find_blocks
+from dormouse.shards.reading import Blocks, CountedObjects, ReadCounters, Slice, find_blocks
 from dormouse.state.state import TableState
 from dormouse.tables.table import Table
 
-FEW_ROWS = 1000
-"""The keys of a shard with so few rows are read: they may be far apart, and a block spans all."""
+FEW_ROWS = 200
+"""The keys of a shard with so few rows are read: they may be far apart, and a block spans all. A
+hundred such shards have 20,000 keys to compare.
+"""
 _Span = tuple[bytes, bytes, int]
 """A stored key from which on, and one below which, a block has rows, and its number."""
 
@@ -61,10 +66,15 @@ def _spans(
         yield from blocks.index.stored.keys.spans(len(schema.row_keys))
         return
     names = [field.name for field in schema.row_keys]
-    rows = numbered_rows(objects, table_id, blocks, schema, names)
-    keys = (taken_keys(batch, range(batch.num_rows), schema.row_keys) for batch in rows)
-    for low in map(encode_key, chain.from_iterable(keys)):
-        yield from ((low, low + b"\0", number) for number in blocks.numbers)
+    whole = replace(
+        blocks, slice=Slice(blocks.slice.shard, KeyRange()), numbers=blocks.index.blocks
+    )
+    ends = [*accumulate(map(blocks.index.rows, blocks.index.blocks))]
+    for batch in numbered_rows(objects, table_id, whole, schema, names):
+        keys = taken_keys(batch, range(batch.num_rows), schema.row_keys)
+        rows: list[Any] = batch.column(ROW.name).to_pylist()
+        for low, row in zip(map(encode_key, keys), rows, strict=True):
+            yield low, low + b"\0", bisect_right(ends, row)
 
 
 def _with_tombstones(blocks: Blocks) -> Iterator[int]:
@@ -83,7 +93,8 @@ def count_certain_rows(
     resources: QueryResources, table: Table, state: TableState, ranges: Sequence[KeyRange]
 ) -> tuple[int, list[KeyRange]]:
     """Return how many rows are in blocks that have no dead ones, wholly within some of the ranges,
-    and the keys of these blocks; `state` has no deletions. No row of them is read.
+    and the keys of these blocks, between which no other shard has any; `state` has no deletions. No
+    row of them is read.
 
     Raises:
         NotFoundError: a shard is gone.
@@ -96,6 +107,8 @@ def count_certain_rows(
         shards = find_blocks(objects, table.id, part, table.schema, cache, footers=True)
         doubtful = doubtful_blocks(objects, table.id, shards, table.schema)
         for blocks, numbers in zip(shards, doubtful, strict=True):
+            if blocks.slice.shard.rows <= FEW_ROWS:
+                continue  # others may have keys between its own
             keys = blocks.index.stored.keys
             last = decode_key(keys.bounds[-1][:-1])
             ends = [*keys.bounds[1:-1], KeyRange.exactly(last).high]

@@ -559,12 +559,7 @@ def count_rows(
     if rules.keeps_latest and not (
         selection.condition or table.properties.filters or state.deletions
     ):
-        from dormouse.query.doubtful_rows import count_certain_rows  # most tables keep all rows
-
-        count, certain = count_certain_rows(resources, table, state, ranges)
-        ranges = intersect_ranges(ranges, complement(union_ranges(certain)))
-        keys = replace(keys, ranges=tuple(ranges))
-        return count + _counted(query_rows(resources, table, state, keys))
+        return _count_latest(resources, table, state, keys)
     if selection.condition is not None or not rules.is_empty:
         return _counted(query_rows(resources, table, state, keys))
     if state.deletions:
@@ -582,6 +577,20 @@ def count_rows(
         else:
             count += rows
     return count + sum(_by_footer(resources.storage, table, rest, resources.cache))
+
+
+def _count_latest(
+    resources: QueryResources, table: Table, state: TableState, selection: Selection
+) -> int:
+    from dormouse.query.doubtful_rows import count_certain_rows  # most tables keep all rows
+
+    ranges = requested_ranges(table.schema, selection.ranges)
+    with reading_version(resources, table, selection.version):
+        count, certain = count_certain_rows(resources, table, state, ranges)
+    if doubtful := intersect_ranges(ranges, complement(union_ranges(certain))):
+        rest = replace(selection, ranges=tuple(doubtful))  # without any, it would be of all keys
+        count += _counted(query_rows(resources, table, state, rest))
+    return count
 
 
 def _hides_some(state: TableState, deletion: Deletion) -> bool:

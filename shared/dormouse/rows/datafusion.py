@@ -184,7 +184,9 @@ _ROWS = "rows"
 
 
 def frame_from_batches(context: SessionContext, batches: Sequence[pa.RecordBatch]) -> DataFrame:
-    """Return a frame of batches in memory. Requires: at least one; all have the same schema."""
+    """Return a frame of batches in memory. Requires: at least one; all have the same schema; no
+    other thread makes one in this session meanwhile.
+    """
     importable = [_importable(batch) for batch in batches]
     frame = context.create_dataframe([importable], name=_ROWS, schema=batches[0].schema)
     context.deregister_table(_ROWS)  # else the session holds them until it ends, not the frame

@@ -4,8 +4,8 @@ Sorting is fast while the rows fit into the processor's cache. The sort therefor
 First, rows are sorted in small pieces as they arrive; each sorted piece is a run. Then samples of
 the runs' keys are used to cut the key space into ranges of about one piece each, and each range is
 collected from all runs and sorted. Both passes together take a third of the time of one sort of all
-rows, and half of that of a sort with a merge. Runs are in memory or in files; the owner of the
-memory decides when runs are spilled to a file.
+rows, and half of that of a sort with a merge. Runs are in memory or in files: more than a share of
+the memory is spilled to a file, and the owner of the memory may have it spilled before.
 
 For example, with pieces of three rows:
 

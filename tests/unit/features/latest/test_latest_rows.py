@@ -20,11 +20,13 @@ from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.features.copying import copy_table
+from dormouse.query import doubtful_rows
 from dormouse.schema.schema import Field
 from dormouse.schema.types import Primitive
 from dormouse.stored.paths import shard_path
 from dormouse.system import SystemClock
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
+from tests.support.small_blocks import write_small_blocks
 
 COLUMNS = pa.schema({"id": pa.int64(), "o": pa.int64(), "v": pa.string(), "_change": pa.string()})
 YEAR = 365 * 24 * 60 * 60
@@ -106,32 +108,49 @@ def test_a_latest_row_outside_of_the_asked_sort_keys_is_none(instance: Instance)
         write(table, (1, 5, "a"))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_as_many_rows_are_counted_as_a_query_finds(instance: Instance, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_as_many_rows_are_counted_as_a_query_finds(
+    instance: Instance, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = Random(seed)
+    write_small_blocks(monkeypatch, random.choice([2, 4, 8]))
+    monkeypatch.setattr(doubtful_rows, "FEW_ROWS", random.choice([0, 3, 200]))
     table = instance.create_table(
         "t", "id:long, o:long, v:string", {"keep": "latest"}, row_keys=["id"], sort_keys=["o"]
     )
-    write(table, *((n, n % 5, "old") for n in range(0, 60_000, 2)))
-    if seed:
+    write(table, *((n, n % 3, "old") for n in range(100, 200, 2)))
+    if seed % 2:
         instance.split("t", forced=True)
         instance.wait()
-    for _ in range(3):
-        some = random.sample(range(-1, 60_010), 12)
+    for _ in range(5):
+        some = random.sample(range(300), random.choice([1, 2, 6]))
         given = [
-            {"id": n, "o": random.randrange(5), "v": "new"}
-            if random.random() < 0.5
-            else {"id": n, "o": random.randrange(5), "_change": "delete"}
+            {"id": n, "o": random.randrange(3), "v": "new"}
+            if random.random() < 0.7
+            else {"id": n, "o": random.randrange(3), "_change": "delete"}
             for n in some
         ]
         table.ingest(pa.Table.from_pylist(given, schema=COLUMNS)).wait()
-        ends = sorted(random.sample(range(60_000), 8))
-        ranges = [*zip(ends[::2], ends[1::2], strict=True), (some[0], some[0] + 1)]
-        asked = [None, ranges, [((ends[0], 2), (ends[3], 3))]]
-        for each in asked:
+        ends = sorted(random.sample(range(300), 4))
+        of_sort_keys = [((n, o), (n, o + 1)) for n in some for o in range(3)]
+        ranges = [(ends[0], ends[1]), (ends[2], ends[3])]
+        for each in (
+            None,
+            ranges,
+            [((ends[0], 2), (ends[3], 1))],
+            *([one] for one in of_sort_keys),
+        ):
             assert table.count(each) == table.query(each).to_arrow().num_rows
-        if random.random() < 0.5:
+        if random.random() < 0.3:
             compact(instance)
+
+
+def test_a_row_between_the_keys_of_a_small_shard_is_counted(instance: Instance) -> None:
+    table = create(instance)
+    for rows in [((1, 0, "a"), (1000, 0, "a")), ((5, 0, "a"), (6, 0, "a")), ((6, 0, "b"),)]:
+        write(table, *rows)
+    assert table.count() == 4
+    assert table.count([(7, 900)]) == 0
 
 
 def test_files_of_one_job_follow_each_other(instance: Instance, tmp_path: Path) -> None:
