@@ -311,9 +311,10 @@ def _tell(rows: int, shards: int, began: float) -> None:
 def _sink(output: Path | None) -> Iterator[BinaryIO]:
     """Return where rows go; a file appears under its name only when it is whole.
 
-    A pipe or device, such as /dev/null, is written to: a file must not take its place.
+    A pipe or device, such as /dev/null, is written to: a file must not take its place. Nor may one
+    take that of the file that the standard output goes to, which is /dev/stdout by another name.
     """
-    if output is None:
+    if output is None or (output.exists() and os.path.samestat(output.stat(), os.fstat(1))):
         yield typer.get_binary_stream("stdout")
         return
     target = Path(os.path.realpath(output))

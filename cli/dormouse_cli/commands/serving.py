@@ -2,15 +2,12 @@
 
 import os
 import secrets
-import webbrowser
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dormouse.client.iceberg import holds
 from dormouse.errors import needs_extra
-from dormouse.iceberg.rest import BASE
 from dormouse_cli.local import signals
 from dormouse_cli.session import Session, instance_of, table_of
 from dormouse_cli.terminal import ListFormat, note, print_listing
@@ -114,6 +111,8 @@ def _answer(ctx: typer.Context, api: str) -> "tuple[Responder, tuple[str, ...]]"
 
 
 def _show(uri: str, opens: bool) -> None:
+    import webbrowser
+
     print(uri, flush=True)
     if opens and not webbrowser.open(uri):
         note("no browser could be opened: open the address yourself")
@@ -158,6 +157,8 @@ def check(ctx: typer.Context, name: TableName) -> None:
 def files(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
     """List the files that readers of the newest published version open."""
     entries = table_of(ctx, name).iceberg.files()
+    from dormouse.client.iceberg import holds
+
     rows = [{"uri": each.uri, "holds": holds(each)} for each in entries]
     print_listing(("uri", "holds"), rows, form)
 
@@ -181,6 +182,8 @@ def serve_catalog(
     command, such as `-- python read.py`, the URI is in its variable DORMOUSE_CATALOG_URI, and
     PyIceberg finds the catalog as load_catalog("dormouse"); the exit code is the command's.
     """
+    from dormouse.iceberg.rest import BASE
+
     with instance_of(ctx).serve_catalog(port) as server:
         uri = f"{server.url}{BASE}"
         announce = partial(print, uri, flush=True)

@@ -228,7 +228,7 @@ class _Running:
             prefix="computing-", dir=scratch, ignore_cleanup_errors=True
         )
         self._idle: list[socket.socket] = []
-        self._connections, self.is_ready = 0, False
+        self._connections, self._has_started = 0, False
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process: subprocess.Popen[bytes] = lifeline.start(
@@ -250,6 +250,14 @@ class _Running:
         """About how many tasks it has now."""
         return self._connections - len(self._idle)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started, of which it sends a byte."""
+        if not self._has_started:
+            with suppress(OSError):
+                self._has_started = bool(self._control.recv(1, socket.MSG_DONTWAIT))
+        return self._has_started
+
     def do(self, task: Task, seconds: float | None = None) -> Done:
         """Do a task. Raises _EndedError: the process ended, or was ended after so many seconds."""
         try:
@@ -260,7 +268,6 @@ class _Running:
         except (OSError, EOFError, msgspec.DecodeError) as error:
             raise self._ended(0 if isinstance(error, TimeoutError) else DEATH_SECONDS) from error
         self._idle.append(own)
-        self.is_ready = True
         return result
 
     def _connection(self) -> socket.socket:

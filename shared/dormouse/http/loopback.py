@@ -141,6 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.server.answer(replace(request, body=body.read()))
         except ConnectionAbortedError as error:
             return self._ended(400, str(error))
+        except TimeoutError:
+            return self._ended(408, "the rest of the body did not come in time")
         except Exception:  # the server goes on; what happened is shown
             self.server.handle_error(self.request, self.client_address)
             return self.server.refuse(500, "this is a bug: see the server's log")

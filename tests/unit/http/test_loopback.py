@@ -226,6 +226,17 @@ def test_of_a_body_that_breaks_off_nothing_is_taken(server: LoopbackServer) -> N
     assert (status, b"broke off" in found) == (400, True)
 
 
+def test_a_body_of_which_nothing_more_comes_is_answered(
+    server: LoopbackServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.1)
+    half = f'POST /rows HTTP/1.1\r\n{HERE}Content-Length: 50\r\n\r\n{{"id": 1}}\n'
+    with socket.create_connection(("127.0.0.1", server.server_port)) as stalled:
+        stalled.sendall(half.encode())
+        assert stalled.recv(100).startswith(b"HTTP/1.1 408 ")
+    assert capfd.readouterr().err == ""
+
+
 def test_a_long_answer_is_sent_in_pieces(server: LoopbackServer) -> None:
     def pieces(request: HttpRequest) -> HttpResponse:
         return HttpResponse(200, {"content-length": "6"}, pieces=iter([b"abc", b"def"]))

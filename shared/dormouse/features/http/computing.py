@@ -37,6 +37,7 @@ def main(name: str, descriptor: str) -> None:
     control = socket.socket(fileno=int(descriptor))
     with Instance.connect(name, background=False, create=False) as instance:
         workers = Workers(partial(do_task, instance), instance.services.clock)
+        control.send(b".")  # it has started
         while True:
             _, descriptors, *_ = socket.recv_fds(control, 1, 1)
             for each in descriptors:
