@@ -314,7 +314,7 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
     A pipe or device, such as /dev/null, is written to: a file must not take its place. Nor may one
     take that of the file that the standard output goes to, which is /dev/stdout by another name.
     """
-    if output is None or (output.exists() and os.path.samestat(output.stat(), os.fstat(1))):
+    if output is None or _is_standard_output(output):
         yield typer.get_binary_stream("stdout")
         return
     target = Path(os.path.realpath(output))
@@ -336,6 +336,12 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
         # it is whole, or why it is not was said
         with suppress(OSError):
             partial.unlink()
+
+
+def _is_standard_output(output: Path) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(output.stat(), os.fstat(1))
+    return False
 
 
 def _first(reader: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
