@@ -14,9 +14,8 @@ from dormouse.log.blobs import FORMAT, Delta, encode_delta, identity_of
 from dormouse.log.increments import FORMAT as INCREMENT_FORMAT
 from dormouse.log.increments import StateChanges, changes_between, encode_increment, rebased
 from dormouse.log.log import fold_delta, packed
-from dormouse.log.snapshot import FORMAT as SEGMENT_FORMAT
 from dormouse.log.snapshot import FORMAT as SNAPSHOT_FORMAT
-from dormouse.log.snapshot import encode_segment, encode_snapshot
+from dormouse.log.snapshot import SEGMENT_FORMAT, encode_segment, encode_snapshot
 from dormouse.schema.types import Primitive
 from dormouse.state.partitions import NewShard, Shard, partition_id_of
 from dormouse.state.state import (

@@ -20,11 +20,11 @@ from dormouse.log import blobs as codec
 from dormouse.log.blobs import FORMAT, encode_delta, identity_of
 from dormouse.log.blobs import Delta as StoredDelta
 from dormouse.log.columns import write_file
-from dormouse.log.snapshot import FORMAT as SEGMENT_FORMAT
 from dormouse.log.snapshot import FORMAT as SNAPSHOT_FORMAT
 from dormouse.log.snapshot import (
-    KIND,
     OWNER,
+    SEGMENT_FORMAT,
+    SEGMENT_KIND,
     decode_segment,
     decode_snapshot,
     encode_segment,
@@ -210,14 +210,16 @@ def test_no_flipped_bit_anywhere_is_taken_for_another_state(name: str) -> None:
 
 
 def test_a_file_of_a_later_format_is_refused_with_what_to_do() -> None:
-    later = write_file([], pa.schema([("kind", pa.string())]), KIND, SEGMENT_FORMAT + 1, {})
+    later = write_file([], pa.schema([("kind", pa.string())]), SEGMENT_KIND, SEGMENT_FORMAT + 1, {})
     with pytest.raises(CorruptDataError, match=f"format {SEGMENT_FORMAT + 1}") as refused:
         decode_segment(later, "t", "x")
     assert "upgrade" in refused.value.hint
 
 
 def test_a_file_of_an_earlier_format_is_refused_with_what_to_do() -> None:
-    earlier = write_file([], pa.schema([("kind", pa.string())]), KIND, SEGMENT_FORMAT - 1, {})
+    earlier = write_file(
+        [], pa.schema([("kind", pa.string())]), SEGMENT_KIND, SEGMENT_FORMAT - 1, {}
+    )
     with pytest.raises(CorruptDataError, match=f"format {SEGMENT_FORMAT - 1}") as refused:
         decode_segment(earlier, "t", "x")
     assert "with that one" in refused.value.hint
@@ -253,7 +255,7 @@ def read_as_segment(*entry: object) -> None:
     """Read a whole segment of an entry that no transaction needs to have."""
     cells = {"delta": pa.array([b"0" * 16], pa.binary(16)), "entries": [json.dumps([entry])]}
     rows = pa.table(cells)
-    stored = write_file([rows], rows.schema, KIND, SEGMENT_FORMAT, {OWNER: "t"})
+    stored = write_file([rows], rows.schema, SEGMENT_KIND, SEGMENT_FORMAT, {OWNER: "t"})
     decode_segment(stored, "t", "x")
 
 
