@@ -14,9 +14,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache, cached_property, partial, reduce
 from operator import and_
@@ -28,10 +28,12 @@ from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, Unary, Untranslatable
 from duckdb._sources.to_arrow import to_arrow
 
-from dormouse.arrow.documents import ABSENT, holds, values_at
+from dormouse.arrow.documents import ABSENT, holds, typed, values_at
+from dormouse.errors import InvalidRequestError
 from dormouse.schema import types
 from dormouse.schema.schema import TAGS, Schema
 from dormouse.schema.types import Primitive
+from dormouse.sql.calls import FUNCTIONS, type_named
 from dormouse.sql.conditions import (
     MAX_CONDITION_DEPTH,
     MAX_LIST,
@@ -43,8 +45,8 @@ from dormouse.sql.conditions import (
     depth,
     truth,
 )
-from dormouse.sql.operands import number
-from dormouse.statements.statement import HAS, ParsedStatement, folded, parsed_tree
+from dormouse.sql.operands import IN_DOCUMENTS, number
+from dormouse.statements.statement import HAS, ParsedStatement, all_nodes, folded, parsed_tree
 from dormouse.statements.statement import Node as Tree
 from dormouse.statements.tables import (
     TableScan,
@@ -66,28 +68,53 @@ if TYPE_CHECKING:
 # statement.
 
 
-FUNCTION = "dormouse_json_holds"
+FUNCTION, _WHOLE = "dormouse_json_holds", "dormouse_json_whole"
 _KIND = """CREATE MACRO json_kind(part) AS CASE json_type(part)
     WHEN 'NULL' THEN 'null' WHEN 'BOOLEAN' THEN 'boolean' WHEN 'VARCHAR' THEN 'string'
     WHEN 'ARRAY' THEN 'array' WHEN 'OBJECT' THEN 'object'
     ELSE CASE WHEN json_type(part) IS NOT NULL THEN 'number' END END"""
-_TEXT = "dormouse_json_text"
-_TEXT_MACRO = f"""CREATE MACRO {_TEXT}(part) AS CASE json_type(part)
-    WHEN 'VARCHAR' THEN json_extract_string(part, '$') END"""
+_CASTS = {kind: f"dormouse_json_{kind.name.lower()}" for kind in IN_DOCUMENTS}
+_CAST_MACROS = """
+CREATE MACRO dormouse_json_string(part) AS
+    CASE json_type(part) WHEN 'VARCHAR' THEN json_extract_string(part, '$') END;
+CREATE MACRO dormouse_json_boolean(part) AS
+    CASE json_type(part) WHEN 'BOOLEAN' THEN part = 'true' END;
+CREATE MACRO dormouse_json_double(part) AS CASE json_kind(part) WHEN 'number'
+    THEN CASE WHEN isfinite(part::DOUBLE) THEN part::DOUBLE END END;
+CREATE MACRO dormouse_json_long(part) AS CASE json_type(part)
+    WHEN 'DOUBLE' THEN dormouse_json_whole(part)
+    ELSE CASE json_kind(part) WHEN 'number' THEN TRY_CAST(part::VARCHAR AS BIGINT) END END"""
 _ODD = re.compile(r'^\s*([-+.\d]|$)|["\\]')
 """A name that DuckDB takes for a place, or not at all."""
 _COLLATE = "COLLATE"
-_PATTERNS = ("~~", "!~~", "~~*", "!~~*", "like_escape", "ilike_escape")
+_PATTERNS = {HAS, "~~", "!~~", "~~*", "!~~*", "like_escape", "ilike_escape", "~~~"}
+_OF_TEXTS = {*FUNCTIONS, *_PATTERNS, "concat", "||"}
+_STANDING = ("LAMBDA", "OPERATOR_CAST", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NULL")
+_CHOOSING = {"arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by"}
+_PASSING = {
+    *("->", "->>", "any_value", "array_agg", "count", "first", "first_value", "lag", "last"),
+    *("last_value", "lead", "list", "list_value", "nth_value", "row", "struct_pack", "typeof"),
+    *_CHOOSING,
+}
+"""Functions that give values on as they are, or tell more of documents than their text."""
+_NOT_GROUPED = "STANDARD_HANDLING"
+_NAMING = ("select_list", "where_clause", "group_expressions", "having", "qualify")
+"""The parts of a SELECT that may name its values; columns of tables come first."""
+_HELD = ("arguments", "child", "children", "expression", "lhs")
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the functions known to a database."""
     connection.execute(_KIND)
-    connection.execute(_TEXT_MACRO)
-    texts = ["VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR[]"]
-    connection.create_function(  # type: ignore[call-overload]  # the stubs lack types by name
-        FUNCTION, _holds, texts, "BOOLEAN", type="arrow", null_handling="special"
-    )
+    takes = ["VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR[]"]
+    for name, made, kinds, result in (
+        (FUNCTION, _holds, takes, "BOOLEAN"),
+        (_WHOLE, _whole, takes[:1], "BIGINT"),
+    ):
+        connection.create_function(  # type: ignore[call-overload]  # the stubs lack types by name
+            name, made, kinds, result, type="arrow", null_handling="special"
+        )
+    connection.execute(_CAST_MACROS)
 
 
 def _holds(texts: Any, paths: Any, ops: Any, constants: Any) -> Any:
@@ -99,6 +126,11 @@ def _holds(texts: Any, paths: Any, ops: Any, constants: Any) -> Any:
     values = values_at(texts.to_pylist(), [path])[0]
     pairs = zip(values, constants.to_pylist(), strict=True)
     return pa.array([_tested(op, value, [*map(parse, each)]) for value, each in pairs], pa.bool_())
+
+
+def _whole(texts: Any) -> Any:
+    """Return the whole numbers that numbers with a point or an exponent are."""
+    return typed(values_at(texts.to_pylist(), [()])[0], Primitive.LONG)
 
 
 def _beyond(word: str) -> Decimal:
@@ -119,19 +151,19 @@ def _tested(op: str, value: object, constants: list[object]) -> bool | None:
 
 
 def with_paths(
-    statement: ParsedStatement, schemas: Iterable[Schema], parser: duckdb.DuckDBPyConnection
+    statement: ParsedStatement, schemas: Mapping[str, Schema], parser: duckdb.DuckDBPyConnection
 ) -> ParsedStatement:
-    """Return a statement in which what is in documents is compared as conditions compare it."""
-    fields = (field for schema in schemas for field in schema.fields)
-    names = {folded(field.name) for field in fields if field.type is Primitive.DYNAMIC}
-    if not names:
+    """Return a statement in which what is in documents is compared and cast as conditions do it.
+    Raises InvalidRequestError: it stands where values are compared that have no kind.
+    """
+    fields = [field for schema in schemas.values() for field in schema.fields]
+    if not any(field.type is Primitive.DYNAMIC for field in fields):
         return statement
     whole = parsed_tree(statement.sql, parser)
     (query,) = whole["statements"]
-    aliases = aliases_in(query["node"])
-    replacing = _Replacing(names, aliases, parser)
-    query["node"] = tree = replacing.replaced(query["node"])
-    if not replacing.is_used:
+    before = query["node"]
+    query["node"] = tree = _Replacing(before, schemas, parser).replaced(before)
+    if tree == before:
         return statement
     return replace(statement, sql=_written(whole, parser), tree=tree)
 
@@ -142,14 +174,36 @@ def _written(whole: Tree, parser: duckdb.DuckDBPyConnection) -> str:
     return str(row[0])
 
 
-@dataclass
-class _Replacing:
-    """Replaces comparisons in a tree; `names` are the columns of documents, `folded`."""
+_Path: TypeAlias = tuple[Tree, tuple[str | int, ...]]
+"""A column of documents, and what leads to a part."""
 
-    names: Collection[str]
-    aliases: Collection[str]
-    parser: duckdb.DuckDBPyConnection
-    is_used: bool = False
+
+class _Replacing:
+    """Replaces in a tree what is said of documents."""
+
+    def __init__(
+        self, tree: Tree, schemas: Mapping[str, Schema], parser: duckdb.DuckDBPyConnection
+    ) -> None:
+        """Find which columns are documents, by the names of their tables and alone, `folded`."""
+        self.aliases, self.parser, self._tree = aliases_in(tree), parser, tree
+        self._tables: dict[str, set[str]] = {}
+        self._shown = set(map(id, _shown(tree)))
+        self._documents, self._others = set[str](), set[str]()
+        for node in all_nodes(tree):
+            if node.get("type") == "BASE_TABLE" and node["table_name"] in schemas:
+                fields = schemas[node["table_name"]].fields
+                called = node["column_name_alias"]
+                names = [*called, *(field.name for field in fields[len(called) :])]
+                pairs = list(zip(map(folded, names), fields, strict=False))
+                own = {name for name, field in pairs if field.type is Primitive.DYNAMIC}
+                self._documents |= own
+                self._others |= {name for name, _ in pairs} - own
+                self._tables.setdefault(folded(node["alias"]), set()).update(own)
+        for node in all_nodes(tree):
+            for item in node.get("select_list", ()) if id(node) not in self._shown else ():
+                named = folded(item["alias"])
+                if named in self._documents and not self._is_document(item):
+                    self._others.add(named)
 
     @cached_property
     def template(self) -> Tree:
@@ -158,39 +212,96 @@ class _Replacing:
         call: Tree = whole["statements"][0]["node"]["select_list"][0]
         return call
 
-    def replaced(self, node: Any) -> Any:
-        """Return a tree with calls in place of comparisons."""
+    def replaced(self, node: Any, *, may_stand: bool = False) -> Any:
+        """Return a tree with calls in place of what has a kind; `may_stand` says that a part of a
+        document may be there without one.
+        """
         if isinstance(node, list):
-            return [self.replaced(part) for part in node]
+            return [self.replaced(part, may_stand=may_stand) for part in node]
         if not isinstance(node, dict):
             return node
+        if (new := self._compared(node) or self._taken(node)) is not None:
+            return new
+        if documents := self._documents & {*map(folded, node.get("using_columns", ()))}:
+            raise self._no_kind({"column_names": [*documents]}, ())
+        path = self.path(node) if "query_location" in node and "type" in node else None
+        if path is not None:
+            if not may_stand:
+                raise self._no_kind(*path)
+            return node if all(map(_is_plain, path[1])) else self._part(*path, node["alias"])
+        if "select_list" in node:
+            return self._selected(node)
+        if "type" in node:
+            name = _function(node)
+            is_passing = name in _PASSING and not node.get("distinct")
+            may_stand = is_passing or "json" in name or node["type"] in _STANDING
+        parts = {
+            name: self.replaced(part, may_stand=may_stand and name in _HELD)
+            for name, part in node.items()
+        }
+        if _function(node) in _CHOOSING:
+            parts["arguments"][1:] = self.replaced(node["arguments"][1:])
+        return parts
+
+    def _selected(self, select: Tree) -> Tree:
+        """Return a SELECT. Its rows may have parts of documents if they are those of the result,
+        and are not compared with each other; others may have whole documents by their own names.
+        """
+        is_shown = id(select) in self._shown
+        modifiers = [*select["modifiers"], *(self._tree["modifiers"] if is_shown else ())]
+        is_compared = select["group_expressions"] or select["aggregate_handling"] != _NOT_GROUPED
+        is_compared = is_compared or any(m["type"] == "DISTINCT_MODIFIER" for m in modifiers)
+        items, called = [], dict[str, _Path]()
+        for place, item in enumerate(select["select_list"], start=1):
+            path = self.path(item)
+            is_whole = path is not None and not path[1] and not item["alias"]
+            new = self.replaced(item, may_stand=(is_whole or is_shown) and not is_compared)
+            if new != item and not new["alias"]:
+                new["alias"] = self.said(item)
+            items.append(new)
+            if path is not None:
+                called |= dict.fromkeys(("*", str(place), folded(item["alias"])), path)
+        terms = [term["expression"] for each in modifiers for term in each.get("orders", ())]
+        names = {*_names({name: select[name] for name in _NAMING})} - self._others - self._documents
+        names |= {*_names({"": terms}), *map(_place, terms)}
+        for name in names & (called.keys() - {""}):
+            raise self._no_kind(*called[name])
+        new = {n: self.replaced(part) for n, part in select.items() if n != "select_list"}
+        return {**new, "select_list": items}
+
+    def _compared(self, node: Tree) -> Tree | None:
+        """Return the call for a comparison of a part of a document with constants."""
         op, operands = comparison(node) or ("", [])
         if _COLLATE in (node.get("type"), *(each["type"] for each in operands)):
-            node, operands = {name: self._texts(part) for name, part in node.items()}, []
+            texts = {name: self._texts(part) for name, part in node.items()}
+            return texts if texts != node else None
         path = self.path(operands[0]) if operands else None
-        if path is not None and all(map(is_constant, operands[1:])):
-            column, steps = path
-            self.is_used = True
-            constants = self._call("list_value", [self._json(each) for each in operands[1:]])
-            arguments = [column, self._text(json.dumps(steps)), self._text(op), constants]
-            return self._call(FUNCTION, arguments, node["alias"])
-        path = self.path(node) if "query_location" in node and "type" in node else None
-        if path is not None and not all(map(_is_plain, path[1])):
-            return self._part(*path, node["alias"])
-        name = str(node.get("function_name")).lower()
-        if name == HAS or (name in _PATTERNS and node["is_operator"]):
-            first, *others = node["arguments"]
-            path = self.path(first["expression"])
-            if path is not None and path[1]:
-                rest = self.replaced(others)
-                return {**node, "arguments": [self._texts(first), *rest]}
-        parts = {name: self.replaced(part) for name, part in node.items()}
-        for before, after in zip(
-            node.get("select_list", ()), parts.get("select_list", ()), strict=True
-        ):
-            if after != before and not after["alias"]:
-                after["alias"] = self.said(before)
-        return parts
+        if path is None or not all(map(is_constant, operands[1:])):
+            return None
+        column, steps = path
+        self._check(column)
+        constants = self._call("list_value", [self._json(each) for each in operands[1:]])
+        arguments = [column, self._text(json.dumps(steps)), self._text(op), constants]
+        return self._call(FUNCTION, arguments, node["alias"])
+
+    def _taken(self, node: Tree) -> Tree | None:
+        """Return a call or a cast by which parts of documents are values of one kind."""
+        if node.get("type") == "OPERATOR_CAST":
+            path, kind = self.path(node["child"]), None
+            with suppress(InvalidRequestError):
+                kind = type_named(str(node["type_expr"].get("type_name")).upper(), [])
+            if path is None or kind not in _CASTS:
+                return None
+            self._check(path[0])
+            return self._call(_CASTS[kind], [self._part(*path)], node["alias"])
+        name = _function(node)
+        if name not in _OF_TEXTS and not name.startswith("regexp_"):
+            return None
+        arguments = [
+            self._texts(each) if self.path(each["expression"]) else self.replaced(each)
+            for each in node["arguments"]
+        ]
+        return {**node, "arguments": arguments} if arguments != node["arguments"] else None
 
     def said(self, node: Tree) -> str:
         """Return what DuckDB calls a column that a node says."""
@@ -201,20 +312,26 @@ class _Replacing:
         whole["statements"][0]["node"]["select_list"] = [node]
         return _written(whole, self.parser).removeprefix("SELECT ")
 
-    def path(self, node: Tree) -> tuple[Tree, tuple[str | int, ...]] | None:
+    def _is_document(self, item: Tree) -> bool:
+        """Return whether a value of a SELECT list is surely a document."""
+        kind = item.get("type_expr", {}).get("type_name", "")
+        return self.path(item) is not None or kind.upper() == "JSON"
+
+    def path(self, node: Tree) -> _Path | None:
         """Return the column of documents that a node is, or is a part of, and what leads there."""
         path = path_of(node, self.aliases)
-        return path if path and folded(path[0]["column_names"][-1]) in self.names else None
+        *table, column = map(folded, path[0]["column_names"]) if path else ("",)
+        documents = self._tables.get(table[0], self._documents) if table else self._documents
+        return path if column in documents else None
 
     def _part(self, part: Tree, steps: Sequence[str | int], alias: str = "") -> Tree:
         """Return what is at a path. DuckDB itself would take a text such as '0' for a place."""
-        self.is_used = True
         for step in steps:
             part = self._call("json_extract", [part, self._text(_step(step))])
         return {**part, "alias": alias}
 
     def _texts(self, part: Any) -> Any:
-        """Return a part of a node in which what is in documents are texts, null of other values."""
+        """Return a part of a node in which parts of documents are texts, null of other values."""
         if isinstance(part, list):
             return [self._texts(each) for each in part]
         if not isinstance(part, dict):
@@ -222,7 +339,30 @@ class _Replacing:
         if "expression" in part:
             return {**part, "expression": self._texts(part["expression"])}
         path = self.path(part)
-        return self._call(_TEXT, [self._part(*path)]) if path else part
+        if path is None:
+            return self.replaced(part)
+        self._check(path[0])
+        return self._call(_CASTS[Primitive.STRING], [self._part(*path)])
+
+    def _check(self, column: Tree) -> None:
+        """Refuse the name of a column that is a document in one place, and none in another.
+        Raises InvalidRequestError: it may be either.
+        """
+        *table, name = map(folded, column["column_names"])
+        if name in self._others and not (table and table[0] in self._tables):
+            raise InvalidRequestError(
+                f"{name} is a document here and another value there",
+                hint="write the name of a table before it, or call one of them otherwise",
+            )
+
+    def _no_kind(self, column: Tree, steps: Sequence[str | int]) -> InvalidRequestError:
+        self._check(column)
+        said = ".".join(map(str, (*column["column_names"], *steps)))
+        return InvalidRequestError(
+            f"{said} may be of any kind, and is used where one is needed",
+            hint=f"write CAST({said} AS TEXT), or AS BIGINT, DOUBLE, BOOLEAN; compare it with "
+            "constants alone",
+        )
 
     def _call(self, name: str, arguments: Sequence[Tree], alias: str = "") -> Tree:
         children = [{"name": "", "expression": each} for each in arguments]
@@ -240,6 +380,31 @@ class _Replacing:
     def _text(self, text: str) -> Tree:
         literal: Tree = self.template["arguments"][0]["expression"]
         return {**literal, "literal": {"kind": "STRING", "text": text}}
+
+
+def _shown(query: Tree) -> Iterator[Tree]:
+    """Yield the SELECTs whose rows are those of a result, and are not compared there."""
+    if query["type"] == "SELECT_NODE":
+        yield query
+    elif query.get("setop_type") == "UNION" and query["setop_all"]:
+        for each in query["children"]:
+            yield from _shown(each) if not each["modifiers"] else ()
+
+
+def _names(node: Tree) -> Iterator[str]:
+    """Yield the names, `folded`, that stand alone in a part of a query."""
+    for each in all_nodes(node):
+        name, *members = each.get("column_names") or ("",)
+        yield "" if members else folded(name)
+
+
+def _place(term: Tree) -> str:
+    """Return the place of what rows are ordered by in a SELECT list, ``*`` for all of it."""
+    return "*" if term["type"] == "STAR" else str((term.get("literal") or {}).get("text", ""))
+
+
+def _function(node: Tree) -> str:
+    return str(node.get("function_name") or "").lower()
 
 
 def _is_plain(step: str | int) -> bool:

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dormouse.arrow.documents import typed, values_at
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.features.http.forms import RowForm, RowPage, rows_response
 from dormouse.files.variants import variant_texts
+from dormouse.sql.operands import IN_DOCUMENTS
 
 SCHEMA = "id:long, payload:dynamic?, name:string?"
 LINES = """\
@@ -514,3 +516,123 @@ def test_answers_over_http_nest_documents() -> None:
     page = RowPage(schema, [batch], 3, lambda _: "")
     body = rows_response(RowForm.json, page, can_continue=False).body
     assert b'"payload":{"a":1.50}' in body and b'"payload":null' in body
+
+
+NUMBERS = ("7", "7.0", "7e0", '"7"', "true", "null", "1.5", "-0.0", "1e2", "1e400")
+NUMBERS += ("9223372036854775808", "9007199254740993", "[7]", '"\\u0078"')
+
+
+def test_statements_cast_what_is_in_documents_as_conditions_do(mice: Instance) -> None:
+    odd = mice.create_table("odd", schema="id:long, payload:dynamic", row_keys=["id"])
+    with odd.writer() as writer:
+        for number, text in enumerate(NUMBERS):
+            writer.write({"id": number, "payload": f'{{"n":{text}}}'})
+    mice.wait()
+    documents = [f'{{"n":{text}}}' for text in NUMBERS]
+    for kind, name in zip(IN_DOCUMENTS, ("BIGINT", "double", "TEXT", "BOOL"), strict=True):
+        expected = typed(values_at(documents, [("n",)])[0], kind).to_pylist()
+        for cast in (
+            f"CAST(payload.n AS {name})",
+            f"payload.n::{name}",
+            f"TRY_CAST(payload.n AS {name})",
+        ):
+            found = mice.sql(f"SELECT {cast} AS n FROM odd ORDER BY id").to_arrow()
+            assert found.column("n").to_pylist() == expected
+    total = (
+        "SELECT payload.n::BIGINT AS n, count(*) AS c FROM odd GROUP BY 1 ORDER BY c DESC LIMIT 2"
+    )
+    assert [row["c"] for row in mice.sql(total).to_arrow().to_pylist()] == [8, 3]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("regexp_matches(payload.kind, '^a$')", [1, 8]),
+        ("payload.kind SIMILAR TO 'a|c'", [1, 8]),
+        ("payload.kind GLOB 'a*'", [1, 8]),
+        ("upper(payload.user.name) || '!' = 'ANN!'", [1]),
+        ("starts_with(payload.kind, 'b') OR length(payload.user.id) = 1", [2, 7]),
+        ("CASE payload.kind WHEN 'a' THEN 1 ELSE 2 END = 1", [1, 8]),
+        ("payload.kind::TEXT IN (SELECT name FROM docs)", [7]),
+        ("payload.user.id::BIGINT = id", [7, 8]),
+        ("(payload->'$.user')->>'$.id' = '8'", [8]),
+        ("name = 'b' AND docs.payload.user.id = '7'", [2]),
+    ],
+)
+def test_statements_take_texts_of_documents_where_texts_are_needed(
+    mice: Instance, table: TableHandle, where: str, expected: list[int]
+) -> None:
+    found = mice.sql(f"SELECT id FROM docs WHERE {where} ORDER BY id").to_arrow()
+    assert found.column("id").to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id FROM docs WHERE payload.kind IN (SELECT 'a')",
+        "SELECT id FROM docs WHERE payload.kind = name",
+        "SELECT id FROM docs WHERE payload.user.id = id",
+        "SELECT id FROM docs WHERE payload = payload",
+        "SELECT id FROM docs WHERE payload.kind",
+        "SELECT a.id FROM docs a JOIN docs b ON a.payload.kind = b.payload.kind",
+        "SELECT count(*) FROM docs a JOIN docs b USING (payload)",
+        "SELECT count(*) FROM docs GROUP BY payload.kind",
+        "SELECT payload.kind, count(*) FROM docs GROUP BY 1",
+        "SELECT payload.kind AS k, count(*) FROM docs GROUP BY ALL",
+        "SELECT payload.kind FROM docs ORDER BY payload.kind",
+        "SELECT id, payload.kind FROM docs ORDER BY 2",
+        "SELECT payload.kind AS k FROM docs ORDER BY upper(k)",
+        "SELECT payload.kind FROM docs ORDER BY ALL",
+        "SELECT payload.kind AS k FROM docs WHERE k = 'a'",
+        "SELECT DISTINCT payload.kind FROM docs",
+        "SELECT payload.kind FROM docs UNION SELECT payload.n FROM docs",
+        "SELECT payload.kind FROM docs UNION ALL SELECT payload.n FROM docs ORDER BY 1",
+        "SELECT max(payload.n), count(*) FROM docs",
+        "SELECT count(DISTINCT payload.n) FROM docs",
+        "SELECT arg_max(id, payload.n) FROM docs",
+        "SELECT list(id ORDER BY payload.n) FROM docs",
+        "SELECT rank() OVER (PARTITION BY payload.kind ORDER BY id) FROM docs",
+        "SELECT CASE payload.kind WHEN name THEN 1 END FROM docs",
+        "SELECT coalesce(payload.kind, 'none') FROM docs",
+        "SELECT payload.n + 1 FROM docs",
+        "SELECT k FROM (SELECT payload.kind AS k FROM docs) WHERE k = 'a'",
+        "WITH c AS (SELECT payload AS p FROM docs) SELECT id FROM c WHERE p.kind = 'a'",
+    ],
+)
+def test_a_statement_that_says_no_kind_is_refused(
+    mice: Instance, table: TableHandle, text: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match="any kind") as refused:
+        mice.sql(text)
+    assert "CAST(" in refused.value.hint
+
+
+def test_parts_of_documents_are_shown_and_counted_as_they_are(
+    mice: Instance, table: TableHandle
+) -> None:
+    shown = (
+        "SELECT payload.kind FROM docs WHERE id < 3 UNION ALL "
+        "SELECT any_value(payload.n) FROM docs WHERE id = 1"
+    )
+    assert mice.sql(shown).to_arrow().column(0).to_pylist() == ['"a"', "null", "1.50"]
+    last = "SELECT count(payload.kind) AS n, arg_max(payload.kind, id) AS k FROM docs"
+    assert mice.sql(last).to_arrow().to_pylist() == [{"n": 4, "k": '"a"'}]
+
+
+def test_a_column_of_text_is_no_document_of_another_table_with_its_name(
+    mice: Instance, table: TableHandle
+) -> None:
+    texts = mice.create_table("texts", "id:long, payload:string", row_keys=["id"])
+    texts.ingest(pa.table({"id": [1, 2], "payload": ["a", "b"]})).wait()
+    joined = "SELECT t.id FROM texts t JOIN docs d ON t.id = d.id WHERE t.payload = 'a'"
+    for text in (joined, f"{joined} AND d.payload.kind = 'a'"):
+        assert mice.sql(text).to_arrow().column("id").to_pylist() == [1]
+    named = "SELECT d.i FROM docs AS d(i, p) JOIN texts t ON d.i = t.id WHERE d.p.kind = 'a'"
+    assert mice.sql(named).to_arrow().column("i").to_pylist() == [1]
+    for text in (
+        "SELECT id FROM texts WHERE payload = 'a' AND id IN (SELECT id FROM docs)",
+        "WITH c AS (SELECT name AS payload FROM docs) SELECT 1 FROM c WHERE payload = 'b'",
+        "WITH c AS (SELECT name AS payload FROM docs) SELECT 1 FROM c WHERE c.payload = 'b'",
+    ):
+        with pytest.raises(InvalidRequestError, match="payload is a document here"):
+            mice.sql(text)
