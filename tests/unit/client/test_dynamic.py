@@ -614,7 +614,7 @@ def test_parts_of_documents_are_shown_and_counted_as_they_are(
         "SELECT payload.kind FROM docs WHERE id < 3 UNION ALL "
         "SELECT any_value(payload.n) FROM docs WHERE id = 1"
     )
-    assert mice.sql(shown).to_arrow().column(0).to_pylist() == ['"a"', "null", "1.50"]
+    assert mice.sql(shown).to_arrow().column(0).to_pylist() == ['"a"', "null", "1.5"]
     last = "SELECT count(payload.kind) AS n, arg_max(payload.kind, id) AS k FROM docs"
     assert mice.sql(last).to_arrow().to_pylist() == [{"n": 4, "k": '"a"'}]
 
