@@ -60,9 +60,7 @@ class SubjectKeys(Protocol):
 
     def known(self, table_id: str, marks: Collection[bytes]) -> Mapping[bytes, SubjectKey | None]:
         """Return the key of each mark; None if it is forgotten since a minute, or for less time.
-
-        Raises:
-            CorruptDataError: one is lost, though it was not forgotten.
+        Raises CorruptDataError: one is lost, though it was not forgotten.
         """
 
     def forget(self, table_id: str, names: Collection[bytes]) -> int:

@@ -59,9 +59,7 @@ def split_assignments(text: str, schema: Schema) -> Iterator[tuple[str, str]]:
     A backslash before a comma makes the comma part of the value, and two backslashes there are one
     that ends the value: ``a=x\,b=y`` is one value ``x,b=y``, while ``a=x\\,b=y`` is ``x\`` and
     ``y``.
-
-    Raises:
-        InvalidRequestError: a part is not of the form name=value.
+    Raises InvalidRequestError: a part is not of the form name=value.
     """
     for assignment in _assignments(text, schema):
         name, equals, value = _partition(assignment, schema)
@@ -488,9 +486,7 @@ class KeyCodec:
 
     def range_from_json(self, ends: JsonEnds, where: str) -> KeyRange:
         """Return the range in a message; `where` names it in errors. No key is below an empty end.
-
-        Raises:
-            InvalidRequestError: also if the end comes before the start.
+        Raises InvalidRequestError: also if the end comes before the start.
         """
         first, last = ends
         low = () if first is None else self.from_json(first, where)

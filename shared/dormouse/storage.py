@@ -56,10 +56,8 @@ def root_uri(storage: Storage) -> str:
 
 def check_path(path: str) -> str:
     """Return `path` if it names an object below a data root.
-
-    Raises:
-        InvalidRequestError: it is empty or absolute, contains ``..`` or empty parts, or has
-            backslashes or control characters.
+    Raises InvalidRequestError: it is empty or absolute, contains ``..`` or empty parts, or has
+    backslashes or control characters.
     """
     if not path or any(part in ("", ".", "..") for part in path.split("/")):
         raise InvalidRequestError(

@@ -215,10 +215,8 @@ _value = json.JSONDecoder(parse_float=Decimal).raw_decode
 
 def document(raw: bytes) -> bytes:
     """Return the stored form of a JSON text.
-
-    Raises:
-        ValueError: it is not exactly one JSON document in UTF-8, has a name twice in one object, or
-            is too long or too deep; the message quotes no values.
+    Raises ValueError: it is not exactly one JSON document in UTF-8, has a name twice in one object,
+    or is too long or too deep; the message quotes no values.
     """
     if len(raw) > MAX_BYTES:
         raise ValueError(f"the document is longer than {MAX_BYTES:,} bytes")

@@ -381,9 +381,7 @@ def fit_range(span: KeyRange, schema: Schema) -> KeyRange:
     For example, with one key of type int (32 bits): from 3,000,000,000 on there are no keys, so the
     range is empty; below 3,000,000,000 are all keys, so the upper bound is dropped. With two keys,
     the lower bound (a, 3,000,000,000) becomes the successor of (a).
-
-    Raises:
-        InvalidRequestError: a part is of another type than its column.
+    Raises InvalidRequestError: a part is of another type than its column.
     """
     return fit_range_to_fields(span, schema.keys)
 
@@ -403,9 +401,7 @@ def requested_ranges(schema: Schema, ranges: Sequence[KeyRange]) -> list[KeyRang
     """Return disjoint ascending ranges that contain exactly the rows in any of `ranges`.
 
     No ranges mean the whole table.
-
-    Raises:
-        InvalidRequestError: a bound of the wrong type.
+    Raises InvalidRequestError: a bound of the wrong type.
     """
     return union_ranges([fit_range(r, schema) for r in ranges]) if ranges else [KeyRange()]
 
@@ -419,9 +415,7 @@ def ranges_to_read(
     No ranges mean the whole table. The result may contain more: rows that do not match the
     condition, and all rows of a group of which one row is requested, because the whole group
     decides about its result row.
-
-    Raises:
-        InvalidRequestError: a bound of the wrong type.
+    Raises InvalidRequestError: a bound of the wrong type.
     """
     schema = table.schema
     spans = requested_ranges(schema, ranges)

@@ -34,9 +34,7 @@ class ColumnKeys:
 
     def encrypted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows whose encrypted columns have values, as programs write them, as stored.
-
-        Raises:
-            ForbiddenError, UnavailableError: a key cannot be had.
+        Raises ForbiddenError, UnavailableError: a key cannot be had.
         """
         subjects = self._subjects(batch) if self.schema.subject else None
         return self._changed(batch, partial(self._sealed, subjects=subjects))
@@ -165,9 +163,7 @@ def unwrapped(service: encryption.KeyService, key: DataKey, table_id: str, colum
 def check_encrypted(schema: Schema, batch: pa.RecordBatch) -> None:
     """Check that what is to be stored of encrypted columns looks encrypted: the last guard, against
     a way to rows that forgot to encrypt them.
-
-    Raises:
-        InvariantError: a value does not begin with the number of a data key.
+    Raises InvariantError: a value does not begin with the number of a data key.
     """
     for column in schema.encrypted:
         at = batch.schema.get_field_index(column.name)

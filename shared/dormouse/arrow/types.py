@@ -173,9 +173,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     Its schema is exactly that, without ids of fields and with the names that Arrow has for parts of
     nested columns: DataFusion takes no batches whose schemas differ in these.
-
-    Raises:
-        CorruptDataError: a missing column cannot be null.
+    Raises CorruptDataError: a missing column cannot be null.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
@@ -273,10 +271,8 @@ def present_fields(ids: Container[int], fields: Iterable[Field]) -> list[Field]:
     """Return the `fields` that a shard has, whose columns are of the fields `ids`.
 
     A field that the shard lacks was added to the table later: it is null in all rows of the shard.
-
-    Raises:
-        UnavailableError: the shard lacks a field that cannot be null: it was dropped from the table
-            after the schema was read.
+    Raises UnavailableError: the shard lacks a field that cannot be null: it was dropped from the
+    table after the schema was read.
     """
     present = []
     for field in fields:

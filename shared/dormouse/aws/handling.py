@@ -243,10 +243,8 @@ class _StorageEvent(msgspec.Struct):
 def created_objects(body: str, bucket: str) -> list[Source]:
     """Return the objects of `bucket` that an event says were created; none for events that are
     known to create none.
-
-    Raises:
-        InvalidRequestError: it is no event of S3, of a kind that is not known, or about another
-            bucket.
+    Raises InvalidRequestError: it is no event of S3, of a kind that is not known, or about another
+    bucket.
     """
     event = _decoded(body)
     if event.Type == "Notification":

@@ -524,10 +524,8 @@ class S3Sources:
         pieces of a large one.
 
         A versioned bucket has it even if the key was overwritten or deleted since.
-
-        Raises:
-            RefusedSourceError: it is gone, there is another content under its key, or it lies
-                elsewhere: a message must not make a function read other buckets for its author.
+        Raises RefusedSourceError: it is gone, there is another content under its key, or it lies
+        elsewhere: a message must not make a function read other buckets for its author.
         """
         if source.bucket != self._bucket:
             raise RefusedSourceError(

@@ -87,9 +87,7 @@ _REPLY = Kind("a reply", Reply, "delete this object: the reply is then made agai
 
 def load_request(services: Services, table_id: str, key: str) -> StoredRequest | None:
     """Return a request with unfinished jobs; None if none is stored.
-
-    Raises:
-        CorruptDataError: the stored request is damaged.
+    Raises CorruptDataError: the stored request is damaged.
     """
     return _REQUEST.get(services.storage, REQUESTS.path(table_id, key))
 
@@ -106,9 +104,7 @@ def save_reply(services: Services, table_id: str, key: str, reply: Reply) -> Rep
 
 def load_reply(services: Services, table_id: str, key: str) -> Reply | None:
     """Return the final reply to a request; None if none is stored.
-
-    Raises:
-        CorruptDataError: the stored reply is damaged.
+    Raises CorruptDataError: the stored reply is damaged.
     """
     return _REPLY.get(services.storage, requests.request_reply_path(table_id, key))
 
@@ -174,9 +170,7 @@ class RequestContext:
 
     def carry_out(self) -> requests.RequestResult:
         """Carry the request out, unless its table is deleted, or in deletion, as it asks for.
-
-        Raises:
-            NotFoundError: there is no such table, or it is deleted or in deletion.
+        Raises NotFoundError: there is no such table, or it is deleted or in deletion.
         """
         services, request, function = self.services, self.request, load(self.request.path)
         if not self.key:
@@ -232,9 +226,7 @@ class RequestContext:
         """Return the record of an earlier delivery that carried the request out.
 
         None if there was none, or if it was refused, or became a dead letter.
-
-        Raises:
-            InvalidRequestError: the id belongs to another request or job of the table.
+        Raises InvalidRequestError: the id belongs to another request or job of the table.
         """
         if self.once:
             return None
@@ -261,9 +253,7 @@ class RequestContext:
 
     def check_verb(self, verb: str) -> None:
         """Check that a record found under the id of the request has the same verb.
-
-        Raises:
-            InvalidRequestError: the record is that of another request or job.
+        Raises InvalidRequestError: the record is that of another request or job.
         """
         if verb != self.verb:
             raise errors.InvalidRequestError(
@@ -409,9 +399,7 @@ def follow_request(services: Services, step: RequestStep) -> list[OutboundMessag
     """Check the jobs of a request; return its final reply, or the step that checks again.
 
     If nobody wants a reply, only the outcome is recorded, and the next sweep checks again.
-
-    Raises:
-        CorruptDataError: the stored request, or what is stored about its jobs, is damaged.
+    Raises CorruptDataError: the stored request, or what is stored about its jobs, is damaged.
     """
     table = services.table(step.table_id)
     if table is None:

@@ -392,9 +392,7 @@ def _attempted(
 
 def compute_task(services: Services, query_id: str, task: int) -> None:
     """Answer a sub-query and save its end, for the process whose `Services.compute` this is.
-
-    Raises:
-        DormouseError: the query fails with it.
+    Raises DormouseError: the query fails with it.
     """
     query = queries.load_query(services.results, query_id)
     if query is None:

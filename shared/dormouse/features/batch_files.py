@@ -251,9 +251,7 @@ def _check_time(table: Table, source: Source) -> None:
     """Check that a file was dropped after its table was reset, renamed or created.
 
     Its time says so but for clock skew; the name of one with an idempotency key says it exactly.
-
-    Raises:
-        RefusedSourceError: it was dropped before.
+    Raises RefusedSourceError: it was dropped before.
     """
     if is_from_before(source, table):
         raise RefusedSourceError(
@@ -299,9 +297,7 @@ def look_up_sources(services: Services, table: Table, sources: Iterable[Source])
     copied from.
 
     All code that asks this question goes through here.
-
-    Raises:
-        CorruptDataError: the segments of sealed sources are damaged or lost.
+    Raises CorruptDataError: the segments of sealed sources are damaged or lost.
     """
     owners = remembered_ids(table, sources)
     lookup = look_up_source_ids(services, table, list(owners))
@@ -327,9 +323,7 @@ def ids_of(ids: dict[str, set[str]], files: Iterable[str]) -> frozenset[str]:
 
 def look_up_source_ids(services: Services, table: Table, ids: Sequence[str]) -> SourceLookup:
     """Return which of the sources with these ids are ingested by now.
-
-    Raises:
-        CorruptDataError: as `look_up_sources`.
+    Raises CorruptDataError: as `look_up_sources`.
     """
     store = services.store(table)
     for _ in range(LOOKUP_ATTEMPTS):

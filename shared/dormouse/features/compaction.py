@@ -496,9 +496,7 @@ def count_rows_taken(
 
 def check_rows_conserved(job: Job, result: Merged, takings: tuple[tuple[str, int], ...]) -> None:
     """Check that only deletions and the table's rules removed rows in a merge, or a step of one.
-
-    Raises:
-        InvariantError: rows were lost or duplicated.
+    Raises InvariantError: rows were lost or duplicated.
     """
     removed = result.rows_removed
     counted = sum(rows for _, rows in takings)
@@ -617,9 +615,7 @@ class _StepMerge:
 
 def load_steps(services: Services, table_id: str, job_id: str) -> Steps:
     """Return the stored outcomes of a job's steps.
-
-    Raises:
-        CorruptDataError: an outcome is damaged, or a foreign object lies beside them.
+    Raises CorruptDataError: an outcome is damaged, or a foreign object lies beside them.
     """
     outcomes: dict[Step, StepOutcome] = {}
     digest = ""
@@ -675,9 +671,7 @@ def _save_outcome(
 
 def _combine_steps(services: Services, compaction: Compaction, steps: Steps) -> Merged:
     """Return the result of all steps as that of one merge.
-
-    Raises:
-        AlreadyExistsError: the job has shards that are not of its steps, or lacks some.
+    Raises AlreadyExistsError: the job has shards that are not of its steps, or lacks some.
     """
     outputs = tuple(new for done in steps.done for new in done.outputs)
     shards = _list_outputs(services, compaction.table, compaction.job)

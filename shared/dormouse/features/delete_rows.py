@@ -56,10 +56,8 @@ all keys: they only tell which shards to look at."""
 
 def delete_rows(services: Services, table: Table, request: DeleteRows) -> list[OutboundMessage]:
     """Delete the rows of a request once, however often it is delivered.
-
-    Raises:
-        InvalidRequestError: it selects no rows, or rows that this table cannot delete separately;
-            or too many deletions are not applied yet.
+    Raises InvalidRequestError: it selects no rows, or rows that this table cannot delete
+    separately; or too many deletions are not applied yet.
     """
     table, state = read_version(services, table)
     now_ms = services.clock.now_ms()

@@ -27,9 +27,7 @@ def delete_table(services: Services, table: Table, request: DeleteTable) -> list
     """Delete the table; after a crash the redelivery or `sweep` deletes the rest.
 
     Return the message that deletes its entry in Glue, if it has one.
-
-    Raises:
-        InvalidRequestError: the table has tags, and they are not to be released.
+    Raises InvalidRequestError: the table has tags, and they are not to be released.
     """
     if not request.release_tags and not table.deleting:
         refuse_tagged(services, table, "the rows")

@@ -39,10 +39,8 @@ def checked_times(services: Services, table: Table, alteration: Alteration) -> I
     """Check that what is stored of columns that are to get nanoseconds is in the years that these
     have, by the statistics of all shards. Yield until when ingests wait for the change that the
     block makes: 0 if they need not. They go on when the block ends, however it does.
-
-    Raises:
-        InvalidRequestError: it is not, or statistics do not say so; or a deletion is not applied
-            yet that names the column.
+    Raises InvalidRequestError: it is not, or statistics do not say so; or a deletion is not applied
+    yet that names the column.
     """
     before = {field.id: field for field in table.schema.fields}
     # what the properties allow is checked when it is made

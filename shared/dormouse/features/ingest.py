@@ -331,9 +331,7 @@ MOST_SKEW_MS = 60 * 1000
 
 def with_times(services: Services, table: Table) -> Table:
     """Return a table with the types that its times have now, after sources were searched for.
-
-    Raises:
-        ContendedError: it is being looked up whether they can become finer.
+    Raises ContendedError: it is being looked up whether they can become finer.
     """
     if not any(map(may_lose_range, table.schema.values)):
         return table
@@ -555,10 +553,8 @@ ISOLATED_FOR_SPACE = f"the files do not fit into the scratch space together: {jo
 
 def ingest_or_isolate(services: Services, job: IngestJob) -> list[OutboundMessage]:
     """Ingest a job; if that is too much for a function, return smaller jobs or one for Spark.
-
-    Raises:
-        ContendedError: other jobs kept ingesting the same sources, or another attempt at this one
-            may still live; the message should be retried.
+    Raises ContendedError: other jobs kept ingesting the same sources, or another attempt at this
+    one may still live; the message should be retried.
     """
     record = services.tracker.get(job.table_id, job.job_id)
     _check_alone(services, job, record)
@@ -574,9 +570,7 @@ def ingest_or_isolate(services: Services, job: IngestJob) -> list[OutboundMessag
 
 def _check_alone(services: Services, job: IngestJob, record: JobRecord | None) -> None:
     """Check that no other attempt at a job lives: one that does has not crashed.
-
-    Raises:
-        ContendedError: one may.
+    Raises ContendedError: one may.
     """
     if record is None or record.state != "running":
         return

@@ -200,9 +200,7 @@ def request_publication(
     services: Services, table: Table, request: PublishIceberg
 ) -> list[OutboundMessage]:
     """Request what is new of a table, or all of it, to be published.
-
-    Raises:
-        InvalidRequestError: the table is not published.
+    Raises InvalidRequestError: the table is not published.
     """
     _check_published(table)
     if request.all:

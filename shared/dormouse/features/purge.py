@@ -388,11 +388,9 @@ class PurgeWork(requests.StoredWork, frozen=True, tag="purge"):
 def request_purge(services: Services, table: Table, request: PurgeRows) -> requests.RequestResult:
     """Hide the rows, and save the request beside the table's shards, where a redelivery finds it. A
     crash between the two leaves hidden rows, as a deletion does.
-
-    Raises:
-        InvalidRequestError: it selects no rows, or rows that this table cannot remove separately;
-            or the table has tags, and they are not to be released; or too many deletions are not
-            applied yet.
+    Raises InvalidRequestError: it selects no rows, or rows that this table cannot remove
+    separately; or the table has tags, and they are not to be released; or too many deletions are
+    not applied yet.
     """
     table, state = read_version(services, table)
     purge, now_ms = build_purge_request(table, request), services.clock.now_ms()

@@ -180,9 +180,7 @@ _SUB_QUERY = "a sub-query"
 
 def load_query(results: Storage, query_id: str) -> Query | None:
     """Return a query that has begun; None if there is none.
-
-    Raises:
-        CorruptDataError: the stored query is damaged.
+    Raises CorruptDataError: the stored query is damaged.
     """
     return QUERY.get(results, paths.query_path(query_id))
 
@@ -220,9 +218,7 @@ def spark_job(query: Query) -> stages.OutboundMessage:
 
 def load_end(results: Storage, query_id: str) -> QueryEnd | None:
     """Return how a query ended; None if it has not.
-
-    Raises:
-        CorruptDataError: the manifest is damaged.
+    Raises CorruptDataError: the manifest is damaged.
     """
     return END.get(results, paths.query_manifest_path(query_id))
 
@@ -294,9 +290,7 @@ def dollars(usage: Spent, memory_bytes: int) -> float:
 
 def check_spent(limits: stages.QueryLimits, usage: Spent, memory_bytes: int) -> None:
     """Refuse to go on with a query that has taken more than it may.
-
-    Raises:
-        LimitExceededError: it has; the message says of what.
+    Raises LimitExceededError: it has; the message says of what.
     """
     amounts = (
         ("rows", usage.rows, limits.rows),
@@ -311,11 +305,7 @@ def check_spent(limits: stages.QueryLimits, usage: Spent, memory_bytes: int) -> 
 
 
 def check_time(limits: stages.QueryLimits, begun_ms: int, now_ms: int) -> None:
-    """Refuse to go on with a query whose time is over.
-
-    Raises:
-        LimitExceededError: it is.
-    """
+    """Refuse to go on with a query whose time is over. Raises LimitExceededError: it is."""
     seconds = limits.seconds
     if seconds is not None and now_ms >= begun_ms + seconds * 1000:
         raise LimitExceededError(f"the query took longer than {seconds:,} seconds", hint=_LESS)

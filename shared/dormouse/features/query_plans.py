@@ -123,9 +123,7 @@ class SparkText:
 
 def spark_text(statement: str) -> SparkText:
     """Return what a statement may read.
-
-    Raises:
-        InvalidRequestError: it is too long, or has a comment within a comment.
+    Raises InvalidRequestError: it is too long, or has a comment within a comment.
     """
     check_statement(statement)
     words: set[str] = set()
@@ -285,9 +283,7 @@ def statement_rows(
 ) -> QueryResult:
     """Return the rows of a statement; add the columns that it reads to `columns`, by the ids of
     tables. `watch` may end it while it is computed.
-
-    Raises:
-        LimitExceededError: it needs too much; at the latest, that is known when rows are taken.
+    Raises LimitExceededError: it needs too much; at the latest, that is known when rows are taken.
     """
     with needs_extra("sql", "a statement in SQL"):
         from dormouse.statements.running import run_statement

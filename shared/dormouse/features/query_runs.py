@@ -53,9 +53,7 @@ _EVENTS: Mapping[queries.EndState, type[Finished | Failed | Cancelled]] = {
 @contextmanager
 def failing(services: Services, query: queries.Query) -> Iterator[None]:
     """End a query if the block fails with an error that a retry cannot cure.
-
-    Raises:
-        UnavailableError: a service does not answer; the message can be retried.
+    Raises UnavailableError: a service does not answer; the message can be retried.
     """
     try:
         yield
@@ -93,9 +91,7 @@ def _save_end(
 
 def finish(services: Services, query: queries.Query, ends: Iterable[queries.TaskEnd]) -> None:
     """Put the manifest of a query whose sub-queries are done, in their order.
-
-    Raises:
-        ForbiddenError: rules have changed meanwhile, and do not let who asked read it any more.
+    Raises ForbiddenError: rules have changed meanwhile, and do not let who asked read it any more.
     """
     parts = list(ends)
     versions: dict[str, tuple[int, ...]] = {}  # all sub-queries have read the same of a table
@@ -186,9 +182,7 @@ def is_computed(services: Services, job: StatementJob) -> bool:
 def compute(services: Services, job: StatementJob, compute: Compute) -> None:
     """Compute the statement of a job, unless that is done; an error that a retry cannot cure fails
     the query.
-
-    Raises:
-        UnavailableError: a service does not answer, or Spark failed; the job can be run again.
+    Raises UnavailableError: a service does not answer, or Spark failed; the job can be run again.
     """
     query = queries.load_query(services.results, job.query_id)
     if query is None or is_computed(services, job):

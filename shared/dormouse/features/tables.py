@@ -69,10 +69,8 @@ def check_published_names(services: Services, table: Table) -> None:
     """Check that readers find a table, as it is to be, under names of its own.
 
     A table with row rules has two: its own is that of a view, and its stored rows have another.
-
-    Raises:
-        InvalidRequestError: another table has one of them, or has it in Glue, where case does not
-            count; or Glue can have no such name, or this instance no Glue.
+    Raises InvalidRequestError: another table has one of them, or has it in Glue, where case does
+    not count; or Glue can have no such name, or this instance no Glue.
     """
     if is_mirrored(table.properties):
         _check_glue(services, table)
@@ -205,9 +203,7 @@ def _refuse(services: Services, table: Table) -> None:
     concurrent delivery could register a table with that state. It is destroyed even if it seems
     empty: a delivery that crashed may have put items that are not in the log, which no other
     process would find.
-
-    Raises:
-        AlreadyExistsError: another table has the name.
+    Raises AlreadyExistsError: another table has the name.
     """
     if _is_created(services, table):
         return
@@ -355,11 +351,8 @@ def set_properties(
     services: Services, table: Table, request: SetProperties
 ) -> list[OutboundMessage]:
     """Change the table's own properties, and plan its jobs again.
-
-    Raises:
-        InvalidRequestError: an unknown name, a bad value, one that never changes, filters or
-            aggregations that do not fit the schema, or names for readers of Iceberg that another
-            table has.
+    Raises InvalidRequestError: an unknown name, a bad value, one that never changes, filters or
+    aggregations that do not fit the schema, or names for readers of Iceberg that another table has.
     """
     put, unset = _checked(request.properties, request.unset)
     defaults = services.tables.defaults()
@@ -378,9 +371,7 @@ def set_properties(
 
 def set_defaults(services: Services, request: SetDefaults) -> None:
     """Change the instance's properties.
-
-    Raises:
-        InvalidRequestError: an unknown name, a bad value, or one that a table cannot take.
+    Raises InvalidRequestError: an unknown name, a bad value, or one that a table cannot take.
     """
     put, unset = _checked(request.properties, request.unset)
     if "data_key" in put:

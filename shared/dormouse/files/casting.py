@@ -163,9 +163,7 @@ def exact_number(text: str) -> float | Decimal:
     else as a decimal.
 
     Example: 0.30000000000000004 is a double, and 99999999999999999.99 is not.
-
-    Raises:
-        DecimalException: the exponent is extreme.
+    Raises DecimalException: the exponent is extreme.
     """
     nearest = float(text)
     if repr(nearest) == text:  # as most programs write it
@@ -405,9 +403,7 @@ def check_columns(
     Unless it `quotes_all`, unknown columns are reported by their positions if none of the names is
     a column's, because the names may be values: the file may have no header. So are names that are
     no words. `hint` is for unknown columns.
-
-    Raises:
-        RefusedSourceError: a column is missing, unknown, or present twice.
+    Raises RefusedSourceError: a column is missing, unknown, or present twice.
     """
     columns = {f.name for f in schema.fields}
     counts = Counter(names)
@@ -494,9 +490,7 @@ def convert_batch(
     batch: pa.RecordBatch, schema: Schema, place: Place, converter: Converter
 ) -> pa.RecordBatch:
     """Return a batch of a file as rows of the table; columns that the file lacks are null.
-
-    Raises:
-        RefusedSourceError: a cell cannot be converted, or is null in a required column.
+    Raises RefusedSourceError: a cell cannot be converted, or is null in a required column.
     """
 
     def column(field: Field) -> Array:

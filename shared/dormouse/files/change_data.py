@@ -420,9 +420,7 @@ def _check_whole(row: Cells, line: bytes) -> None:
 def _check_no_change(values: Mapping[str, msgspec.Raw]) -> None:
     """Check that a message is one that Debezium writes beside changes: a heartbeat, the begin or
     end of a transaction, a change of schemas.
-
-    Raises:
-        UnfitError: it is something else.
+    Raises UnfitError: it is something else.
     """
     names = values.keys()
     if names and names <= _HEARTBEAT:
@@ -556,9 +554,7 @@ class FileChanges:
     def stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file or frame with `TOMBSTONE` in place of `CHANGE`; one of 0 is
         since the commit of its row.
-
-        Raises:
-            RefusedSourceError: as `checked`.
+        Raises RefusedSourceError: as `checked`.
         """
         schema = arrow_schema(self.schema.with_values(TOMBSTONE))
         for batch in self.checked(batches):
@@ -570,10 +566,8 @@ class FileChanges:
 
     def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of a file or frame as they are; of AWS DMS, with `CHANGE` for `OPERATION`.
-
-        Raises:
-            RefusedSourceError: a row does none of `CHANGES`; one that deletes has other values than
-                it needs; or one of another kind lacks some. The message says which row, and why.
+        Raises RefusedSourceError: a row does none of `CHANGES`; one that deletes has other values
+        than it needs; or one of another kind lacks some. The message says which row, and why.
         """
         before = 0
         for batch in batches:

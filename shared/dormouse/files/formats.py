@@ -155,11 +155,9 @@ def read_source(
     `arrivals`, rows are read as their bytes arrive, except those of Arrow files. With `rejects`,
     records of CSV and JSON that cannot be read or do not fit are left out. Readers of these tell
     `numbers` the lines of rows.
-
-    Raises:
-        RefusedSourceError: the format is unknown, the file is damaged, a column is missing, unknown
-            or of the wrong type, a value is invalid or null, or a row key is too large. It is
-            raised before the first batch or between batches.
+    Raises RefusedSourceError: the format is unknown, the file is damaged, a column is missing,
+    unknown or of the wrong type, a value is invalid or null, or a row key is too large. It is
+    raised before the first batch or between batches.
     """
     if changes is not None:
         schema = changes.file_schema
@@ -214,10 +212,8 @@ def _read(
 
 def check_content(local: parquet_files.LocalParquet, suffix: str, compression: str) -> None:
     """Check that a file begins as its name ends.
-
-    Raises:
-        RefusedSourceError: it is compressed, or Parquet or Arrow, and its name says otherwise; or
-            the reverse.
+    Raises RefusedSourceError: it is compressed, or Parquet or Arrow, and its name says otherwise;
+    or the reverse.
     """
     with local.open() as file:
         head = file.read(HEAD_BYTES)
@@ -292,9 +288,7 @@ def counted_reading(file: Path) -> Iterator[None]:
     """Run the block, which reads a file; refuse that once two processes died in such a block.
 
     What another process reads just now is not counted, and nothing is where no marker can be.
-
-    Raises:
-        RefusedSourceError: two processes died while they read it, or a library panicked.
+    Raises RefusedSourceError: two processes died while they read it, or a library panicked.
     """
     with _marked(file):
         try:

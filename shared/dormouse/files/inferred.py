@@ -171,10 +171,8 @@ def folder_prefix(path: Path) -> str:
 
 def path_values(key: str, schema: Schema) -> dict[str, Array]:
     """Return the value, as a column of one row, that each column of the table gets from a key.
-
-    Raises:
-        RefusedSourceError: it is no value of the column's type, or not UTF-8, or folders contradict
-            each other.
+    Raises RefusedSourceError: it is no value of the column's type, or not UTF-8, or folders
+    contradict each other.
     """
     fields = {field.name: field for field in schema.fields}
     texts: dict[str, str] = {}

@@ -156,9 +156,7 @@ class SourceLoader:
     def add_rows(self, batches: Iterable[pa.RecordBatch], source: Source | None = None) -> None:
         """Load rows in the types of the table, or of its files if it has `changes`, as if they were
         in the file `source`.
-
-        Raises:
-            RefusedSourceError: rows of the table have no row tags.
+        Raises RefusedSourceError: rows of the table have no row tags.
         """
         origin = self._origin(source)
         rows = batches if self.changes is None else self.changes.stored(batches)

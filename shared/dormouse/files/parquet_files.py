@@ -99,9 +99,7 @@ def check_calendar(column: Array) -> None:
 
     Spark converts dates before 15 October 1582, and times before 1900, when zones had local mean
     time (`spark.sql.parquet.datetimeRebaseModeInRead`).
-
-    Raises:
-        ValueError: one is.
+    Raises ValueError: one is.
     """
     for leaf in leaves(column):
         if pa.types.is_date32(leaf.type):
@@ -309,10 +307,8 @@ def open_parquet(
     """Open a file to read its batches one after the other; `metadata` is its footer, if known.
 
     `old_unit` is what times of INT96 are counted in.
-
-    Raises:
-        RefusedSourceError: it is encrypted, or its footer is too large to be held in memory; or the
-            block finds that it is damaged, or has what Arrow does not read.
+    Raises RefusedSourceError: it is encrypted, or its footer is too large to be held in memory; or
+    the block finds that it is damaged, or has what Arrow does not read.
     """
     try:
         with local.open() as file:
@@ -376,9 +372,7 @@ def read_batches(
 
     A batch has the least of the lengths allowed by the footer's sizes of row groups, by the size of
     the first rows, and by the longest value that is stored once for many rows.
-
-    Raises:
-        RefusedSourceError: a single row may be too large.
+    Raises RefusedSourceError: a single row may be too large.
     """
     most, old = _most_rows(file), old_times(file.schema_arrow)
     with ExitStack() as stack:

@@ -169,9 +169,7 @@ def without_rejected(
     that are bad for one reason, such as the cells of a column, take one more conversion. `misfits`
     were found to be bad before. `numbers` gets the line of each row
     that is yielded.
-
-    Raises:
-        RefusedSourceError: it is not about single records, or too many are bad.
+    Raises RefusedSourceError: it is not about single records, or too many are bad.
     """
     rows: Sequence[int] = range(len(records))
     bad = list(misfits)

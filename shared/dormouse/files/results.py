@@ -253,9 +253,7 @@ def json_text(value: object) -> str:
 def json_texts(column: pa.Array[Any]) -> Iterator[bytes | None]:
     """Yield the values of a nested column as JSON documents: numbers are numbers, and what is null
     in a struct is left out.
-
-    Raises:
-        ValueError: a number is not finite, or a name is in an object twice.
+    Raises ValueError: a number is not finite, or a name is in an object twice.
     """
     return (None if value is None else msgspec.json.encode(value) for value in json_values(column))
 
@@ -292,9 +290,7 @@ def _json_object(members: _Pairs) -> dict[str, object]:
 @refusing_unwritable()
 def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
     """Return rows as JSON objects.
-
-    Raises:
-        InvalidRequestError: a value has no form, or two columns have the same name.
+    Raises InvalidRequestError: a value has no form, or two columns have the same name.
     """
     names = batch.schema.names
     if double := next((name for name, count in Counter(names).items() if count > 1), None):

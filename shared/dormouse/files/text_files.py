@@ -156,10 +156,8 @@ class CsvStructure:
 
     def records(self, block: TextBlock) -> Iterator[Record]:
         """Yield the records of a block, read field by field, blank lines included.
-
-        Raises:
-            RefusedSourceError: the block is not well formed; the message says in which line and
-                column.
+        Raises RefusedSourceError: the block is not well formed; the message says in which line and
+        column.
         """
         data, at, line = block.data, 0, block.line
         while at < len(data):
@@ -296,9 +294,7 @@ def read_csv(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a CSV file. With `rejects`, records that cannot be read, or that `finish`
     refuses, are left out. `numbers` gets the line of each row.
-
-    Raises:
-        RefusedSourceError: it is damaged, or its columns or values are not the table's.
+    Raises RefusedSourceError: it is damaged, or its columns or values are not the table's.
     """
     dialect = dialect or CsvDialect()
     structure = CsvStructure(dialect)
@@ -363,9 +359,7 @@ def read_csv_texts(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a CSV file with a header, every cell as text; the first batch has none.
     With `rejects`, records that cannot be read are left out.
-
-    Raises:
-        RefusedSourceError: it is damaged, or it has no header.
+    Raises RefusedSourceError: it is damaged, or it has no header.
     """
     if not dialect.has_header:
         raise RefusedSourceError(
@@ -570,10 +564,8 @@ def read_json_lines(
     """Yield the rows of JSON lines, or of messages with `changes`; blank lines are skipped. With
     `rejects`, lines that cannot be read, or that `finish` refuses, are left out. `numbers` gets
     the line of each row.
-
-    Raises:
-        RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
-            table.
+    Raises RefusedSourceError: a line is not a JSON object, or its names or values do not fit the
+    table.
     """
 
     def convert(lines: Sequence[tuple[int, bytes]], some: Sequence[int]) -> pa.RecordBatch:
@@ -616,9 +608,7 @@ def read_json_objects(
 ) -> Iterator[tuple[int, int, dict[str, object]]]:
     """Yield the line number, the size in bytes and the values of each object in a file of JSON
     lines; numbers that doubles do not hold are decimals. With `rejects`, other lines are left out.
-
-    Raises:
-        RefusedSourceError: a line is not a JSON object.
+    Raises RefusedSourceError: a line is not a JSON object.
     """
     for number, text in _lines(file):
         try:

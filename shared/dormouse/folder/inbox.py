@@ -168,10 +168,8 @@ class Inbox:
 
     def download(self, source: Source, local: Path, arrived: Arrived | None = None) -> None:
         """Copy the content that `source` names to a local file, which can be used as a whole.
-
-        Raises:
-            RefusedSourceError: it is gone, there is another content under its key, or it is in
-                another bucket.
+        Raises RefusedSourceError: it is gone, there is another content under its key, or it is in
+        another bucket.
         """
         if source.bucket != BUCKET:
             raise RefusedSourceError(

@@ -179,9 +179,7 @@ class SqliteQueues:
     def retry_in(self, message: Received, seconds: float, *, is_counted: bool = True) -> None:
         """Let a message be seen again in so many seconds; unless `is_counted`, as if it had not
         been received.
-
-        Raises:
-            UnavailableError: it is worked on by another process by now.
+        Raises UnavailableError: it is worked on by another process by now.
         """
         now_ms = self._clock.now_ms()
         with self._ending([message]) as connection:

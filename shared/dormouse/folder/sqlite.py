@@ -316,9 +316,7 @@ class Database:
     def check_format(self) -> None:
         """Refuse a file of another program, or of another format; bring one of the format before
         to this one. Call it while no other process can do the same.
-
-        Raises:
-            InvalidRequestError, CorruptDataError: it is one.
+        Raises InvalidRequestError, CorruptDataError: it is one.
         """
         with using(self.path), self._opened() as connection:
             if connection.select("PRAGMA user_version") == [(WITHOUT_OBJECTS,)]:
@@ -486,9 +484,7 @@ class Database:
         """Return whether no process has the file open, so that all that counts is in it.
 
         SQLite needs its shared memory to read a WAL, and makes it, where it may write.
-
-        Raises:
-            UnavailableError: there is a WAL, and no shared memory.
+        Raises UnavailableError: there is a WAL, and no shared memory.
         """
         try:
             wal_bytes = self._wal.stat().st_size

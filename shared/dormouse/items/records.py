@@ -301,9 +301,7 @@ class ItemSubjects:
 
     def known(self, table_id: str, marks: Collection[bytes]) -> Mapping[bytes, SubjectKey | None]:
         """Return the key of each mark; None if it is forgotten, as far as is known.
-
-        Raises:
-            CorruptDataError: one is lost, though it was not forgotten; or an item is damaged.
+        Raises CorruptDataError: one is lost, though it was not forgotten; or an item is damaged.
         """
         with self._lock:
             cached = {mark: self._newest.get((table_id, mark[:NAME_BYTES])) for mark in marks}
@@ -361,9 +359,7 @@ class ItemSubjects:
         self, table_id: str, names: Iterable[bytes], *, forgives: bool = False
     ) -> dict[bytes, tuple[Item | None, SubjectKey | None]]:
         """Return item and key of each subject.
-
-        Raises:
-            CorruptDataError: an item is damaged, and not forgiven: then there is no key in it.
+        Raises CorruptDataError: an item is damaged, and not forgiven: then there is no key in it.
         """
         names = [*dict.fromkeys(names)]
         items = self._items.get(*(_place(table_id, name) for name in names)) if names else []

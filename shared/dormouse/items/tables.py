@@ -449,9 +449,7 @@ def table_of(item: Item, defaults: Mapping[str, int | str], name: str = "") -> T
     """Return the table an item holds, over the instance's properties.
 
     `name` is what the table is known to be called, if the item does not say.
-
-    Raises:
-        DamagedEntryError: the item is damaged.
+    Raises DamagedEntryError: the item is damaged.
     """
     try:  # not within `_read`, whose calls would be most of those of a table that is cached
         return _table(item, tuple(defaults.items()))

@@ -241,10 +241,8 @@ def encode_delta(
 
 def open_delta(body: bytes, identity: str, where: str) -> StoredDelta:
     """Return a delta with those that it carries; `where` names it in errors.
-
-    Raises:
-        CorruptDataError: it is damaged or foreign, another delta than `identity`, or from a later
-            version of Dormouse.
+    Raises CorruptDataError: it is damaged or foreign, another delta than `identity`, or from a
+    later version of Dormouse.
     """
     head, checksum, packed = body[:_SUM_AT], body[_SUM_AT:_BODY_AT], body[_BODY_AT:]
     if not head.startswith(_MAGIC) or checksum != _digest(head, packed, identity):

@@ -290,9 +290,7 @@ class StateStore:
         """Delete the blobs that were put while the state was destroyed, or later. Repeatable.
 
         Nothing else can come late: pages and the manifest change only while the log is open.
-
-        Raises:
-            InvariantError: the log is not closed; nothing was deleted.
+        Raises InvariantError: the log is not closed; nothing was deleted.
         """
         head = self._retry_policy.retry(lambda: self._log.pages.head(self._table_id))
         if head is None or not head.closed:
@@ -406,9 +404,7 @@ def admit(entries: Sequence[Entry], state: TableState, look: Callable[[], TableS
     """Refuse entries, all meant for one generation, that can hold in no state of a table.
 
     `state` is any version of it, `look` gives the newest.
-
-    Raises:
-        InvalidRequestError: some can hold in none.
+    Raises InvalidRequestError: some can hold in none.
     """
     key_types = _key_types(entries, state, look)
     for entry in entries:

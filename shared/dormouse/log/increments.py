@@ -442,9 +442,7 @@ def laid_over(lower: ColumnOf, changes: StateChanges) -> RowsOf:
     The rows of partitions and shards must be asked for before those of references, which name
     these by their places. The rows of an item leave `changes` when they are asked for, and memory
     when they are laid over: a cold load has a third of what changed in memory besides the state.
-
-    Raises:
-        ValueError: a reference is to a shard or partition that is not there.
+    Raises ValueError: a reference is to a shard or partition that is not there.
     """
     merges: dict[str, _Merge] = {}
 
@@ -632,9 +630,7 @@ def decode_increment(
     """Return an increment of this table, with the rows of its key index if they are wanted.
 
     `where` names it in errors.
-
-    Raises:
-        CorruptDataError: it is damaged, another table's, or from a later version of Dormouse.
+    Raises CorruptDataError: it is damaged, another table's, or from a later version of Dormouse.
     """
     file, facts = open_file(key_index.without_key_index(body), KIND, FORMAT, where)
     if facts.get("dormouse.table") != table_id:

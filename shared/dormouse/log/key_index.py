@@ -545,9 +545,7 @@ def without_footer(tail: bytes) -> bytes:
 def decode_key_index(table_id: str, tail: bytes, end: int, where: str) -> KeyIndex | None:
     """Return the index which `tail` ends with, as its object does at `end`; None if it is of no
     form that is known here. `where` names the object in errors.
-
-    Raises:
-        CorruptDataError: it is damaged, or another table's.
+    Raises CorruptDataError: it is damaged, or another table's.
     """
     if not tail.endswith(_MARK):
         return None
@@ -626,9 +624,7 @@ def known_part(runs: Iterable[Sequence[pa.Table]], ranges: Sequence[KeyRange]) -
 
     Each run has all rows of the partitions that overlap `ranges`. What a later one says of a
     partition or reference counts.
-
-    Raises:
-        ValueError, TypeError: the rows are not what this release writes.
+    Raises ValueError, TypeError: the rows are not what this release writes.
     """
     is_leaf: dict[str, tuple[bool, KeyRange]] = {}
     holdings: dict[tuple[str, str], _Held | None] = {}

@@ -73,9 +73,7 @@ def join_segments(parts: Sequence[StoredSegment], state_id: str) -> bytes:
     """Return the stored form of all deltas of some segments, the same as if they were encoded.
 
     No delta is decoded, so many take little time and memory.
-
-    Raises:
-        CorruptDataError: one is damaged or foreign, lacks deltas, or is from a later version.
+    Raises CorruptDataError: one is damaged or foreign, lacks deltas, or is from a later version.
     """
     tables = [_read(part.body, state_id, part.where, 0) for part in parts]
     for part, rows in zip(parts, tables, strict=True):
@@ -88,10 +86,8 @@ def decode_segment(body: bytes, state_id: str, where: str, *, without: int = 0) 
     """Return the deltas of a segment in order, `without` so many of the first ones.
 
     `where` names it in errors. Row groups that hold only such deltas are not read.
-
-    Raises:
-        CorruptDataError: it is damaged or foreign, of another table, or from a later version of
-            Dormouse.
+    Raises CorruptDataError: it is damaged or foreign, of another table, or from a later version of
+    Dormouse.
     """
     skipped = without // _DELTAS_OF_A_GROUP
     rows = _read(body, state_id, where, skipped).slice(without - skipped * _DELTAS_OF_A_GROUP)
@@ -188,10 +184,8 @@ def decode_snapshot(
     """Return the state of a snapshot of this table, with the `changes` since applied.
 
     `where` names the snapshot in errors. The rows of `changes` are used up (`laid_over`).
-
-    Raises:
-        CorruptDataError: it is damaged, another table's, or from a later version of Dormouse; or
-            the changes contradict it.
+    Raises CorruptDataError: it is damaged, another table's, or from a later version of Dormouse; or
+    the changes contradict it.
     """
     file, facts = cols.open_file(without_key_index(body), KIND, FORMAT, where)
     if facts.get("dormouse.table") != table_id:

@@ -126,9 +126,8 @@ def encode_sources(
 
 def decode_sources(segment_id: str, body: bytes, where: str) -> tuple[SourceSegment, Cover, Column]:
     """Return what a whole segment is, and its ids; `where` names it in errors.
-
-    Raises:
-        CorruptDataError: it is damaged, no segment of sources, or from a later version of Dormouse.
+    Raises CorruptDataError: it is damaged, no segment of sources, or from a later version of
+    Dormouse.
     """
     file, facts = open_file(body, KIND, FORMAT, where)
     try:

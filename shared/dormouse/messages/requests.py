@@ -354,9 +354,7 @@ def verb_of(request: AdminRequest) -> str:
 
 def decode_admin(text: str | bytes) -> AdminRequest | stages.RequestStep:
     """Parse an administrator's request of any type, or a step of one.
-
-    Raises:
-        InvalidRequestError: it is neither; the error says where it differs.
+    Raises InvalidRequestError: it is neither; the error says where it differs.
     """
     try:
         request: AdminRequest | stages.RequestStep = decode_json(

@@ -320,9 +320,7 @@ class Stage:
 
     def decode(self, text: str | bytes) -> Message:
         """Parse a message that a stage sent to the queue.
-
-        Raises:
-            InvalidRequestError: it is no such message; the error says where it differs.
+        Raises InvalidRequestError: it is no such message; the error says where it differs.
         """
         try:
             message: Message = decode_json(text, self.takes)
@@ -458,9 +456,7 @@ def has_type(text: str | bytes) -> bool:
 
 def decode(text: str | bytes, kind: type[_Wanted]) -> _Wanted:
     """Parse a message of one type.
-
-    Raises:
-        InvalidRequestError: it is not such a message; the error says where it differs.
+    Raises InvalidRequestError: it is not such a message; the error says where it differs.
     """
     try:
         return decode_json(text, kind)

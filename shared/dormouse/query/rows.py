@@ -131,9 +131,7 @@ def query_slices(
     enough. Tables with rules can only be read sifted. `reads` counts for several queries. With
     `lost_by`, which are later deletions than those of the slices, only the rows that these hide are
     returned. Encrypted columns have their values, or what is stored of these.
-
-    Raises:
-        ForbiddenError: this process lacks the key of a column that is asked for.
+    Raises ForbiddenError: this process lacks the key of a column that is asked for.
     """
     reads = ReadCounters() if reads is None else reads
     rules = row_rules(table.schema, table.properties).for_readers()
@@ -545,9 +543,7 @@ def count_rows(
     If a condition, filters or aggregations decide about rows, they are read; so are those with keys
     of which deletions may hide some. Otherwise a shard that is wholly in a range is counted by the
     state, a row group by the footer, and only the row groups at the ends of ranges are read.
-
-    Raises:
-        NotFoundError: the version cannot be read any more.
+    Raises NotFoundError: the version cannot be read any more.
     """
     schema = table.schema
     # what is read of them anyway, but for encrypted ones, of which their keys may not be there
@@ -673,9 +669,7 @@ def count_by_tags(
     """Return how many rows have which row tags (`row_tags.tags_of`), of a version.
 
     Rows are read of shards whose rows differ in them, or do not all count.
-
-    Raises:
-        NotFoundError: the version cannot be read any more.
+    Raises NotFoundError: the version cannot be read any more.
     """
     counts: Counter[str] = Counter()
     selection = Selection(state.version, (TAGS.name,), time_ms=time_ms)

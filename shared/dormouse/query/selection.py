@@ -71,10 +71,8 @@ def select(
     Ranges are of row keys, which sort keys continue. `columns` of None are all that `permission`
     shows. Who writes a condition or a range from which something is hidden has it parsed by the
     visible schema; that no hidden column is used is checked here, for every way to rows.
-
-    Raises:
-        InvalidRequestError: a column is unknown or hidden, none is left, the limit is not a number
-            of rows, or a bound is of the wrong type.
+    Raises InvalidRequestError: a column is unknown or hidden, none is left, the limit is not a
+    number of rows, or a bound is of the wrong type.
     """
     visible = schema
     if permission.hidden:
@@ -173,10 +171,8 @@ def decode_selection(
     its condition is `time_ms`; `of_rows` says that it may ask for row tags.
 
     `schema` is whole; what the message names must be among what `permission` shows of it.
-
-    Raises:
-        InvalidRequestError: a key, column, condition or limit does not fit the schema, or a range
-            ends before it starts.
+    Raises InvalidRequestError: a key, column, condition or limit does not fit the schema, or a
+    range ends before it starts.
     """
     visible = visible_schema(schema, permission)
     return select(
@@ -212,9 +208,7 @@ def store_selection(selection: Selection, schema: Schema) -> StoredSelection:
 
 def load_selection(form: StoredSelection) -> tuple[Schema, Selection]:
     """Return the schema and the selection of a stored form.
-
-    Raises:
-        CorruptDataError: it is no selection; the error quotes neither keys nor the condition.
+    Raises CorruptDataError: it is no selection; the error quotes neither keys nor the condition.
     """
     try:
         schema = Schema.from_json(form.schema)
@@ -325,9 +319,7 @@ def encode_pieces(pieces: Sequence[Piece], kind: str, path: str) -> bytes:
 
 def decode_pieces(content: bytes, kind: str, path: str) -> tuple[Piece, ...]:
     """Parse the result of `encode_pieces`.
-
-    Raises:
-        CorruptDataError: the object at `path` is damaged or is of another kind.
+    Raises CorruptDataError: the object at `path` is damaged or is of another kind.
     """
     hint = "what it is a part of has failed: request it again"
     with raise_corrupt(f"{path} is not {kind}", hint=hint):

@@ -226,9 +226,7 @@ def plan_merge(
 
     Requires: they have at most `most_rows` rows in all; and none of the frames `has_no_rows`,
     because DataFusion also takes a missing file for no rows.
-
-    Raises:
-        InvariantError: a file is missing, or the plan would sort rows that are sorted already.
+    Raises InvariantError: a file is missing, or the plan would sort rows that are sorted already.
     """
     frame = _merged(_merged_in_groups(frames, schema, most_rows), schema)
     plan = frame.select(*(column(name) for name in columns)).execution_plan()
@@ -318,9 +316,7 @@ def changed(
     returning batches of `joined` rows. Those that have more than half of that are not joined.
 
     `ranges` are keyed by the ends of the files' paths, which occur nowhere else in the plan.
-
-    Raises:
-        InvariantError: DataFusion does not take the changes as it is expected to.
+    Raises InvariantError: DataFusion does not take the changes as it is expected to.
     """
     body = plan.to_bytes()
     for name, groups in ranges.items():

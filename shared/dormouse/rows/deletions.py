@@ -137,9 +137,7 @@ def _in_type(value: sql.Expression, then: Field, now: Field) -> tuple[sql.Expres
 def check_columns(schema: Schema, deletions: Iterable[Deletion], left_out: int) -> None:
     """Check that a job which leaves out the rows of deletions up to the number `left_out` writes
     everything by which later ones hide rows of its output.
-
-    Raises:
-        InvalidRequestError: the table has dropped one.
+    Raises InvalidRequestError: the table has dropped one.
     """
     present = {i for field in schema.fields for i in (field.id, *field.nested_ids)} | {TAGS.id}
     for deletion in deletions:

@@ -152,9 +152,7 @@ class Predicate:
     def check(self) -> None:
         """Evaluate the predicate on no rows, to find out whether an error was
         caused by the predicate itself.
-
-        Raises:
-            InvalidRequestError: DataFusion cannot evaluate it.
+        Raises InvalidRequestError: DataFusion cannot evaluate it.
         """
         nothing = pa.RecordBatch.from_pylist([], arrow_schema(self.schema))
         list(self.apply([nothing]))
@@ -170,11 +168,8 @@ def parse_predicate(text: str, schema: Schema) -> Predicate:
 def parse_stored_predicate(text: str, schema: Schema) -> Predicate:
     """Parse a condition that was stored with a request, and was
     validated when the request was made.
-
-    Raises:
-        InvalidRequestError: it cannot be parsed. The message does not quote it, and the original
-            error is suppressed: errors go to logs and records, which must not contain values of
-            rows.
+    Raises InvalidRequestError: it cannot be parsed. The message does not quote it, and the original
+    error is suppressed: errors go to logs and records, which must not contain values of rows.
     """
     try:
         return parse_predicate(text, schema)

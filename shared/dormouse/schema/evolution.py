@@ -189,10 +189,8 @@ class SchemaChanges:
 
     def of(self, item: Field, ids: Iterator[int]) -> Field:
         """Return a column or part as it is then; members that are added take `ids`.
-
-        Raises:
-            InvalidRequestError: a type would not widen, or a struct would have no members, or two
-                of one name.
+        Raises InvalidRequestError: a type would not widen, or a struct would have no members, or
+        two of one name.
         """
         column = replace(self._of(item, ids), name=self.rename.get(item.id, item.name))
         parse_type(column.type.to_json(), f"column {item.name!r}")  # it may nest too deeply now
@@ -323,9 +321,7 @@ def declared_changes(
 ) -> tuple[list[Field], dict[str, FieldType]]:
     """Return the members that columns lack which they are declared to have, as fields to be added,
     and the types that differ, by paths. Members that are not declared stay.
-
-    Raises:
-        InvalidRequestError: one can be null, and is declared not to, or the other way.
+    Raises InvalidRequestError: one can be null, and is declared not to, or the other way.
     """
     add: list[Field] = []
     types: dict[str, FieldType] = {}

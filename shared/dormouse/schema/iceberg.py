@@ -45,9 +45,7 @@ BOUND_CHARACTERS = 64
 def check_publishable(schema: Schema, format_version: int) -> None:
     """Check that every column has a type in this version of Iceberg's format that stored types are
     promoted to, and a name of its own for engines that ignore the case of names.
-
-    Raises:
-        InvalidRequestError: one has not; the message names the column.
+    Raises InvalidRequestError: one has not; the message names the column.
     """
     for field in schema.fields:
         if field.finer:

@@ -156,9 +156,7 @@ class Field:
 
     An encrypted field has bytes (`tables.encryption`): `encrypted` is the type of the values that
     these hide, `key` the name of the key.
-
-    Raises:
-        InvalidRequestError: the type contains nothing that this unit applies to.
+    Raises InvalidRequestError: the type contains nothing that this unit applies to.
     """
 
     name: str
@@ -291,10 +289,8 @@ class Schema:
     can explain them. With `is_part`, it is what a caller may see of a schema, and may have no row
     key. `data_keys` are those of its encrypted fields, `subject` is the id of the field that says
     whose their values are, 0 if none does.
-
-    Raises:
-        InvalidRequestError: no row key, a duplicate name or id, a key whose type has no order, a
-            nullable key, or too many fields.
+    Raises InvalidRequestError: no row key, a duplicate name or id, a key whose type has no order, a
+    nullable key, or too many fields.
     """
 
     row_keys: tuple[Field, ...]
@@ -410,9 +406,7 @@ class Schema:
 
     def field_named(self, name: str) -> Field:
         """Return the field called `name`.
-
-        Raises:
-            InvalidRequestError: there is none; the message lists the columns.
+        Raises InvalidRequestError: there is none; the message lists the columns.
         """
         if match := self._by_name.get(name):
             return match
@@ -490,9 +484,7 @@ class Schema:
     @staticmethod
     def loads(text: str | bytes) -> Schema:
         """Parse the JSON text of a schema, or of what has one as its part `schema`.
-
-        Raises:
-            InvalidRequestError: it is not JSON, or not a schema; the message says where.
+        Raises InvalidRequestError: it is not JSON, or not a schema; the message says where.
         """
         try:
             body = json.loads(text)
@@ -503,9 +495,7 @@ class Schema:
     @staticmethod
     def from_json(body: object) -> Schema:
         """Build a schema from parsed JSON.
-
-        Raises:
-            InvalidRequestError: `body` is not a schema; the message says where.
+        Raises InvalidRequestError: `body` is not a schema; the message says where.
         """
         parts = parse_object(body, "the schema")
         if unknown := set(parts) - _PARTS:
@@ -523,9 +513,7 @@ class Schema:
 
 def parse_field(body: object, where: str) -> Field:
     """Build a field from its JSON form; `where` names it in errors.
-
-    Raises:
-        InvalidRequestError: `body` is not a field.
+    Raises InvalidRequestError: `body` is not a field.
     """
     name, parts, nullable = parse_named(body, where, _FIELD_PARTS)
     kind, unit = parse_written_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
@@ -561,9 +549,7 @@ def _numbered(field: Field, next_id: int, *, is_nested: bool) -> Field:
 
 def parse_written_type(body: object, where: str) -> FieldType:
     """Return the type of a field: in its JSON form, or as text in its short form.
-
-    Raises:
-        InvalidRequestError: it is none; the message begins with `where`.
+    Raises InvalidRequestError: it is none; the message begins with `where`.
     """
     if not isinstance(body, str):
         return parse_type(body, where)
@@ -642,9 +628,7 @@ class FoundColumn:
 
 def check_list(what: str, values: Iterable[_T]) -> list[_T]:
     """Refuse what is no list of values: a text's characters would be them, or a frame's columns.
-
-    Raises:
-        InvalidRequestError: it is a text, bytes, a key by names, a frame, or no list at all.
+    Raises InvalidRequestError: it is a text, bytes, a key by names, a frame, or no list at all.
     """
     if hasattr(values, "columns"):
         raise InvalidRequestError(
@@ -675,9 +659,7 @@ def parse_schema(text: str, row_keys: Sequence[str] = (), sort_keys: Sequence[st
     """Return the schema that a text describes: as JSON, or as ``id:long, name:string?``.
 
     The short form lists columns only, so it needs the names of the keys.
-
-    Raises:
-        InvalidRequestError: it describes none; the message says where.
+    Raises InvalidRequestError: it describes none; the message says where.
     """
     if text.lstrip().startswith("{"):
         if row_keys or sort_keys:
@@ -703,10 +685,8 @@ def choose_schema(
     """Return the schema of a table with these columns; `of` names in errors what has them.
 
     `types` are those of columns for which the inferred type will not do, or that have none.
-
-    Raises:
-        InvalidRequestError: no row key is named, a key or a typed column is not among the columns,
-            a name occurs twice, a key cannot be one, or a column has no type.
+    Raises InvalidRequestError: no row key is named, a key or a typed column is not among the
+    columns, a name occurs twice, a key cannot be one, or a column has no type.
     """
     _check_names(columns, of)
     by_name = {column.name: column for column in columns}

@@ -280,10 +280,8 @@ def parse_named(
     body: object, where: str, others: frozenset[str] = frozenset()
 ) -> tuple[str, Mapping[str, object], bool]:
     """Return the name of a field in JSON form, its parts, and whether it may be null.
-
-    Raises:
-        InvalidRequestError: name or type is missing, or there are parts other than these and
-            `others`.
+    Raises InvalidRequestError: name or type is missing, or there are parts other than these and
+    `others`.
     """
     parts = parse_object(body, where)
     name, nullable = parts.get("name"), parts.get("nullable", False)
@@ -360,9 +358,7 @@ def parse_type_text(text: str) -> FieldType:
 def parse_members_text(text: str) -> tuple[Member, ...]:
     """Return the columns that `text` lists as ``name:type``, separated by commas or line ends; one
     that may be null ends in ``?``.
-
-    Raises:
-        InvalidRequestError: it is no such list; the message says at which character.
+    Raises InvalidRequestError: it is no such list; the message says at which character.
     """
     lines = (line.strip().rstrip(",") for line in text.splitlines())
     parser = _Parser(", ".join(line for line in lines if line))

@@ -472,10 +472,8 @@ class ShardIndex:
 
     def stored_fields(self, fields: Iterable[Field]) -> dict[str, Field]:
         """Return how those of `fields` that the shard has are stored there, by the table's names.
-
-        Raises:
-            UnavailableError: the shard lacks a field that cannot be null, or has it in a type of
-                which values do not become those of its own.
+        Raises UnavailableError: the shard lacks a field that cannot be null, or has it in a type of
+        which values do not become those of its own.
         """
         present = present_fields(self.stored.columns, fields)
         return {

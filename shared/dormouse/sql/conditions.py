@@ -262,10 +262,8 @@ def parse_condition(
     rows come from.
 
     `now()` is `now_ms` for good: the normal form has that time. Without `now_ms` it is refused.
-
-    Raises:
-        InvalidRequestError: it is not a condition, names an unknown column or function, uses what
-            is not allowed, or its types do not fit. The message says where and why.
+    Raises InvalidRequestError: it is not a condition, names an unknown column or function, uses
+    what is not allowed, or its types do not fit. The message says where and why.
     """
     from dormouse.sql import parser  # most processes never see a condition
 

@@ -93,9 +93,7 @@ class PlainSelect:
 
     def condition(self) -> conditions.Condition | None:
         """Return its condition, None if it has none.
-
-        Raises:
-            _NotPlainError: it is not a conjunction of comparisons of columns with values.
+        Raises _NotPlainError: it is not a conjunction of comparisons of columns with values.
         """
         where = self.node["where_clause"]
         return None if where is None else conditions.Condition(self._term(where))
@@ -588,9 +586,7 @@ class _Running:
 
     def _rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the rows of a scan; called by threads of DuckDB.
-
-        Raises:
-            _Anew: files are better.
+        Raises _Anew: files are better.
         """
         with self._lock:
             if name not in self._streamed:

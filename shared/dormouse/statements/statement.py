@@ -273,10 +273,8 @@ def _asked(
 
 def _tags(node: Node, tokens: Sequence[_Token], text: bytes) -> Iterator[_Token]:
     """Yield the calls of ``tag`` in a statement.
-
-    Raises:
-        InvalidRequestError: it is not called with the key of a row tag, in quotes; or two keys
-            differ only by the case of letters, which columns do not.
+    Raises InvalidRequestError: it is not called with the key of a row tag, in quotes; or two keys
+    differ only by the case of letters, which columns do not.
     """
     places = {token.start: place for place, token in enumerate(tokens)}
     seen: dict[str, str] = {}
@@ -707,10 +705,8 @@ def checked_parameters(
     statement: ParsedStatement, values: Mapping[str, object]
 ) -> dict[str, object]:
     """Return the values of the parameters of a statement by name.
-
-    Raises:
-        InvalidRequestError: the statement names others; one has no type of SQL; or they are too
-            many or too large.
+    Raises InvalidRequestError: the statement names others; one has no type of SQL; or they are too
+    many or too large.
     """
     _check_size(values)
     missing = [name for name in statement.parameters if name not in values]

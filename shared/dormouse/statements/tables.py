@@ -324,10 +324,8 @@ class SqlTables:
     def find(self, reference: TableReference, asked: Sequence[str] = ()) -> Schema:
         """Open the table of a reference, and return what the caller may see of its schema, and what
         else is `asked` for, as columns.
-
-        Raises:
-            DormouseError: there is none, or not that version; the message says where it is named.
-                Or two of its columns are one for DuckDB.
+        Raises DormouseError: there is none, or not that version; the message says where it is
+        named. Or two of its columns are one for DuckDB.
         """
         key = (reference.table, reference.as_of)
         if key not in self.opened:

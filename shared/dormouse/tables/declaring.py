@@ -74,10 +74,8 @@ def plan_table_changes(
 
     `split_keys` maps the name of each existing table for which splits are declared to the keys at
     which its partitions were ever split. `defaults` are the instance's properties.
-
-    Raises:
-        InvalidRequestError: a declaration cannot be met by adding and changing; the message names
-            the table and the reason.
+    Raises InvalidRequestError: a declaration cannot be met by adding and changing; the message
+    names the table and the reason.
     """
     existing = {table.name: table for table in tables}
     changes = []

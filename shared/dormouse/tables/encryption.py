@@ -85,9 +85,7 @@ def _subject(schema: Schema, properties: Properties, encrypted: Container[str]) 
 
 def subject_of(schema: Schema) -> Field:
     """Return the column that says whose the values of a row are.
-
-    Raises:
-        InvalidRequestError: there is none.
+    Raises InvalidRequestError: there is none.
     """
     if field := next((each for each in schema.fields if each.id == schema.subject), None):
         return field

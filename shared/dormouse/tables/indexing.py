@@ -22,10 +22,8 @@ _TOKENIZERS = get_args(Tokenizer)
 
 def term_columns(schema: Schema, properties: Properties) -> TermColumns:
     """Parse and check the property `term_index`; return the columns, each once.
-
-    Raises:
-        InvalidRequestError: a column is unknown, is no text, or is named twice; or a tokenizer is
-            unknown.
+    Raises InvalidRequestError: a column is unknown, is no text, or is named twice; or a tokenizer
+    is unknown.
     """
     names = [name.strip() for name in properties.term_index.split(",")]
     tokenizers: dict[str, Tokenizer] = {}

@@ -159,10 +159,8 @@ def is_no_tombstone() -> Condition:
 
 def row_rules(schema: Schema, properties: Properties) -> RowRules:
     """Parse and check the filters and aggregations among a table's properties.
-
-    Raises:
-        InvalidRequestError: they are malformed, do not fit the schema, or would make the rows
-            depend on which shards have been merged. The message says which and why.
+    Raises InvalidRequestError: they are malformed, do not fit the schema, or would make the rows
+    depend on which shards have been merged. The message says which and why.
     """
     aggregation = _combines(schema, properties)
     if not properties.filters and not aggregation:
@@ -215,9 +213,7 @@ def group_keys(schema: Schema, properties: Properties) -> tuple[Field, ...]:
     """Return the keys in which stored rows agree that can become one row; all keys if none can.
 
     A condition on another column can be evaluated only once all rows of a group are combined.
-
-    Raises:
-        InvalidRequestError: the properties are not well-formed.
+    Raises InvalidRequestError: the properties are not well-formed.
     """
     aggregation = _combines(schema, properties)
     return schema.keys if aggregation is None else aggregation.group_keys(schema)
@@ -231,9 +227,7 @@ def check_groups(
 
     All stored rows of a group are one row of the table. Removing some of them would change that row
     instead of removing it.
-
-    Raises:
-        InvalidRequestError: there are such columns.
+    Raises InvalidRequestError: there are such columns.
     """
     rules = row_rules(schema, properties)
     if not rules.aggregates:
