@@ -7,10 +7,9 @@ what it would write (because the rules of the table changed, or the code), the j
 another is planned for its inputs.
 
 A merge applies the table's filters and aggregations, and the deletions that were there when the job
-was assigned, those of purges too.
-If an input's bytes are damaged, and still are when read again, the job is released and the shard
-disputed: it is kept, an alarm fires, and no plan selects it, while the other inputs are free for
-other jobs.
+was assigned, those of purges too. If an input's bytes are damaged, and still are when read again,
+the job is released and the shard disputed: it is kept, an alarm fires, and no plan selects it,
+while the other inputs are free for other jobs.
 """
 
 import json

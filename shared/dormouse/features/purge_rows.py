@@ -1,10 +1,9 @@
 """purge_rows: one step of a purge: check shards, and assign jobs that rewrite those that match.
 
-The rows are hidden since the request (`features.delete_rows`).
-A step checks shards that no step has checked, assigns compaction jobs that rewrite matching shards
-without the rows to remove, and sends the message of the next step. The step that finds no matching
-shard referenced, at one version of the table, finishes the purge, and has the registry forbid that
-an earlier version is restored.
+The rows are hidden since the request (`features.delete_rows`). A step checks shards that no step
+has checked, assigns compaction jobs that rewrite matching shards without the rows to remove, and
+sends the message of the next step. The step that finds no matching shard referenced, at one version
+of the table, finishes the purge, and has the registry forbid that an earlier version is restored.
 
 Shards never change, so the result for a shard stays valid. It is saved beside the table's shards,
 and the redelivery of an interrupted step continues from there. Two concurrent steps may check a

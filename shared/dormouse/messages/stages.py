@@ -46,8 +46,7 @@ class OfTable(Message, frozen=True):
 
 
 JsonKey = tuple[object, ...]
-"""A key in a message: its parts, row keys and then sort keys. `key_codec` says what each is.
-"""
+"""A key in a message: its parts, row keys and then sort keys. `key_codec` says what each is."""
 
 
 class SelectionMessage(
@@ -147,8 +146,7 @@ class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
 
 
 class QueryTask(Message, frozen=True, tag="query_task"):
-    """Answer one sub-query of a query that `who` asked. Both are described in the results
-    bucket.
+    """Answer one sub-query of a query that `who` asked. Both are described in the results bucket.
     """
 
     query_id: QueryId

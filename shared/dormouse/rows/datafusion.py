@@ -125,8 +125,7 @@ def sorted_file(
     span: KeyRange,
     constants: Mapping[str, int | str | None] = MappingProxyType({}),
 ) -> DataFrame:
-    """Return the rows in `span` of a Parquet file sorted by the
-    keys, with the columns of `schema`.
+    """Return the rows in `span` of a Parquet file sorted by the keys, with the columns of `schema`.
 
     `stored` has how fields are stored in the file, by their names in the schema. A column that the
     file lacks is one of its `constants`, or null. Requires: nested ones are stored as they are now.

@@ -277,8 +277,7 @@ def _has(arguments: Sequence[Expression]) -> Expression:
 
 
 def concat(parts: Sequence[Expression], op: str = "concat") -> Expression:
-    """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls
-    out.
+    """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls out.
     """
     parts = [*map(text_of, parts)]
     check_types(parts, [Primitive.STRING] * len(parts))
@@ -409,9 +408,7 @@ def arithmetic(op: str, operands: Sequence[Expression]) -> Expression:
 
 
 def check_count(values: Sequence[object]) -> None:
-    """Refuse a list or a chain with too many parts.
-    Raises InvalidRequestError: it has.
-    """
+    """Refuse a list or a chain with too many parts. Raises InvalidRequestError: it has."""
     if len(values) > MAX_LIST:
         raise InvalidRequestError(
             f"there are {len(values):,} parts; at most {MAX_LIST:,} are allowed"

@@ -326,8 +326,7 @@ def _join(state: TableState, partition: str, shards: Iterable[str]) -> TableStat
     """Return the state in which a split partition has the references to shards below it.
 
     Example: shard s has 6 rows in the left half of a partition and 3 in the right one. The two
-    references become one of 9 rows on the partition. Its release divides them again
-    (`_push_down`).
+    references become one of 9 rows on the partition. Its release divides them again (`_push_down`).
     """
     if state.partitions.get(partition).is_leaf:
         return state

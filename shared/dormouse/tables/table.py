@@ -310,8 +310,7 @@ class Tombstone:
         )
 
     def states(self) -> Iterator[Table]:
-        """Yield the table once for each state that was ever begun for it, to open each one's
-        store.
+        """Yield the table once for each state that was ever begun for it, to open each one's store.
         """
         properties = properties_of({}, {"state_store": self.state_store})
         table = Table(self.table_id, self.name, _PLACEHOLDER_SCHEMA, properties, logs=self.logs)
