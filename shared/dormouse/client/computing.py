@@ -177,11 +177,7 @@ class ComputingProcess:
             return least
 
     def _again(self, task: Task, seconds: float | None) -> Done:
-        """Do a task in a process of its own.
-
-        Raises:
-            LimitExceededError: it ended that process.
-        """
+        """Do a task in a process of its own. Raises LimitExceededError: it ended that process."""
         if not self._alone.acquire(timeout=ALONE_SECONDS):
             raise errors.UnavailableError("what ended the process that computes is tried again")
         try:

@@ -19,9 +19,7 @@ with needs_extra("aws", "an instance on AWS"):
 
 def connect_deployment(settings: Settings) -> Instance:
     """Connect to the instance that `settings` names; no request is sent if they name its account.
-
-    Raises:
-        UnavailableError: there are no credentials or no region, or AWS does not answer.
+    Raises UnavailableError: there are no credentials or no region, or AWS does not answer.
     """
     try:
         with reading("AWS"):

@@ -114,9 +114,7 @@ def new_schema(
     properties: Mapping[str, object] | None,
 ) -> Schema:
     """Return the schema of a table to be created, from the arguments of `Instance.create_table`.
-
-    Raises:
-        InvalidRequestError: not exactly one of `schema` and `like` is given, or it is invalid.
+    Raises InvalidRequestError: not exactly one of `schema` and `like` is given, or it is invalid.
     """
     row_keys = check_list("row_keys", row_keys)
     sort_keys = check_list("sort_keys", sort_keys)
@@ -148,9 +146,7 @@ def new_schema(
 
 def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | None = None) -> None:
     """Read a whole file as rows of a schema, to find out whether it would be ingested.
-
-    Raises:
-        RefusedSourceError: it would be refused, and why.
+    Raises RefusedSourceError: it would be refused, and why.
     """
     of_table = _properties(properties)
     rejects = Rejects(path.name) if of_table.ingest_on_error == "skip" else None

@@ -93,9 +93,7 @@ class Drop:
 
         With an idempotency key, an object that has such a key already is kept, and taken for the
         file.
-
-        Raises:
-            RefusedSourceError: a folder of a file says other tags.
+        Raises RefusedSourceError: a folder of a file says other tags.
         """
         handle, once = self.handle, self.idempotency_key is not None
         files = [(tagged_key(key, self.tags), local) for key, local in files]
@@ -189,9 +187,7 @@ class Drop:
 
 def paths_of(what: object) -> list[str | Path]:
     """Return the paths that were given: one, or several.
-
-    Raises:
-        InvalidRequestError: something else was given.
+    Raises InvalidRequestError: something else was given.
     """
     if isinstance(what, str | Path):
         return [what]
@@ -334,10 +330,8 @@ def _below(folder: Path, paths: Iterable[Path]) -> list[tuple[str, Path]]:
 
 def ingest_key(table_name: str, name: str) -> str:
     """Return the key to drop a file of this name under.
-
-    Raises:
-        RefusedSourceError: the key would be refused, as one with ``..`` or control characters, or
-            ignored, or the ending of the name is no known format.
+    Raises RefusedSourceError: the key would be refused, as one with ``..`` or control characters,
+    or ignored, or the ending of the name is no known format.
     """
     key = f"{table_name}/{name}"
     sources.table_name_of(key)
@@ -361,9 +355,7 @@ def tagged_key(key: str, tags: Mapping[str, str]) -> str:
 
 def check_on_error(on_error: str | None, keys: Sequence[str]) -> None:
     """Check that rows of these files, or of a frame if there are none, can be skipped if asked.
-
-    Raises:
-        InvalidRequestError: they cannot, or another word was given.
+    Raises InvalidRequestError: they cannot, or another word was given.
     """
     if on_error not in (None, "refuse", "skip"):
         raise InvalidRequestError(f"on_error is refuse or skip, not {on_error!r}")
@@ -469,9 +461,7 @@ most of the time.
 
 def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBatch]]:
     """Return the rows of a frame as those of a file of the table, and their columns.
-
-    Raises:
-        RefusedSourceError: they do not fit the table.
+    Raises RefusedSourceError: they do not fit the table.
     """
     changes = changes_in_files(table.schema, table.properties)
     if changes is None:
@@ -491,9 +481,7 @@ def _few(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]
 
 def idempotent_key(table: Table, idempotency_key: str, part: str = "") -> str:
     """Return the key in the ingest bucket of the rows that have this idempotency key.
-
-    Raises:
-        InvalidRequestError: the key is empty or too long.
+    Raises InvalidRequestError: the key is empty or too long.
     """
     if not 1 <= len(idempotency_key) <= MAX_KEY_CHARACTERS:
         raise InvalidRequestError(
@@ -592,9 +580,7 @@ class TableWriter:
 
     def close(self) -> Ingested:
         """Drop the last file, and return all of them; in a folder, once they are rows.
-
-        Raises:
-            RefusedSourceError: a value does not fit its column.
+        Raises RefusedSourceError: a value does not fit its column.
         """
         try:
             if self._is_open:

@@ -126,9 +126,7 @@ class Instance(Shown):
 
         The server, which is returned, answers at ``http://127.0.0.1:PORT/iceberg`` until it is
         closed, or a ``with`` statement ends; port 0 takes a free one.
-
-        Raises:
-            InvalidRequestError: the port cannot be used.
+        Raises InvalidRequestError: the port cannot be used.
         """
         from dormouse.features.catalog import serve_catalog
         from dormouse.http.loopback import LoopbackServer
@@ -149,9 +147,7 @@ class Instance(Shown):
 
     def table(self, name: str) -> TableHandle:
         """Return one table.
-
-        Raises:
-            NotFoundError: no table has that name; the hint names the nearest.
+        Raises NotFoundError: no table has that name; the hint names the nearest.
         """
         table = self.services.tables.named(name)
         if table is None or table.deleting:
@@ -302,9 +298,7 @@ class Instance(Shown):
 
     def check_hidden(self, name: str, changes: Mapping[str, object]) -> None:
         """Check that changed properties hide no rows of a table; one that is None is unset.
-
-        Raises:
-            HiddenRowsError: they do; the message says how many.
+        Raises HiddenRowsError: they do; the message says how many.
         """
         if "filters" in changes or "aggregations" in changes:
             from dormouse.client.contents import check_hidden
@@ -329,10 +323,8 @@ class Instance(Shown):
         hide_rows: bool = False,
     ) -> dict[str, int | str]:
         """Set properties of the instance, unset others, and return those that are set then.
-
-        Raises:
-            InvalidRequestError: an unknown property, a bad value, or one that a table cannot have.
-                Or, without `hide_rows`, they would hide rows, as `set_properties` has it.
+        Raises InvalidRequestError: an unknown property, a bad value, or one that a table cannot
+        have. Or, without `hide_rows`, they would hide rows, as `set_properties` has it.
         """
         settings = properties or {}
         if not hide_rows and ("filters" in settings or "aggregations" in settings):
@@ -350,9 +342,8 @@ class Instance(Shown):
 
         `body` is ``{"tables": [{"name": …, "schema": …, "properties": …, "online": …, "splits": …},
         …]}``. For a table that exists, everything but the name is optional.
-
-        Raises:
-            InvalidRequestError: it is malformed, or adding and changing is not enough to meet it.
+        Raises InvalidRequestError: it is malformed, or adding and changing is not enough to meet
+        it.
         """
         from dormouse.client.operations import parse_declarations, plan_declared
 
@@ -360,10 +351,8 @@ class Instance(Shown):
 
     def apply(self, change: DeclaredChange, *, hide_rows: bool = False) -> None:
         """Apply one of the changes that `plan_declared` returned.
-
-        Raises:
-            InvalidRequestError: the table has changed since, and the change does not fit it. Or
-                it would hide rows, as `set_properties` has it.
+        Raises InvalidRequestError: the table has changed since, and the change does not fit it. Or
+        it would hide rows, as `set_properties` has it.
         """
         if change.schema is None and not hide_rows:
             self.check_hidden(change.name, change.properties)
@@ -374,9 +363,7 @@ class Instance(Shown):
 
     def set_online(self, name: str, online: bool) -> None:
         """Put a table online, or take it offline: it ingests then, but is not compacted or split.
-
-        Raises:
-            NotFoundError: no table has that name.
+        Raises NotFoundError: no table has that name.
         """
         self._administer(requests.SetOnline(self.services.ids.new(), name, online))
 
@@ -533,9 +520,7 @@ class Instance(Shown):
 
     def asked(self, query_id: str) -> AskedQuery:
         """Return a query over messages by its id: to follow it, read its result, or cancel it.
-
-        Raises:
-            InvalidRequestError: no query can have the id.
+        Raises InvalidRequestError: no query can have the id.
         """
         from dormouse.client.queries import AskedQuery
 
@@ -588,9 +573,7 @@ class Instance(Shown):
 
         Return how many were begun. This works for a table that is offline, too. With `spark`, Spark
         runs them, however small they are.
-
-        Raises:
-            NotFoundError: no table has that name.
+        Raises NotFoundError: no table has that name.
         """
         request = requests.CompactTable(self.services.ids.new(), name, everything, spark)
         return sum(isinstance(m.message, stages.CompactionJob) for m in self._administer(request))
@@ -611,9 +594,7 @@ class Instance(Shown):
 
     def collect_garbage(self, name: str) -> int:
         """Delete the shards that nothing references and whose delay is over; return how many.
-
-        Raises:
-            NotFoundError: no table has that name.
+        Raises NotFoundError: no table has that name.
         """
         messages = (
             m.message
@@ -632,9 +613,7 @@ class Instance(Shown):
 
     def pending(self) -> int:
         """Return how much work is pending for all tables, and in the working queues.
-
-        Raises:
-            CorruptDataError: something of a table is damaged, so its pending work is unknown.
+        Raises CorruptDataError: something of a table is damaged, so its pending work is unknown.
         """
         count, damaged = waiting.count_pending(*self.list_readable(), self.queues)
         for error in damaged:
@@ -671,9 +650,7 @@ class Instance(Shown):
 
     def queue_states(self) -> tuple[list[operations.Queue], str]:
         """Return every queue in the order of the flow; and why ages are unknown, if they are.
-
-        Raises:
-            UnavailableError: the queues do not answer.
+        Raises UnavailableError: the queues do not answer.
         """
         return operations.queue_states(self.queues, self.ages, self.services.clock.now_ms())
 
@@ -685,9 +662,7 @@ class Instance(Shown):
         """Restore damaged registry entries of one table, by name or id, or of all tables.
 
         Return a description of each entry that was damaged. Rows and states are not changed.
-
-        Raises:
-            CorruptDataError: some entries cannot be restored; all others were.
+        Raises CorruptDataError: some entries cannot be restored; all others were.
         """
         return self.services.tables.repair(which)
 
@@ -703,9 +678,7 @@ class Instance(Shown):
 
         They say which caller may do what by services of the instance that answer any caller. A
         process that reads with rights of its own, as this class does, is not bound by them.
-
-        Raises:
-            CorruptDataError: they are damaged; `repair` restores them.
+        Raises CorruptDataError: they are damaged; `repair` restores them.
         """
         return self.services.tables.access_rules()
 
@@ -713,9 +686,7 @@ class Instance(Shown):
         """Return what the rules permit a caller for a table, and which columns they hide.
 
         `principal` may be the ARN of a session too; its role counts.
-
-        Raises:
-            CorruptDataError: the rules are damaged.
+        Raises CorruptDataError: the rules are damaged.
         """
         from dormouse.access import permission, principal_of_arn
 
@@ -729,9 +700,7 @@ class Instance(Shown):
         `principal` and `tables` are names, or patterns in which ``*`` stands for any characters. A
         rule for the same two is replaced. The columns `hide` are hidden from readers by the rule.
         The first rule ends that access is by instance: nobody may do what no rule grants.
-
-        Raises:
-            InvalidRequestError: this is no rule; nothing is changed.
+        Raises InvalidRequestError: this is no rule; nothing is changed.
         """
         new_id = self.services.ids.new()
         self._administer(requests.GrantAccess(new_id, principal, tables, tuple(verbs), tuple(hide)))
@@ -741,9 +710,7 @@ class Instance(Shown):
         """Remove the rule of a principal for tables; return the rules that are left.
 
         If none is left, nobody may do anything; `clear_access_rules` gives access back.
-
-        Raises:
-            NotFoundError: there is no such rule; others may still apply to both.
+        Raises NotFoundError: there is no such rule; others may still apply to both.
         """
         from dormouse.access import checked_principals
 

@@ -72,9 +72,7 @@ class DeadLetterQueues:
 
     def show(self, queue: str) -> list[DeadLetter]:
         """Return the dead letters of a queue, the oldest first; they stay where they are.
-
-        Raises:
-            NotFoundError: there is no such queue.
+        Raises NotFoundError: there is no such queue.
         """
         from dormouse.features.dead_letters import list_letters, resolve_queue
 
@@ -164,9 +162,7 @@ class SparkStatus:
 
 def spark_status(storage: Storage, find: SparkApplication) -> SparkStatus:
     """Return the Spark application and package of an instance.
-
-    Raises:
-        CorruptDataError: the description of a package is damaged.
+    Raises CorruptDataError: the description of a package is damaged.
     """
     from dormouse.settings import library_version
 
@@ -211,9 +207,7 @@ def parse_declarations(body: object, services: Services) -> list[TableDeclaratio
 
     `schema` is in its JSON form; a table that exists needs none. A split point is a list of key
     parts, or its first part alone. A property that is null is unset.
-
-    Raises:
-        InvalidRequestError: it is malformed; the message says where.
+    Raises InvalidRequestError: it is malformed; the message says where.
     """
     if not isinstance(body, Mapping) or set(body) != {"tables"}:
         raise InvalidRequestError('a file of tables has one part, "tables"', hint=_EXAMPLE)

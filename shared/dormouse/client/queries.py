@@ -55,9 +55,7 @@ class AskedQuery:
 
     def record(self) -> JobRecord:
         """Return what is recorded of the query: its state, rows, bytes, sub-queries.
-
-        Raises:
-            NotFoundError: nothing is recorded yet, or any more.
+        Raises NotFoundError: nothing is recorded yet, or any more.
         """
         entry = self.services.tracker.get(QUERIES, self.id)
         if entry is None:
@@ -159,9 +157,7 @@ def check_run(run: str) -> None:
 
 def message_parameters(values: dict[str, object]) -> dict[str, Any]:
     """Return the values of parameters as a message has them.
-
-    Raises:
-        InvalidRequestError: JSON does not have its type, or NaN and infinity.
+    Raises InvalidRequestError: JSON does not have its type, or NaN and infinity.
     """
     sent: dict[str, Any] = {}
     for name, value in values.items():

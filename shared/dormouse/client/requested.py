@@ -113,9 +113,7 @@ class Export(RequestedWork[TaskProgress, export.ExportManifest]):
 
     def manifest(self) -> export.ExportManifest:
         """Return the manifest: the version, and every file with its rows.
-
-        Raises:
-            NotFoundError: the export is not complete, or failed; the message says why.
+        Raises NotFoundError: the export is not complete, or failed; the message says why.
         """
         services = self.handle.services
         manifest = export.load_manifest(services.results, self.to)
@@ -170,9 +168,7 @@ class Export(RequestedWork[TaskProgress, export.ExportManifest]):
 
 def empty_folder(folder: Path) -> Path:
     """Return an empty folder; create it if it does not exist.
-
-    Raises:
-        InvalidRequestError: it is a file, it is not empty, or it cannot be created.
+    Raises InvalidRequestError: it is a file, it is not empty, or it cannot be created.
     """
     hint = "name one that is new or empty"
     try:
@@ -240,9 +236,7 @@ def export_result(
     """Write the rows of a result below a prefix, then the manifest; close the result.
 
     A crash leaves files without a manifest, which the lifecycle of the results bucket deletes.
-
-    Raises:
-        AlreadyExistsError: somebody else writes below the prefix.
+    Raises AlreadyExistsError: somebody else writes below the prefix.
     """
     sink = FileSink(services.results, services.scratch, f"{to}/", "rows-{:05d}".format, form)
     with closing(result), sink:

@@ -79,18 +79,12 @@ class TableHandle(Shown):
         return self.table.schema.opened
 
     def state(self) -> TableState:
-        """Return the table's newest state.
-
-        Raises:
-            NotFoundError: the table was deleted.
-        """
+        """Return the table's newest state. Raises NotFoundError: the table was deleted."""
         return read_as_of(self.services, self.current(), None)[1]
 
     def current(self) -> Table:
         """Return the table as the registry has it now: its state may be in another log since.
-
-        Raises:
-            NotFoundError: the table was deleted.
+        Raises NotFoundError: the table was deleted.
         """
         table = self.services.table(self.table.id)
         if table is None:
@@ -172,9 +166,7 @@ class TableHandle(Shown):
 
     def count_under(self, filters: str | None = None, aggregations: str | None = None) -> int:
         """Count the rows that the table would show if it had other filters or aggregations.
-
-        Raises:
-            InvalidRequestError: they are no rules for rows of this schema.
+        Raises InvalidRequestError: they are no rules for rows of this schema.
         """
         table = self.current()
         texts = ("filters", filters), ("aggregations", aggregations)
@@ -299,9 +291,7 @@ class TableHandle(Shown):
         It drops a file whenever the rows that were written take `file_bytes` of memory. With an
         `idempotency_key`, a writer that is given the same rows again adds nothing. All rows get the
         row `tags`, as those of `ingest`.
-
-        Raises:
-            InvalidRequestError: no idempotency key is like this, or no row tags are.
+        Raises InvalidRequestError: no idempotency key is like this, or no row tags are.
         """
         from dormouse.client.ingesting import TableWriter
 
@@ -368,9 +358,7 @@ class TableHandle(Shown):
 
     def metrics(self) -> dict[Metric, float]:
         """Return the metrics that the table publishes every minute, as they are now.
-
-        Raises:
-            NotFoundError: the table was deleted.
+        Raises NotFoundError: the table was deleted.
         """
         from dormouse.features.measure import current_metrics
 
@@ -556,9 +544,7 @@ class TableHandle(Shown):
 
     def untag(self, name: str) -> None:
         """Remove a tag; what only its version needs is deleted in time.
-
-        Raises:
-            NotFoundError: the table has no such tag, or was deleted.
+        Raises NotFoundError: the table has no such tag, or was deleted.
         """
         self._administer(requests.UntagVersion(self.services.ids.new(), self.current().name, name))
 
@@ -597,9 +583,7 @@ class TableHandle(Shown):
 
         With `all_bytes`, every byte of the shards is verified by checksum; else only their footers
         are read. `watch` is called with the number of shards done, and of all.
-
-        Raises:
-            NotFoundError: the table was deleted.
+        Raises NotFoundError: the table was deleted.
         """
         from dormouse.features.checking import check
 

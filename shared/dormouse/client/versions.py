@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 def as_of_to_json(as_of: AsOf) -> int | str:
     """Return a version as requests name it.
-
-    Raises:
-        InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
+    Raises InvalidRequestError: it is neither a version nor a tag nor a time with a zone.
     """
     as_of = checked_as_of(as_of)
     return as_of.isoformat() if isinstance(as_of, dt.datetime) else as_of
@@ -114,9 +112,7 @@ class RowQuery:
 
     def select(self, table: Table, version: int, now_ms: int) -> "Selection":
         """Return the rows of a version of a table.
-
-        Raises:
-            InvalidRequestError: a key, column or condition does not fit the schema.
+        Raises InvalidRequestError: a key, column or condition does not fit the schema.
         """
         from dormouse.query.selection import select
 
@@ -136,9 +132,7 @@ class RowQuery:
 
     def message(self, schema: Schema) -> SelectionMessage:
         """Return the message that asks for the rows.
-
-        Raises:
-            InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
+        Raises InvalidRequestError: a key or version is invalid, or no rows or columns are selected.
         """
         names = () if self.columns is None else check_list("columns", self.columns)
         keys = list_keys(self.exact)

@@ -33,7 +33,8 @@ _Form = TypeVar("_Form", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_Form]):
-    """A kind of stored object: its name in messages, its form, and what to do about a damaged one.
+    """A kind of stored object: its name in messages, its form, and what to do about a damaged
+    one.
     """
 
     name: str

@@ -146,7 +146,8 @@ class CancelQuery(Message, frozen=True, tag="cancel_query", kw_only=True):
 
 
 class QueryTask(Message, frozen=True, tag="query_task"):
-    """Answer one sub-query of a query that `who` asked. Both are described in the results bucket.
+    """Answer one sub-query of a query that `who` asked. Both are described in the results
+    bucket.
     """
 
     query_id: QueryId

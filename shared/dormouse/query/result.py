@@ -126,11 +126,7 @@ class QueryResult(Shown):
 
     @property
     def reader(self) -> pa.RecordBatchReader:
-        """The stream.
-
-        Raises:
-            InvalidRequestError: the result was begun or closed before.
-        """
+        """The stream. Raises InvalidRequestError: the result was begun or closed before."""
         self.batches.check_not_begun()
         return pa.RecordBatchReader.from_batches(self.schema, _OneStream(self.batches))
 
@@ -168,9 +164,7 @@ class QueryResult(Shown):
         Columns of whole numbers with nulls are ``Int64`` and the like; within lists, maps and
         structs they are Python's. As floats, which pandas makes of them otherwise, numbers beyond
         2^53 would change.
-
-        Raises:
-            MissingPackageError: pandas is not installed.
+        Raises MissingPackageError: pandas is not installed.
         """
         pandas = _imported("pandas")
         table = self.to_arrow().cast(pandas_schema(self.schema))
@@ -183,9 +177,7 @@ class QueryResult(Shown):
 
     def to_polars(self) -> Any:
         """Read all rows into a frame of Polars.
-
-        Raises:
-            MissingPackageError: Polars is not installed.
+        Raises MissingPackageError: Polars is not installed.
         """
         return _imported("polars").DataFrame(self)
 

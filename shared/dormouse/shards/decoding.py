@@ -446,7 +446,8 @@ class ShardRows:
         return chunk, tuple((page.first_row, page.end_row) for page in pages)
 
     def _decode(self, columns: Sequence[tuple[Field, Sequence[PagesOfChunk]]]) -> pa.RecordBatch:
-        """Return the rows of pages of several columns, in all row groups; they have the same rows.
+        """Return the rows of pages of several columns, in all row groups; they have the same
+        rows.
         """
         fields, chunks = zip(*columns, strict=True)
         groups = [PagesOfGroup(group[0].values, group) for group in zip(*chunks, strict=True)]

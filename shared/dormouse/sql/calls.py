@@ -277,7 +277,8 @@ def _has(arguments: Sequence[Expression]) -> Expression:
 
 
 def concat(parts: Sequence[Expression], op: str = "concat") -> Expression:
-    """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls out.
+    """Return ``a || b``, which is null if a part is, or ``concat(a, b)``, which leaves nulls
+    out.
     """
     parts = [*map(text_of, parts)]
     check_types(parts, [Primitive.STRING] * len(parts))

@@ -57,7 +57,8 @@ _ALL_DIGITS = Context(prec=MAX_PREC)
 
 
 def key_bounds(condition: Condition, schema: Schema) -> list[KeyRange]:
-    """Return disjoint ranges in key order that hold every matching row; none if no row can match.
+    """Return disjoint ranges in key order that hold every matching row; none if no row can
+    match.
     """
     return _bounds(condition.expression, schema.keys)
 

@@ -585,7 +585,8 @@ class _Running:
             self._cursor.register(name, source)
 
     def _rows(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the rows of a scan; called by threads of DuckDB. Raises _Anew: files are better.
+        """Return the rows of a scan; called by threads of DuckDB.
+        Raises _Anew: files are better.
         """
         with self._lock:
             if name not in self._streamed:

@@ -528,7 +528,8 @@ def _by_ranges(selection: Selection, schema: Schema) -> Selection:
 
 
 def known_ends(table: Table, state: TableState) -> tuple[Key, Key] | None:
-    """Return the first row key of the least and of the greatest row, if the state alone knows them.
+    """Return the first row key of the least and of the greatest row, if the state alone knows
+    them.
     """
     parts = slices_to_read(state, [KeyRange()])
     slices = [slice for part in parts for slice in part]

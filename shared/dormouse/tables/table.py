@@ -77,9 +77,8 @@ def published_name(table: Table) -> str:
 
 def check_published(schema: Schema, properties: Properties) -> None:
     """Check that a table with these properties can be published, if it is to be.
-
-    Raises:
-        InvalidRequestError: a column cannot, by its type or its name; or the table has row rules.
+    Raises InvalidRequestError: a column cannot, by its type or its name; or the table has row
+    rules.
     """
     if not is_published(properties):
         return
@@ -208,9 +207,7 @@ def merge_settings(
 
 def check_change(table: Table, changed: Table) -> None:
     """Check that a table may change in this way: fixed properties stay, rules fit the schema.
-
-    Raises:
-        InvalidRequestError: it may not.
+    Raises InvalidRequestError: it may not.
     """
     for name, declared in KNOWN.items():
         before, after = getattr(table.properties, name), getattr(changed.properties, name)
@@ -260,9 +257,7 @@ def check_name(name: str) -> str:
     """Return `name` if a table can have it.
 
     Names are folders of the ingest bucket, so they are limited to a plain alphabet.
-
-    Raises:
-        InvalidRequestError: it cannot.
+    Raises InvalidRequestError: it cannot.
     """
     if not can_be_name(name):
         raise InvalidRequestError(
@@ -310,7 +305,8 @@ class Tombstone:
         )
 
     def states(self) -> Iterator[Table]:
-        """Yield the table once for each state that was ever begun for it, to open each one's store.
+        """Yield the table once for each state that was ever begun for it, to open each one's
+        store.
         """
         properties = properties_of({}, {"state_store": self.state_store})
         table = Table(self.table_id, self.name, _PLACEHOLDER_SCHEMA, properties, logs=self.logs)
@@ -354,10 +350,8 @@ class Alteration:
 
 def apply_alteration(schema: Schema, alteration: Alteration, properties: Properties) -> Schema:
     """Return the schema with all of the changes. Fields that stay keep their ids.
-
-    Raises:
-        InvalidRequestError: a change is not possible; the message says why, the hint what to do
-            instead.
+    Raises InvalidRequestError: a change is not possible; the message says why, the hint what to do
+    instead.
     """
     if alteration == Alteration():
         raise InvalidRequestError("the request has no change", hint="add, drop or rename columns")
@@ -397,9 +391,7 @@ def replace_schema(schema: Schema, target: Schema, properties: Properties) -> Sc
 
     Without new ids, a column of an older shard could be taken for one of the new schema. Ids in
     `target` come from another table, or from this schema, and are dropped.
-
-    Raises:
-        InvalidRequestError: the table's properties do not allow this schema.
+    Raises InvalidRequestError: the table's properties do not allow this schema.
     """
     check_not_encrypted(*target.fields)
     row_keys, sort_keys, values = (
@@ -425,9 +417,7 @@ def replace_schema(schema: Schema, target: Schema, properties: Properties) -> Sc
 def check_columns(schema: Schema, properties: Properties) -> None:
     """Check that a schema has no more columns than the property `max_fields` allows, and none of
     the names that mean something of any row.
-
-    Raises:
-        InvalidRequestError: it has.
+    Raises InvalidRequestError: it has.
     """
     _check_free(field.name for field in schema.fields)
     check_encryption(schema, properties)
