@@ -172,11 +172,9 @@ class KeyRange:
         return self.low == other.low and self.high == other.high
 
     def __hash__(self) -> int:
-        """Return the hash of the bytes of both ends."""
         return hash((self.low, self.high))
 
     def __repr__(self) -> str:
-        """Show how the range is made."""
         return f"KeyRange({self.min!r}, {self.max!r})"
 
     def is_empty(self) -> bool:

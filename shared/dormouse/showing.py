@@ -31,7 +31,6 @@ class Shown(ABC):
         return self._shown()[0]
 
     def _repr_html_(self) -> HtmlText:
-        """Show it in a notebook."""
         return self._shown()[1]
 
 

@@ -47,7 +47,6 @@ class EmrServerless:
     def __init__(
         self, client: "EMRServerlessClient", settings: SparkSettings, names: InstanceNames
     ) -> None:
-        """Use the application of `settings` for the instance of `names`."""
         self._client, self._settings, self._names = client, settings, names
 
     @property

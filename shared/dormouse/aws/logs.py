@@ -43,7 +43,6 @@ class LoggedMetrics:
     """
 
     def __init__(self, instance: str) -> None:
-        """Publish metrics of the tables of `instance`."""
         self._instance = instance
 
     def emit(self, table_name: str, values: Mapping[Metric, float]) -> None:

@@ -147,7 +147,6 @@ class SqsOutbox:
     def __init__(
         self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy = RETRIES
     ) -> None:
-        """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
         self._client, self._names = client, names
         self._queues = SqsQueues(client, names, retry_policy)
 
@@ -292,7 +291,6 @@ class SqsDeadLetters:
     def __init__(
         self, client: SQSClient, names: InstanceNames, retry_policy: RetryPolicy = RETRIES
     ) -> None:
-        """Use the queues that `names` gives; `retry_policy` is for entries SQS could not take."""
         self._client = client
         self._queues = SqsQueues(client, names, retry_policy)
 

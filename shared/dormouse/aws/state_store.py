@@ -71,7 +71,6 @@ class _Race(Generic[_Wanted, _Result]):
         self._send(range(len(requests)))
 
     def answers(self) -> Iterator[_Result]:
-        """Yield all answers in order."""
         for place in range(len(self._wanted)):
             yield self._answer(place)
 

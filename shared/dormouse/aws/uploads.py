@@ -111,7 +111,6 @@ class FilePart(SeekableFile):
     """Some bytes of a local file as a file of their own, so that a request need not hold them."""
 
     def __init__(self, local: Path, start: int, size_bytes: int) -> None:
-        """Open the `size_bytes` of `local` from `start` on."""
         super().__init__(size_bytes)
         self._file = local.open("rb")
         self._start = start

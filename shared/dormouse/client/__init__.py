@@ -71,7 +71,6 @@ asked for."""
 
 
 def __getattr__(name: str) -> object:
-    """Return a name of `_LATER`."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LATER[name]), name)

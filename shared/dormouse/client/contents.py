@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dormouse.client.table import listed_jobs
+from dormouse.client.table import TableHandle, listed_jobs
 from dormouse.errors import HiddenRowsError
-from dormouse.features.batch_files import look_up_source_ids
+from dormouse.features.batch_files import SourceLookup, look_up_source_ids
 from dormouse.jobs import FILE_REFUSED
 from dormouse.key_codec import KeyCodec, KeyValue
 from dormouse.ports import NO_TABLE, Services, Storage
@@ -23,11 +22,6 @@ from dormouse.state.sources import Source
 from dormouse.state.state import TableState
 from dormouse.stored.paths import data_prefix, shard_path
 from dormouse.tables.table import Table
-
-if TYPE_CHECKING:
-    from dormouse.client.table import TableHandle
-    from dormouse.features.batch_files import SourceLookup
-
 
 KeyTuple = tuple[KeyValue, ...]
 """A key as `TableHandle.query` takes it."""

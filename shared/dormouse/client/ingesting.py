@@ -393,7 +393,6 @@ class Ingested:
     done: bool = False
 
     def __repr__(self) -> str:
-        """Return how many files there are, and how many of them add nothing."""
         files = f"{len(self.sources)} file{'s'[: len(self.sources) != 1]} for {self.handle.name}"
         return f"Ingested({files}{f', {len(self.known)} known' if self.known else ''})"
 

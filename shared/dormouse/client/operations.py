@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from dormouse.client.waiting import QueueAges, Queues
+from dormouse.client.waiting import QueueAges, Queues, SparkApplication
 from dormouse.errors import InvalidRequestError, UnavailableError, did_you_mean
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key
@@ -21,7 +21,6 @@ from dormouse.stored.paths import SPARK_CODE, dead_letter_queue
 from dormouse.tables.properties import parse_settings, property_named
 
 if TYPE_CHECKING:
-    from dormouse.client.waiting import SparkApplication
     from dormouse.features.dead_letters import Redriven
     from dormouse.features.spark import SparkPackage
     from dormouse.tables.declaring import DeclaredChange, TableDeclaration

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -20,13 +20,10 @@ from dormouse.features.queries import QueryEnd
 from dormouse.features.requests import ManifestKind, ResultFile
 from dormouse.files.results import ResultFormat
 from dormouse.jobs import Progress as Watch
+from dormouse.ports import Services
+from dormouse.query.result import QueryResult
 from dormouse.stored.paths import MANIFEST
 from dormouse.tables.table import Table
-
-if TYPE_CHECKING:
-    from dormouse.ports import Services
-    from dormouse.query.result import QueryResult
-
 
 _Progress = TypeVar("_Progress", bound=Progress)
 _Result = TypeVar("_Result")
@@ -45,7 +42,6 @@ class RequestedWork(ABC, Generic[_Progress, _Result]):
     id: str
 
     def __repr__(self) -> str:
-        """Return which work it is, and of which table."""
         return f"{type(self).__name__}({self.id} of table {self.table.name!r})"
 
     @abstractmethod

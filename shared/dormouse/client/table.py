@@ -20,8 +20,10 @@ from dormouse.client.versions import (
     tags_of,
     versions_of,
 )
+from dormouse.client.waiting import IngestBucket, Polling, Queues
 from dormouse.errors import NotFoundError
 from dormouse.features.versions import read_as_of, tagged
+from dormouse.jobs import Progress
 from dormouse.key_codec import KeyCodec, KeyLike, Keys, KeyValue, Ranges
 from dormouse.messages import requests, stages
 from dormouse.ports import Services
@@ -29,7 +31,9 @@ from dormouse.schema.row_tags import NO_TAGS
 from dormouse.schema.schema import CHANGE, Field, Schema, check_fields, check_list
 from dormouse.schema.types import FieldType
 from dormouse.showing import HtmlText, Listing, Shown, show_table
-from dormouse.state.jobs import JobRecord
+from dormouse.state.jobs import JobRecord, Metric
+from dormouse.state.sources import Source
+from dormouse.state.state import TableState
 from dormouse.state.versions import AsOf
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
@@ -40,16 +44,11 @@ if TYPE_CHECKING:
     from dormouse.client.ingesting import Ingested, Ingestible, TableWriter
     from dormouse.client.origins import RowOrigin
     from dormouse.client.requested import Export, Purge
-    from dormouse.client.waiting import IngestBucket, Polling, Queues
     from dormouse.features.checking import CheckReport
     from dormouse.features.purge import Proof
     from dormouse.features.rebuild import RebuildReport
     from dormouse.files.frames import Frame
-    from dormouse.jobs import Progress
     from dormouse.query.result import QueryResult
-    from dormouse.state.jobs import Metric
-    from dormouse.state.sources import Source
-    from dormouse.state.state import TableState
 
 
 _T = TypeVar("_T")

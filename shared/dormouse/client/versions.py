@@ -19,14 +19,13 @@ from dormouse.ports import Services
 from dormouse.schema.schema import Schema, check_list
 from dormouse.showing import Listing
 from dormouse.sql.conditions import SPACE, check_statement, parse_condition
-from dormouse.state.versions import AsOf, checked_as_of, iso_time, parse_as_of
+from dormouse.state.state import TableState
+from dormouse.state.versions import AsOf, Pin, checked_as_of, iso_time, parse_as_of
 from dormouse.tables.table import Table, table_not_found
 
 if TYPE_CHECKING:
     from dormouse.query.result import QueryResult
     from dormouse.query.selection import Selection
-    from dormouse.state.state import TableState
-    from dormouse.state.versions import Pin
 
 
 def as_of_to_json(as_of: AsOf) -> int | str:

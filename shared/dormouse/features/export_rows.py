@@ -258,8 +258,6 @@ def intact_pieces(
 
 @dataclass(frozen=True, slots=True)
 class _TaskRun:
-    """One run of one task."""
-
     worker: ExportWorker
     export: ExportRequest
     task: int

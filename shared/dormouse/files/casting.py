@@ -479,7 +479,6 @@ def convert(cells: Cells, field: Field, place: Place, make: Callable[[Cells], Ar
 
 
 def _nulls(cells: Sequence[object] | Array) -> Sequence[int]:
-    """Return the indexes of cells that are null."""
     if isinstance(cells, pa.Array):
         is_null: Any = cells.is_null()
         return pc.indices_nonzero(is_null).to_pylist() if cells.null_count else ()

@@ -76,7 +76,6 @@ class TextColumn:
     """The types that all cells of a column, seen so far, can have."""
 
     def __init__(self) -> None:
-        """Begin with every type."""
         self._candidates = list(_CANDIDATES)
         self._values = 0
         self._has_finite = False

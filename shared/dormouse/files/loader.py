@@ -92,7 +92,6 @@ class SourceLoader:
     emptied: Emptied | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        """Start empty."""
         self._files = 0
         self.sorter = self._sorter()
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
@@ -94,8 +95,6 @@ def _in_plain_form(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _timestamps(column: pa.Array[Any]) -> Cells:
-    import pyarrow.compute as pc
-
     kind = column.type
     if kind.tz and kind.tz != "UTC":
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
@@ -156,8 +155,6 @@ def _interval(value: pa.MonthDayNano) -> str:
 
 def _iso_or_number(texts: list[str | None], numbers: pa.Array[Any], span: tuple[int, int]) -> Cells:
     """Return texts, but numbers where ISO 8601 has no year of four digits for them."""
-    import pyarrow.compute as pc
-
     low, high = span
     least, greatest = pc.min(numbers).as_py(), pc.max(numbers).as_py()
     if least is None or greatest is None or (low <= least and greatest <= high):
@@ -260,8 +257,6 @@ def json_texts(column: pa.Array[Any]) -> Iterator[bytes | None]:
 
 def json_values(column: pa.Array[Any]) -> Cells:
     """Return a column's values as JSON documents have them. Raises ValueError as `json_texts`."""
-    import pyarrow.compute as pc
-
     column = _in_plain_form(column)
     if isinstance(column, pa.ExtensionArray):
         return json_values(column.storage)

@@ -91,7 +91,6 @@ def _joined(rest: tuple[object] | None, typed: object) -> object:
 
 
 def _typed(column: Any, names: Sequence[Sequence[str]], depth: int) -> list[object]:
-    """Return the values of a `typed_value`."""
     valid = column.is_valid().to_pylist()
     cells: Iterator[object]
     if isinstance(column.type, pa.StructType):

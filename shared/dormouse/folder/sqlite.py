@@ -662,7 +662,6 @@ def remove_expired(connection: sqlite3.Connection, now_ms: int) -> None:
 
 
 def _items(rows: Iterable[Any]) -> dict[store.Key, store.Item]:
-    """Return the items of rows, in their order."""
     items: dict[store.Key, store.Item] = {}
     parts: dict[store.Key, dict[str, store.Part]] = {}
     for space, owner, name, part, body, checksum, expires_s in rows:

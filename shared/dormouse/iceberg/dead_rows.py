@@ -133,7 +133,6 @@ class _DeadRows:
         self._next = 0
 
     def skip(self, rows: Any) -> None:
-        """Skip rows by their numbers."""
         before = pa.concat_arrays([pa.array([self._next - 1], pa.int64()), rows[:-1]])
         gaps = pc.greater(rows, pc.add(before, 1))
         starts, ends = (each.filter(gaps).to_pylist() for each in (pc.add(before, 1), rows))

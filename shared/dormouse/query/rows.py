@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,15 +47,12 @@ from dormouse.shards.reading import (
     with_others_of_keys,
     without_excluded,
 )
-from dormouse.sql.conditions import Condition, text_tests
+from dormouse.sql.conditions import Condition, Tests, text_tests
 from dormouse.sql.key_bounds import column_values, wanted_tags
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion, TableState
 from dormouse.tables.row_rules import RowRules, asked_fields, row_rules
 from dormouse.tables.table import Table
-
-if TYPE_CHECKING:
-    from dormouse.sql.conditions import Tests
 
 LIMITED_SCAN_BYTES = 32 * 1024 * 1024
 """The memory for a scan that may be stopped early: it reads in small windows."""
@@ -186,8 +183,6 @@ def tagged_slices(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """One query while it is answered."""
-
     resources: QueryResources
     table: Table
     schema: Schema

@@ -188,7 +188,6 @@ class Sorter:
         yield from self._merged([*self._files, *self._held])
 
     def _sort_pending(self) -> None:
-        """Sort the pending rows into a run."""
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             for batch in sort_piece(pending, self._schema):

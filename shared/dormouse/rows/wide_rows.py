@@ -104,7 +104,6 @@ def sizes_of(
 
 
 def _size_of(part: Blocks, number: int, leaves: Sequence[int]) -> GroupSize:
-    """Return the size of a row group."""
     index, stored = part.index, part.index.stored
     blocks = stored.layout.blocks_of(number)
     in_blocks = [

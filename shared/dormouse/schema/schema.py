@@ -438,7 +438,6 @@ class Schema:
         return f"Schema({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """Show the columns in a notebook."""
         return show_table("", ("column", "type", "role"), self.described())[1]
 
     @property

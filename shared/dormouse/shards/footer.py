@@ -208,8 +208,6 @@ class StoredProvenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Stored(StoredProvenance, frozen=True, forbid_unknown_fields=True):
-    """The JSON form."""
-
     v: int
     table_id: str
     shard_id: str

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import row_span, taken_keys
@@ -115,8 +116,6 @@ def _shrinks(chunk: pq.ColumnChunkMetaData) -> bool:
 
 def value_bytes(column: pa.ChunkedArray[Any]) -> int:
     """Return what the values of a column that is not nested take, however often each occurs."""
-    import pyarrow.compute as pc
-
     if _is_text(column.type):
         return int(pc.sum(pc.binary_length(column)).as_py() or 0)
     return int(len(column) * column.type.bit_width // 8)
@@ -152,8 +151,6 @@ def _dictionary_bytes(
     column: pa.ChunkedArray[Any], packed: pq.ColumnChunkMetaData | None, group_rows: int
 ) -> tuple[int, int] | None:
     """Return what the dictionary of a column takes, and about in a row group; None if none pays."""
-    import pyarrow.compute as pc  # what reads shards needs none of it, and it takes long to import
-
     rows, distinct = len(column), pc.count_distinct(column).as_py()
     values = float(distinct)
     if group_rows > rows > distinct:  # if each is another, so may be those that follow
@@ -204,8 +201,6 @@ class NaNSearch:
 
     def see(self, batch: pa.RecordBatch) -> None:
         """Look at the rows of a batch, whose columns are those of the schema."""
-        import pyarrow.compute as pc  # what reads shards needs none of it
-
         for number in list(self._without):
             column = batch.column(number)
             total = pc.sum(column).as_py()

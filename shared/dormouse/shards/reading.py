@@ -72,8 +72,6 @@ class ReadCounters:
 
 
 class _CountedFile(WrappedFile):
-    """A file that counts its reads."""
-
     def __init__(self, file: BinaryIO, reads: ReadCounters) -> None:
         super().__init__(file)
         self._reads = reads

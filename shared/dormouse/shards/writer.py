@@ -69,7 +69,6 @@ class Shredder:
     """Adds these columns to the rows of one shard."""
 
     def __init__(self, paths: Sequence[ShreddedPath]) -> None:
-        """Add the columns of `paths`."""
         by_id = {path.field.id: path for path in paths}  # of two with one id, one is left out
         self._paths = list(by_id.values())
         self.fields: list[Field] = [path.field for path in self._paths]

@@ -128,7 +128,6 @@ class OverlayMap(Generic[K, V]):
         return default if value is TOMBSTONE else value
 
     def __getitem__(self, key: K) -> V:
-        """Return the value of a key. Raises KeyError: there is none."""
         value = self.get(key)
         if value is None:
             raise KeyError(key)
@@ -579,7 +578,6 @@ class PartitionReferences:
     free: int = 0
 
     def __len__(self) -> int:
-        """Count the references."""
         return len(self.by_shard)
 
     def __iter__(self) -> Iterator[Reference]:

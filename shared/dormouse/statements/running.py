@@ -503,8 +503,6 @@ class _Anew(Exception):  # noqa: N818  # no error: the statement starts again
 
 
 class _Running:
-    """One statement while it runs."""
-
     def __init__(
         self,
         tables: SqlTables,
