@@ -123,7 +123,7 @@ class FolderStorage(Storage):
             return False
         try:
             with writing_files(self._root):
-                flush_file(local)
+                flush(local)
                 return _link(local, target)
         except OSError as error:
             if error.errno not in UNLINKABLE:
@@ -249,7 +249,7 @@ def _link(file: Path, target: Path) -> bool:
             return False
         except FileNotFoundError:
             continue
-        flush_folder(target.parent)
+        flush(target.parent)
         return True
     raise UnavailableError(f"{target.parent} is removed by others all the time; try again")
 
@@ -259,7 +259,7 @@ def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        flush_folder(folder.parent)
+        flush(folder.parent)
 
 
 @contextmanager
@@ -284,13 +284,8 @@ def writing_files(root: Path) -> Iterator[None]:
         raise
 
 
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power failure, as those of an object store do."""
-    flush_file(folder)
-
-
-def flush_file(path: Path) -> None:
-    """Make the content of a file survive a power failure."""
+def flush(path: Path) -> None:
+    """Make the content of a file, or the names in a folder, survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

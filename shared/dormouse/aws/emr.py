@@ -16,7 +16,7 @@ from dormouse.features.spark import ARCHIVE, JVM_OPTIONS
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SPARK_RUN_SECONDS, SparkSettings
 from dormouse.state.jobs import ClusterSize
-from dormouse.stored.paths import InstanceNames
+from dormouse.stored.paths import InstanceNames, spark_package_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ class EmrServerless:
         return None
 
     def _file(self, run: SparkRun, name: str) -> str:
-        return self._names.spark_package_uri(run.package, name)
+        return f"s3://{self._names.data_bucket}/{spark_package_path(run.package, name)}"
 
     def _arguments(self, run: SparkRun) -> list[str]:
         """Return the options of the entry point, from which `describe` knows the job again."""

@@ -31,10 +31,6 @@ _OTHER_KEY = ("InvalidCiphertextException", "IncorrectKeyException")
 _T = TypeVar("_T")
 
 
-def _new_cache() -> TTLCache[tuple[str, bytes, str], bytes]:
-    return TTLCache(CACHED_KEYS, CACHE_SECONDS)
-
-
 @dataclass(frozen=True, slots=True)
 class KmsKeys:
     """An `encryption.KeyService` by KMS. The id of the table is the encryption context, which KMS
@@ -45,7 +41,7 @@ class KmsKeys:
     instance: str
     subjects: SubjectKeys
     _unwrapped: TTLCache[tuple[str, bytes, str], bytes] = field(
-        default_factory=_new_cache, repr=False
+        default_factory=lambda: TTLCache(CACHED_KEYS, CACHE_SECONDS), repr=False
     )
     _lock: Lock = field(default_factory=Lock, repr=False)
 

@@ -86,16 +86,14 @@ class AskedQuery:
             DeadLetterError: only a dead letter is left of it.
         """
         awaited = Awaited(
-            self.services, (QUEUE,), lambda: [(self.id,)], self.queues, is_known=self._is_known
+            *(self.services, (QUEUE,), lambda: [(self.id,)], self.queues),
+            is_known=lambda: bool(self.asked or self.services.tracker.get(QUERIES, self.id)),
         )
         with suppress(errors.NotFoundError):  # results outlive records
             self.polling.until_ended(
                 self.progress, timeout_seconds=timeout_seconds, watch=watch, awaited=awaited
             )
         return self.end()
-
-    def _is_known(self) -> bool:
-        return bool(self.asked or self.services.tracker.get(QUERIES, self.id))
 
     def end(self) -> QueryEnd:
         """Return the manifest of a query that has ended; raises as `wait`."""

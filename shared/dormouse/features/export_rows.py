@@ -21,18 +21,7 @@ import pyarrow as pa
 from dormouse import errors, jobs
 from dormouse.arrow.order import OrderCheck, row_key, row_span
 from dormouse.arrow.types import arrow_schema
-from dormouse.features.export import (
-    ExportManifest,
-    ExportRequest,
-    SkippedShard,
-    TaskFiles,
-    build_manifest,
-    delete_export,
-    load_export,
-    parts_of,
-    save_manifest,
-    unfinished_tasks,
-)
+from dormouse.features import export as exports
 from dormouse.features.requests import ResultFile
 from dormouse.files import results
 from dormouse.key_codec import KeyCodec
@@ -205,7 +194,7 @@ class ExportWorker(QueryResources, Protocol):
 
 def write_task(
     worker: ExportWorker,
-    export: ExportRequest,
+    export: exports.ExportRequest,
     task: int,
     *,
     is_late: Callable[[], bool] = lambda: False,
@@ -216,21 +205,21 @@ def write_task(
 
     Raises NotFoundError: a shard that the task needs was collected, or the export has ended.
     """
-    parts = parts_of(worker.storage, export)
+    parts = exports.parts_of(worker.storage, export)
     pieces = parts.pieces(task)
-    skipped: tuple[SkippedShard, ...] = ()
+    skipped: tuple[exports.SkippedShard, ...] = ()
     if export.skip_damaged:
         pieces, skipped = intact_pieces(worker.storage, export, pieces)
     files = _TaskRun(worker, export, task, is_late).write(pieces)
     if files is None:
         return False
-    parts.end(task, TaskFiles(tuple(files), skipped))
+    parts.end(task, exports.TaskFiles(tuple(files), skipped))
     return True
 
 
 def intact_pieces(
-    storage: Storage, export: ExportRequest, pieces: Sequence[Piece]
-) -> tuple[tuple[Piece, ...], tuple[SkippedShard, ...]]:
+    storage: Storage, export: exports.ExportRequest, pieces: Sequence[Piece]
+) -> tuple[tuple[Piece, ...], tuple[exports.SkippedShard, ...]]:
     """Return pieces without the shards that are lost, or damaged in any byte, and these shards.
 
     Each shard is read once more for that, whole: a part of one that seems right may be of a shard
@@ -248,7 +237,7 @@ def intact_pieces(
         else:
             continue
         ends = codec.to_json(shard.min_key), codec.to_json(shard.max_key)
-        skipped[shard.id] = SkippedShard(path, shard.rows, *ends, reason)
+        skipped[shard.id] = exports.SkippedShard(path, shard.rows, *ends, reason)
 
     def without(piece: Piece) -> Piece:
         return replace(piece, shards=tuple(s for s in piece.shards if s.id not in skipped))
@@ -259,7 +248,7 @@ def intact_pieces(
 @dataclass(frozen=True, slots=True)
 class _TaskRun:
     worker: ExportWorker
-    export: ExportRequest
+    export: exports.ExportRequest
     task: int
     is_late: Callable[[], bool]
 
@@ -345,7 +334,7 @@ WHAT_TO_DO = (
 STEP_SECONDS = 240
 """How long a run of a task takes before it ends its file and continues with a new message."""
 
-WriteTasks = Callable[[ExportRequest, Sequence[int]], object]
+WriteTasks = Callable[[exports.ExportRequest, Sequence[int]], object]
 """Write some tasks of an export, in this process or on a cluster."""
 
 
@@ -363,7 +352,7 @@ def export_rows(services: Services, message: ExportTask) -> list[OutboundMessage
 
     manifest = None
     runs = export_attempts_prefix(export.read.id, export.id, message.task)
-    is_done = parts_of(services.storage, export).has_ended(message.task)
+    is_done = exports.parts_of(services.storage, export).has_ended(message.task)
     crashes = [] if is_done else jobs.crashed_attempts(services.storage, runs)
     has_failed = len(crashes) >= jobs.CRASH_LIMIT
     if has_failed and services.has_spark:
@@ -394,18 +383,18 @@ def export_all(services: Services, job: ExportJob, write: WriteTasks) -> None:
     manifest = None
     with _fail_on_permanent_error(services, export):
         _record_running(services, export)
-        write(export, unfinished_tasks(services.storage, export))
+        write(export, exports.unfinished_tasks(services.storage, export))
         manifest = _manifest_if_done(services, export)
     _finish(services, export, manifest)
 
 
-def _running(services: Services, table_id: str, export_id: str) -> ExportRequest | None:
-    export = load_export(services, table_id, export_id)
+def _running(services: Services, table_id: str, export_id: str) -> exports.ExportRequest | None:
+    export = exports.load_export(services, table_id, export_id)
     return None if export is None or services.table(table_id) is None else export
 
 
 @contextmanager
-def _fail_on_permanent_error(services: Services, export: ExportRequest) -> Iterator[None]:
+def _fail_on_permanent_error(services: Services, export: exports.ExportRequest) -> Iterator[None]:
     """Record why the block fails; an error that a retry cannot cure ends the export."""
     try:
         yield
@@ -413,37 +402,41 @@ def _fail_on_permanent_error(services: Services, export: ExportRequest) -> Itera
         jobs.record(services, export.tracked_job, Failed(error.explanation))
         raise
     except errors.DormouseError as error:
-        if load_export(services, export.read.id, export.id) is not None:  # still running
+        if exports.load_export(services, export.read.id, export.id) is not None:  # still running
             reason = error.explanation
             if isinstance(error, errors.NotFoundError):
                 what_to_do = "request the export again, and if it fails again, check the table"
                 reason = f"{error}; {what_to_do}"
             jobs.record(services, export.tracked_job, Failed(reason))
-            delete_export(services, export)
+            exports.delete_export(services, export)
 
 
-def _manifest_if_done(services: Services, export: ExportRequest) -> ExportManifest | None:
+def _manifest_if_done(
+    services: Services, export: exports.ExportRequest
+) -> exports.ExportManifest | None:
     """Write the manifest if all tasks are finished, and return it."""
-    parts = parts_of(services.storage, export)
+    parts = exports.parts_of(services.storage, export)
     tasks = parts.ended(export.tasks)
     if len(tasks) < export.tasks:
         return None
-    manifest = build_manifest(export, parts.load_ends(tasks))
-    save_manifest(services, export, manifest)
+    manifest = exports.build_manifest(export, parts.load_ends(tasks))
+    exports.save_manifest(services, export, manifest)
     return manifest
 
 
-def _finish(services: Services, export: ExportRequest, manifest: ExportManifest | None) -> None:
+def _finish(
+    services: Services, export: exports.ExportRequest, manifest: exports.ExportManifest | None
+) -> None:
     """Record that an export is finished, then delete its stored state.
 
     The manifest is written, so an error here must not record the export as failed.
     """
     if manifest is not None:
         jobs.record(services, export.tracked_job, Finished(rows=manifest.rows))
-        delete_export(services, export)
+        exports.delete_export(services, export)
 
 
-def _record_running(services: Services, export: ExportRequest) -> None:
+def _record_running(services: Services, export: exports.ExportRequest) -> None:
     newest = services.tracker.get(export.read.id, export.id)
     if newest is None or newest.state not in ("running", "finished"):
         jobs.record(services, export.tracked_job, Started())

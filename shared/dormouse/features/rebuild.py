@@ -38,26 +38,16 @@ from dormouse.ports import Services, StoredObject
 from dormouse.rows.deletions import id_of_job
 from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
 from dormouse.shards.run_markers import read_run_markers
+from dormouse.state import state as changes
 from dormouse.state.fold import apply
 from dormouse.state.partitions import ROOT, NewShard, OverlayMap, Shard
-from dormouse.state.state import (
-    AddShards,
-    AdoptSegments,
-    AssignJob,
-    Entry,
-    HideRows,
-    InitialisePartitions,
-    ReplaceShards,
-    ResetTable,
-    TableState,
-    Transaction,
-)
+from dormouse.state.state import TableState
 from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import data_prefix, is_index_object, shard_id_of
 from dormouse.tables.table import Table
 
 
-def _transactions(plan: RebuildPlan) -> Iterator[Transaction]:
+def _transactions(plan: RebuildPlan) -> Iterator[changes.Transaction]:
     """Yield the transactions that make the planned state of an empty one, in order.
 
     A shard is added with all its rows. Where they were merged into other shards, a compaction
@@ -67,23 +57,23 @@ def _transactions(plan: RebuildPlan) -> Iterator[Transaction]:
     Example: shard r-0 is live in leaf 1 and merged in leaf 0. It is added to the root, which gives
     it a reference in each leaf. Then job merged-0 replaces r-0 in leaf 0 by no shards.
     """
-    yield InitialisePartitions(plan.tree.splits, plan.key_types)
+    yield changes.InitialisePartitions(plan.tree.splits, plan.key_types)
     if plan.generation:
-        yield ResetTable(plan.generation, plan.tree.splits)
+        yield changes.ResetTable(plan.generation, plan.tree.splits)
     if plan.segments:
-        yield AdoptSegments(plan.segments)
+        yield changes.AdoptSegments(plan.segments)
     shards = (NewShard(p.shard, p.counted or ((ROOT, p.shard.rows),)) for p in plan.shards)
-    yield AddShards("rebuild", plan.sources, tuple(shards))
+    yield changes.AddShards("rebuild", plan.sources, tuple(shards))
     for deletion in plan.deletions:  # hides rows of the shards with lesser numbers than its own
-        yield HideRows(structs.replace(deletion, time_ms=0))
+        yield changes.HideRows(structs.replace(deletion, time_ms=0))
     merged: dict[str, list[str]] = {}
     for item in plan.shards:
         for leaf in item.merged:
             merged.setdefault(leaf, []).append(item.shard.id)
     for leaf, shards_of_leaf in sorted(merged.items()):
         job = f"merged-{leaf}"
-        yield AssignJob(job, leaf, tuple(shards_of_leaf))
-        yield ReplaceShards(job, leaf, tuple(shards_of_leaf), ())
+        yield changes.AssignJob(job, leaf, tuple(shards_of_leaf))
+        yield changes.ReplaceShards(job, leaf, tuple(shards_of_leaf), ())
 
 
 def planned_state(plan: RebuildPlan, now_ms: int) -> TableState:
@@ -95,7 +85,7 @@ def planned_state(plan: RebuildPlan, now_ms: int) -> TableState:
     state = TableState(version - 1)
     broken: list[str] = []
     for transaction in _transactions(plan):
-        state, verdict = apply(state, Entry(transaction, now_ms, state.generation))
+        state, verdict = apply(state, changes.Entry(transaction, now_ms, state.generation))
         broken += map(str, verdict.violations)
     state = replace(state, version=version)
     broken += broken_invariants(state, whole=True)

@@ -1,5 +1,5 @@
-"""Cast columns of ingested files to columns of the table, exactly, or
-refuse the file with row and reason.
+"""Cast columns of ingested files to columns of the table, exactly, or refuse the file with row and
+reason.
 
 Used by the readers of all formats. Error messages are stored and shown where rows are not, and are
 read by people who may not see rows. They name columns of the table, positions in the file and
@@ -295,7 +295,8 @@ def _times(cells: Array, kind: Primitive) -> Array:
         _check_all(cells, _TIME_NS, "expected: an ISO 8601 time of at most nanoseconds")
     else:
         _check_all(cells, _TIME, "expected: an ISO 8601 time of at most microseconds")
-        cells = _without_zeros(cells)
+        # Arrow cannot read zeros after the sixth decimal
+        cells = pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")
     cells = _plain(cells)
     zoned = pc.match_substring_regex(cells, _ZONED)
     if not _any(zoned):
@@ -321,13 +322,6 @@ def _with_offset_seconds(cells: Array, kind: Primitive) -> Array:
     more = pc.if_else(is_east, pc.negate(seconds), seconds).cast(pa.duration("s"))
     times: Array = pc.add_checked(_times(whole, kind), more.cast(pa.duration(target.unit)))
     return times
-
-
-def _without_zeros(cells: Array) -> Array:
-    """Return times without zeros after the sixth decimal, which Arrow cannot read."""
-    if _any(pc.match_substring_regex(cells, r"[.][0-9]{7}")):
-        return pc.replace_substring_regex(cells, r"([.][0-9]{6})0+", r"\1")
-    return cells
 
 
 def _plain(cells: Array) -> Array:
@@ -705,10 +699,6 @@ def _check_members(cells: Array, kind: FieldType) -> None:
                 _check_members(values, member.type)
 
 
-def _has_no_zone(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.TimestampType) and kind.tz is None
-
-
 def _is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
@@ -728,7 +718,9 @@ _ACCEPTED: dict[Primitive, tuple[Callable[[pa.DataType], bool], ...]] = {
     Primitive.STRING: (_is_text,),
     Primitive.BYTES: (*_BYTES, types.is_fixed_size_binary),
     **dict.fromkeys(ZONED, (types.is_timestamp,)),
-    **dict.fromkeys(TIMESTAMPS - ZONED, (_has_no_zone,)),
+    **dict.fromkeys(
+        TIMESTAMPS - ZONED, (lambda kind: isinstance(kind, pa.TimestampType) and kind.tz is None,)
+    ),
     Primitive.TIME: (types.is_time,),
     # Polars has no type of 16 bytes
     Primitive.UUID: (lambda kind: kind == pa.binary(UUID_BYTES), _is_text, *_BYTES),

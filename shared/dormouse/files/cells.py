@@ -106,7 +106,8 @@ _text_decoder = msgspec.json.Decoder(str)
 def _nested_column(raws: Raws, kind: FieldType, unit: str) -> Array:
     decode = _decoder(kind).decode
     values = [None if raw is None else _decoded(decode(raw), kind) for raw in raws]
-    column: Array = pa.array(values, arrow_type(kind, _raw_type))
+    target = arrow_type(kind, lambda part: pa.binary() if _is_raw(part) else arrow_type(part))
+    column: Array = pa.array(values, target)
     kinds = casting.leaf_kinds(column.type, kind)
 
     def parsed(leaf: Array) -> Array:
@@ -129,10 +130,6 @@ def _is_raw(kind: FieldType) -> bool:
     """Return whether values of the type inside nested ones stay JSON until all are converted."""
     others = (*FLOATS, Primitive.DATE, Primitive.TIME, Primitive.UUID, *TIMESTAMPS)
     return isinstance(kind, DecimalType) or kind in others
-
-
-def _raw_type(kind: Primitive | DecimalType) -> pa.DataType:
-    return pa.binary() if _is_raw(kind) else arrow_type(kind)
 
 
 def _decoded(value: Any, kind: FieldType) -> object:

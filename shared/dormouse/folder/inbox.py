@@ -35,7 +35,7 @@ from dormouse.folder.sqlite import Database
 from dormouse.messages.stages import FilesDropped, encode
 from dormouse.ports import Arrived
 from dormouse.state.sources import Source, is_file, is_file_below
-from dormouse.storage import INCOMING, check_path, flush_folder, writing_files
+from dormouse.storage import INCOMING, check_path, flush, writing_files
 from dormouse.system import Clock
 
 # What is known of the files of the inbox: rows in SQLite, one for each file.
@@ -159,7 +159,7 @@ class Inbox:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=incoming) as folder:
                 file, etag = _placed(content, Path(folder) / "file", target, key, once=once)
-            flush_folder(target.parent)
+            flush(target.parent)
         return self._note([(file, etag)], self._clock.now_ms())[0].source
 
     def upload_url(self, key: str, seconds: int) -> str:

@@ -209,6 +209,7 @@ class SparkSubmit:
     scratch: Path
 
     def __call__(self, run: StoredRun, check: Callable[[], None]) -> tuple[str, str]:
+        """Do a run."""
         root = self.root.expanduser().absolute()
         log = FolderLayout(root).logs / f"spark-{run.job_id}.log"
         log.parent.mkdir(exist_ok=True)

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from rpds import HashTrieMap
 
+from dormouse.state import state as changes
 from dormouse.state.partitions import (
     Job,
     NewShard,
@@ -27,34 +28,12 @@ from dormouse.state.partitions import (
 )
 from dormouse.state.rules import Rule, Violation, violations
 from dormouse.state.state import (
-    HIDING_RETENTION_MS,
-    MAX_JOBS_NAMED,
-    TRANSACTION_RETENTION_MS,
-    AddShards,
-    AdoptSegments,
-    AssignJob,
-    DeleteShards,
     Deletion,
     Dispute,
     DisputeReason,
-    DisputeShards,
-    Entry,
-    ExtendTree,
-    ForgetDeletions,
-    HideRows,
-    InitialisePartitions,
-    ReleaseJob,
-    ReplaceShards,
-    ResetTable,
-    ResolveDisputes,
-    RestoreTable,
     RowsTaken,
-    SealSources,
     SourceSegment,
-    SplitPartition,
     TableState,
-    is_conserved,
-    transaction_id,
 )
 from dormouse.state.validation import entry_violations
 
@@ -73,7 +52,7 @@ _Held = Mapping[str, tuple[PartitionReferences, PartitionReferences]]
 
 
 def apply(
-    state: TableState, entry: Entry, earlier: TableState | None = None
+    state: TableState, entry: changes.Entry, earlier: TableState | None = None
 ) -> tuple[TableState, Verdict]:
     """Return the state after `entry`, and the verdict on the entry. The log sets the version.
 
@@ -82,21 +61,21 @@ def apply(
     There is a verdict for every entry that can be written or read, whatever it contains.
     """
     same_generation = entry.generation == state.generation
-    judged = same_generation or isinstance(entry.transaction, ResetTable)
+    judged = same_generation or isinstance(entry.transaction, changes.ResetTable)
     # Keys of another generation may have other types; `violations` reports the generation.
     if broken := entry_violations(entry, state.key_types if judged else ()):
         return state, Verdict(broken)
     now_ms = max(state.time_ms, entry.time_ms)  # the time of a state never goes back
-    name = transaction_id(entry.transaction)
+    name = changes.transaction_id(entry.transaction)
     if same_generation and state.has_committed(name, now_ms):
         return state, Verdict(repeated=True)
     broken = violations(state, entry)
-    if not broken and isinstance(entry.transaction, RestoreTable):
+    if not broken and isinstance(entry.transaction, changes.RestoreTable):
         broken = tuple(restore_violations(state, entry.transaction, earlier))
     if broken:
         return state, Verdict(broken)
-    is_hiding = isinstance(entry.transaction, HideRows)
-    longer_ms = HIDING_RETENTION_MS - TRANSACTION_RETENTION_MS if is_hiding else 0
+    is_hiding = isinstance(entry.transaction, changes.HideRows)
+    longer_ms = changes.HIDING_RETENTION_MS - changes.TRANSACTION_RETENTION_MS if is_hiding else 0
     transactions = state.transactions.insert(name, now_ms + longer_ms)
     start = replace(state, time_ms=now_ms, transactions=transactions)
     after = _changed(start, entry, earlier or TableState())
@@ -106,13 +85,13 @@ def apply(
 
 
 def _changed(  # noqa: C901  # a case a kind
-    state: TableState, entry: Entry, earlier: TableState
+    state: TableState, entry: changes.Entry, earlier: TableState
 ) -> TableState:
     match entry.transaction:
-        case InitialisePartitions(splits=splits, key_types=key_types):
+        case changes.InitialisePartitions(splits=splits, key_types=key_types):
             tree = PartitionTree.from_splits(splits)
             return replace(state, partitions=tree, key_types=key_types)
-        case AddShards(shards=shards, sources=sources, deletion=deletion):
+        case changes.AddShards(shards=shards, sources=sources, deletion=deletion):
             versions = dict.fromkeys(sources, state.version + 1)
             sources_after = state.sources.put(versions, new=len(versions))
             if deletion is not None:  # it hides no row of the shards, which have its number
@@ -122,46 +101,46 @@ def _changed(  # noqa: C901  # a case a kind
             last = max([number, *(new.shard.sequence for new in shards)])
             new_shards = [_added(new, number, state.version + 1) for new in shards]
             return _add(state, new_shards, sources=sources_after, last_number=last)
-        case AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
+        case changes.AssignJob(job=job, partition=partition, inputs=inputs) as wanted:
             cause = wanted.purge_id, wanted.request_key
             facts = state.last_number, _takes_all(state, partition, inputs)
             assigned = Job(job, partition, inputs, state.time_ms, *cause, *facts)
             whole = _join(state, partition, inputs)
             return _mark(whole, assigned, job, state.jobs.insert(job, assigned))
-        case ReleaseJob(job=job):
+        case changes.ReleaseJob(job=job):
             return _release(state, job)
-        case ReplaceShards(job=job, partition=partition, inputs=inputs, outputs=outputs) as done:
+        case changes.ReplaceShards(job, partition, inputs, outputs) as done:
             rows, span = dict(done.rows_taken), state.partitions.get(partition).range
             results = [_numbered(new, sequence=state.jobs[job].sequence) for new in outputs]
             counts = {shard: RowsTaken(job, partition, rows.get(shard), span) for shard in inputs}
             smaller = _drop(state, ((partition, shard) for shard in inputs))
             state = record_taken(smaller, counts)
             return _add(state, results, jobs=state.jobs.remove(job))
-        case SplitPartition(partition=partition, at=at, rows_left=rows_left):
+        case changes.SplitPartition(partition=partition, at=at, rows_left=rows_left):
             return _split(state, partition, at, dict(rows_left))
-        case ExtendTree(splits=splits):
+        case changes.ExtendTree(splits=splits):
             for partition, at in splits:
                 state = _split(state, partition, at, {})
             return state
-        case DeleteShards(shards=names):
+        case changes.DeleteShards(shards=names):
             return _delete(state, names)
-        case DisputeShards(shards=names, reason=reason, job=job):
+        case changes.DisputeShards(shards=names, reason=reason, job=job):
             return open_disputes(state, names, reason, job)
-        case ResolveDisputes(disputes=disputes):
+        case changes.ResolveDisputes(disputes=disputes):
             return resolve_disputes(state, (shard for shard, _ in disputes))
-        case HideRows(deletion=deletion):
+        case changes.HideRows(deletion=deletion):
             return _hide(state, deletion)
-        case ForgetDeletions(numbers=numbers):
+        case changes.ForgetDeletions(numbers=numbers):
             rest = tuple(each for each in state.deletions if each.number not in numbers)
             return replace(state, deletions=rest)
-        case SealSources(segment=segment, replaced=replaced):
+        case changes.SealSources(segment=segment, replaced=replaced):
             return _seal(state, segment, len(replaced))
-        case AdoptSegments(segments=segments):
+        case changes.AdoptSegments(segments=segments):
             return replace(state, adopted_segments=segments)
-        case ResetTable(generation=generation, splits=splits, key_types=key_types):
+        case changes.ResetTable(generation=generation, splits=splits, key_types=key_types):
             tree = PartitionTree.from_splits(splits)
             return state.reset(generation, tree, key_types or state.key_types)
-        case RestoreTable(generation=generation):
+        case changes.RestoreTable(generation=generation):
             for job in sorted(earlier.jobs):
                 earlier = _release(earlier, job)
             return restored(state, earlier, generation)
@@ -423,7 +402,7 @@ def record_taken(state: TableState, taken: Mapping[str, RowsTaken]) -> TableStat
         takings = (*state.taken.get(shard, ()), taking)
         if state.reference_counts.get(shard, 0):
             open_counts[shard] = takings
-        elif is_conserved(takings, state.shards[shard].rows) is False:
+        elif changes.is_conserved(takings, state.shards[shard].rows) is False:
             open_counts[shard] = takings
             # It replaces a dispute over bytes: a person who ends that one has not seen this one.
             disputes[shard] = Dispute(DisputeReason.ROWS_LOST, state.time_ms)
@@ -443,7 +422,7 @@ def open_disputes(
     for shard in shards:
         dispute = disputes.get(shard) or Dispute(reason, state.time_ms)
         jobs = (*dispute.jobs, job) if job not in dispute.jobs else dispute.jobs
-        disputes = disputes.insert(shard, replace(dispute, jobs=jobs[:MAX_JOBS_NAMED]))
+        disputes = disputes.insert(shard, replace(dispute, jobs=jobs[: changes.MAX_JOBS_NAMED]))
     return replace(state, disputed=disputes)
 
 
@@ -465,7 +444,7 @@ def resolve_disputes(state: TableState, shards: Iterable[str]) -> TableState:
 
 
 def restore_violations(
-    state: TableState, restore: RestoreTable, earlier: TableState | None
+    state: TableState, restore: changes.RestoreTable, earlier: TableState | None
 ) -> Iterator[Violation]:
     """Yield every reason why `state` cannot go back to `earlier`, the snapshot of the version.
 

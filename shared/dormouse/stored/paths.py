@@ -388,10 +388,6 @@ class InstanceNames:
         """The application of EMR Serverless that runs Spark jobs."""
         return f"dormouse-{self.instance}"
 
-    def spark_package_uri(self, version: str, name: str) -> str:
-        """Return the URI of a file of a Spark package."""
-        return f"s3://{self.data_bucket}/{spark_package_path(version, name)}"
-
     def queue(self, queue: str) -> str:
         """Return the SQS name of a queue of `messages.QUEUES`, or of its dead-letter queue."""
         return f"dormouse-{self.instance}-{queue}"
