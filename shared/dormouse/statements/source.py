@@ -48,14 +48,7 @@ from dormouse.sql.conditions import (
 from dormouse.sql.operands import IN_DOCUMENTS, number
 from dormouse.statements.statement import HAS, ParsedStatement, all_nodes, folded, parsed_tree
 from dormouse.statements.statement import Node as Tree
-from dormouse.statements.tables import (
-    TableScan,
-    aliases_in,
-    comparison,
-    is_constant,
-    path_of,
-    tag_key,
-)
+from dormouse.statements.tables import TableScan, comparison, is_constant, path_of, tag_key
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -98,8 +91,6 @@ _PASSING = {
 }
 """Functions that give values on as they are, or tell more of documents than their text."""
 _NOT_GROUPED = "STANDARD_HANDLING"
-_NAMING = ("select_list", "where_clause", "group_expressions", "having", "qualify")
-"""The parts of a SELECT that may name its values; columns of tables come first."""
 _HELD = ("arguments", "child", "children", "expression", "lhs")
 
 
@@ -176,6 +167,8 @@ def _written(whole: Tree, parser: duckdb.DuckDBPyConnection) -> str:
 
 _Path: TypeAlias = tuple[Tree, tuple[str | int, ...]]
 """A column of documents, and what leads to a part."""
+_Columns: TypeAlias = list[tuple[str, bool]]
+"""Names, `folded`, and whether each is of documents."""
 
 
 class _Replacing:
@@ -184,26 +177,13 @@ class _Replacing:
     def __init__(
         self, tree: Tree, schemas: Mapping[str, Schema], parser: duckdb.DuckDBPyConnection
     ) -> None:
-        """Find which columns are documents, by the names of their tables and alone, `folded`."""
-        self.aliases, self.parser, self._tree = aliases_in(tree), parser, tree
-        self._tables: dict[str, set[str]] = {}
-        self._shown = set(map(id, _shown(tree)))
-        self._documents, self._others = set[str](), set[str]()
-        for node in all_nodes(tree):
-            if node.get("type") == "BASE_TABLE" and node["table_name"] in schemas:
-                fields = schemas[node["table_name"]].fields
-                called = node["column_name_alias"]
-                names = [*called, *(field.name for field in fields[len(called) :])]
-                pairs = list(zip(map(folded, names), fields, strict=False))
-                own = {name for name, field in pairs if field.type is Primitive.DYNAMIC}
-                self._documents |= own
-                self._others |= {name for name, _ in pairs} - own
-                self._tables.setdefault(folded(node["alias"]), set()).update(own)
-        for node in all_nodes(tree):
-            for item in node.get("select_list", ()) if id(node) not in self._shown else ():
-                named = folded(item["alias"])
-                if named in self._documents and not self._is_document(item):
-                    self._others.add(named)
+        """Take the tree of a statement, and the schemas of the tables in it."""
+        self.parser, self._schemas = parser, schemas
+        self._scopes: list[Mapping[str, Mapping[str, bool]]] = []
+        maps = [node["cte_map"]["map"] for node in all_nodes(tree) if node.get("cte_map")]
+        self._named = {folded(each["key"]): each["value"] for map in maps for each in map}
+        self._columns: dict[int, _Columns] = {}
+        self._compared = set(map(id, _compared_selects(tree)))
 
     @cached_property
     def template(self) -> Tree:
@@ -220,17 +200,23 @@ class _Replacing:
             return [self.replaced(part, may_stand=may_stand) for part in node]
         if not isinstance(node, dict):
             return node
-        if (new := self._compared(node) or self._taken(node)) is not None:
+        if (new := self._comparison(node) or self._taken(node)) is not None:
             return new
-        if documents := self._documents & {*map(folded, node.get("using_columns", ()))}:
-            raise self._no_kind({"column_names": [*documents]}, ())
+        for name in node.get("using_columns", ()):
+            if self.path({"type": "COLUMN_REF", "column_names": [name]}):
+                raise _no_kind(name)
         path = self.path(node) if "query_location" in node and "type" in node else None
         if path is not None:
             if not may_stand:
-                raise self._no_kind(*path)
+                raise _no_kind(".".join(map(str, (*path[0]["column_names"], *path[1]))))
             return node if all(map(_is_plain, path[1])) else self._part(*path, node["alias"])
         if "select_list" in node:
             return self._selected(node)
+        if "setop_type" in node:
+            columns = self._columns_of(node)
+            orders = self._ordered(node["modifiers"], columns, dict(columns))
+            parts = {n: self.replaced(part) for n, part in node.items() if n != "modifiers"}
+            return {**parts, "modifiers": orders}
         if "type" in node:
             name = _function(node)
             is_passing = name in _PASSING and not node.get("distinct")
@@ -244,32 +230,85 @@ class _Replacing:
         return parts
 
     def _selected(self, select: Tree) -> Tree:
-        """Return a SELECT. Its rows may have parts of documents if they are those of the result,
-        and are not compared with each other; others may have whole documents by their own names.
-        """
-        is_shown = id(select) in self._shown
-        modifiers = [*select["modifiers"], *(self._tree["modifiers"] if is_shown else ())]
+        """Return a SELECT, of which values are documents if they are not compared with others."""
         is_compared = select["group_expressions"] or select["aggregate_handling"] != _NOT_GROUPED
-        is_compared = is_compared or any(m["type"] == "DISTINCT_MODIFIER" for m in modifiers)
-        items, called = [], dict[str, _Path]()
-        for place, item in enumerate(select["select_list"], start=1):
-            path = self.path(item)
-            is_whole = path is not None and not path[1] and not item["alias"]
-            new = self.replaced(item, may_stand=(is_whole or is_shown) and not is_compared)
-            if new != item and not new["alias"]:
+        is_compared = is_compared or id(select) in self._compared or _is_distinct(select)
+        columns = self._columns_of(select)
+        self._scopes.append(self._scope(select["from_table"]))
+        aliases = {folded(e["alias"]): self._is_document(e) for e in select["select_list"]}
+        self._scopes.insert(-1, {"": aliases})  # columns of tables come first
+        items = []
+        for item in select["select_list"]:
+            new = self.replaced(item, may_stand=not is_compared)
+            if new != item and not new["alias"] and item["type"] != "STAR":
                 new["alias"] = self.said(item)
             items.append(new)
-            if path is not None:
-                called |= dict.fromkeys(("*", str(place), folded(item["alias"])), path)
-        terms = [term["expression"] for each in modifiers for term in each.get("orders", ())]
-        names = {*_names({name: select[name] for name in _NAMING})} - self._others - self._documents
-        names |= {*_names({"": terms}), *map(_place, terms)}
-        for name in names & (called.keys() - {""}):
-            raise self._no_kind(*called[name])
-        new = {n: self.replaced(part) for n, part in select.items() if n != "select_list"}
-        return {**new, "select_list": items}
+        orders = self._ordered(select["modifiers"], columns, aliases)
+        rest = {n: part for n, part in select.items() if n not in ("select_list", "modifiers")}
+        rest = {name: self.replaced(part) for name, part in rest.items()}
+        del self._scopes[-2:]
+        return {**rest, "select_list": items, "modifiers": orders}
 
-    def _compared(self, node: Tree) -> Tree | None:
+    def _ordered(
+        self, modifiers: Sequence[Tree], columns: _Columns, aliases: Mapping[str, bool]
+    ) -> Any:
+        """Return the modifiers of a query, whose rows have some columns, if these can be ordered;
+        names of these come before those of tables.
+        """
+        terms = [term["expression"] for each in modifiers for term in each.get("orders", ())]
+        for term in terms:
+            chosen = columns if term["type"] == "STAR" else []
+            if (term.get("literal") or {}).get("kind") == "INTEGER":
+                place = int(term["literal"]["text"])
+                chosen = columns[max(place - 1, 0) : place]
+            for name in (name for name, is_document in chosen if is_document):
+                raise _no_kind(name)
+        self._scopes.append({"": aliases})
+        new = self.replaced(modifiers)
+        self._scopes.pop()
+        return new
+
+    def _scope(self, source: Tree) -> dict[str, dict[str, bool]]:
+        """Return the columns of what a FROM joins, by its names: whether each is a document."""
+        if source["type"] == "JOIN":
+            return self._scope(source["left"]) | self._scope(source["right"])
+        columns, called = [], source.get("column_name_alias", [])
+        if source["type"] == "SUBQUERY":
+            columns = self._columns_of(source["subquery"]["node"])
+        elif schema := self._schemas.get(source.get("table_name", "")):
+            columns = [(folded(f.name), f.type is Primitive.DYNAMIC) for f in schema.fields]
+        elif query := self._named.get(folded(source.get("table_name", ""))):
+            columns = self._columns_of(query["query_node"])
+            called = [*called, *query["aliases"][len(called) :]]
+        names = [*map(folded, called), *(name for name, _ in columns[len(called) :])]
+        kinds = [is_document for _, is_document in columns]
+        own = dict(zip(names, kinds, strict=False))
+        return {folded(source.get("alias") or source.get("table_name", "")): own}
+
+    def _columns_of(self, query: Tree) -> _Columns:
+        """Return the columns of the rows of a query."""
+        if id(query) in self._columns:
+            return self._columns[id(query)]
+        columns = self._columns[id(query)] = []  # as one that names itself finds them
+        if "select_list" in query:
+            scope = self._scope(query["from_table"])
+            self._scopes.append(scope)
+            for item in query["select_list"]:
+                if item["type"] == "STAR":
+                    of = folded(item["relation_name"])
+                    some = [own for name, own in scope.items() if of in ("", name)]
+                    left = {*map(folded, item["exclude_list"])}
+                    columns += [each for own in some for each in own.items() if each[0] not in left]
+                else:
+                    *_, name = item.get("column_names") or ("",)
+                    columns.append((folded(item["alias"] or name), self._is_document(item)))
+            self._scopes.pop()
+        else:
+            first = query.get("left") or query["children"][0]
+            columns += self._columns_of(first)
+        return columns
+
+    def _comparison(self, node: Tree) -> Tree | None:
         """Return the call for a comparison of a part of a document with constants."""
         op, operands = comparison(node) or ("", [])
         if _COLLATE in (node.get("type"), *(each["type"] for each in operands)):
@@ -279,7 +318,6 @@ class _Replacing:
         if path is None or not all(map(is_constant, operands[1:])):
             return None
         column, steps = path
-        self._check(column)
         constants = self._call("list_value", [self._json(each) for each in operands[1:]])
         arguments = [column, self._text(json.dumps(steps)), self._text(op), constants]
         return self._call(FUNCTION, arguments, node["alias"])
@@ -292,7 +330,6 @@ class _Replacing:
                 kind = type_named(str(node["type_expr"].get("type_name")).upper(), [])
             if path is None or kind not in _CASTS:
                 return None
-            self._check(path[0])
             return self._call(_CASTS[kind], [self._part(*path)], node["alias"])
         name = _function(node)
         if name not in _OF_TEXTS and not name.startswith("regexp_"):
@@ -315,14 +352,18 @@ class _Replacing:
     def _is_document(self, item: Tree) -> bool:
         """Return whether a value of a SELECT list is surely a document."""
         kind = item.get("type_expr", {}).get("type_name", "")
-        return self.path(item) is not None or kind.upper() == "JSON"
+        return kind.upper() == "JSON" or "lhs" in item or self.path(item) is not None
 
     def path(self, node: Tree) -> _Path | None:
         """Return the column of documents that a node is, or is a part of, and what leads there."""
-        path = path_of(node, self.aliases)
-        *table, column = map(folded, path[0]["column_names"]) if path else ("",)
-        documents = self._tables.get(table[0], self._documents) if table else self._documents
-        return path if column in documents else None
+        path = path_of(node, {name for scope in self._scopes for name in scope if name})
+        *table, name = map(folded, path[0]["column_names"]) if path else ("",)
+        for scope in reversed(self._scopes):
+            own = scope.values() if not table else [scope[table[0]]] if table[0] in scope else []
+            for columns in own:
+                if name in columns:
+                    return path if columns[name] else None
+        return None
 
     def _part(self, part: Tree, steps: Sequence[str | int], alias: str = "") -> Tree:
         """Return what is at a path. DuckDB itself would take a text such as '0' for a place."""
@@ -341,28 +382,7 @@ class _Replacing:
         path = self.path(part)
         if path is None:
             return self.replaced(part)
-        self._check(path[0])
         return self._call(_CASTS[Primitive.STRING], [self._part(*path)])
-
-    def _check(self, column: Tree) -> None:
-        """Refuse the name of a column that is a document in one place, and none in another.
-        Raises InvalidRequestError: it may be either.
-        """
-        *table, name = map(folded, column["column_names"])
-        if name in self._others and not (table and table[0] in self._tables):
-            raise InvalidRequestError(
-                f"{name} is a document here and another value there",
-                hint="write the name of a table before it, or call one of them otherwise",
-            )
-
-    def _no_kind(self, column: Tree, steps: Sequence[str | int]) -> InvalidRequestError:
-        self._check(column)
-        said = ".".join(map(str, (*column["column_names"], *steps)))
-        return InvalidRequestError(
-            f"{said} may be of any kind, and is used where one is needed",
-            hint=f"write CAST({said} AS TEXT), or AS BIGINT, DOUBLE, BOOLEAN; compare it with "
-            "constants alone",
-        )
 
     def _call(self, name: str, arguments: Sequence[Tree], alias: str = "") -> Tree:
         children = [{"name": "", "expression": each} for each in arguments]
@@ -382,25 +402,33 @@ class _Replacing:
         return {**literal, "literal": {"kind": "STRING", "text": text}}
 
 
-def _shown(query: Tree) -> Iterator[Tree]:
-    """Yield the SELECTs whose rows are those of a result, and are not compared there."""
-    if query["type"] == "SELECT_NODE":
+def _compared_selects(tree: Tree) -> Iterator[Tree]:
+    """Yield the SELECTs whose rows are compared with those of others, or with a value."""
+    for node in all_nodes(tree):
+        if "setop_type" in node and not (node["setop_type"] == "UNION" and node["setop_all"]):
+            yield from _selects(node)
+        elif node.get("subquery_type") not in (None, "EXISTS", "NOT_EXISTS"):
+            yield from _selects(node["subquery"]["node"])
+
+
+def _selects(query: Tree) -> Iterator[Tree]:
+    """Yield the SELECTs of which a query has all rows."""
+    if "select_list" in query:
         yield query
-    elif query.get("setop_type") == "UNION" and query["setop_all"]:
-        for each in query["children"]:
-            yield from _shown(each) if not each["modifiers"] else ()
+    for each in query["children"] if "setop_type" in query else ():
+        yield from _selects(each)
 
 
-def _names(node: Tree) -> Iterator[str]:
-    """Yield the names, `folded`, that stand alone in a part of a query."""
-    for each in all_nodes(node):
-        name, *members = each.get("column_names") or ("",)
-        yield "" if members else folded(name)
+def _is_distinct(select: Tree) -> bool:
+    return any(each["type"] == "DISTINCT_MODIFIER" for each in select["modifiers"])
 
 
-def _place(term: Tree) -> str:
-    """Return the place of what rows are ordered by in a SELECT list, ``*`` for all of it."""
-    return "*" if term["type"] == "STAR" else str((term.get("literal") or {}).get("text", ""))
+def _no_kind(said: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{said} may be of any kind, and is used where one is needed",
+        hint=f"write CAST({said} AS TEXT), or AS BIGINT, DOUBLE, BOOLEAN; or {said}->>'$' for its "
+        "text",
+    )
 
 
 def _function(node: Tree) -> str:
