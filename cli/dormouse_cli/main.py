@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+import os
 import signal
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -279,8 +281,21 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise TerminatedError
 
 
+def _open_streams() -> None:
+    """Open what was closed (``>&-``), so that no file of the instance gets the number of a standard
+    stream; what is written there is lost.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def main() -> None:
     """Run the command line."""
+    _open_streams()
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)

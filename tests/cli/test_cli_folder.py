@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -250,3 +252,17 @@ def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(InvalidRequestError, match="file/mice cannot be made: Not a directory"):
         Instance.open(tmp_path / "file" / "mice")
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error_and_no_file_gets_its_number(here: Path, closed: str) -> None:
+    done("ingest", "flights", "rows.csv", "--create", "--row-keys", "carrier,flight")
+    command = f'exec "{sys.executable}" -m dormouse_cli --instance ./mice "$@" {closed}'
+    for verb in (["query", "flights", "--format", "csv"], ["table", "list"], ["queues"]):
+        ended = subprocess.run(
+            ["sh", "-c", command, "sh", *verb],
+            env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+        )
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", ""), verb
