@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import attrgetter
@@ -40,6 +41,8 @@ MOST_SHARED = min(4, os.cpu_count() or 1)
 """So many processes are shared at most."""
 MANY_TASKS = 8
 """Another one is begun when each has so many tasks: it takes a second, and 200 MB of memory."""
+IDLE_SECONDS = 60.0
+"""After so long without a task it ends, when the first gets one: another is soon begun again."""
 ALONE_AT_ONCE = 2
 """How many tasks are tried again at once: too little memory may be why they are."""
 ALONE_SECONDS = 60.0
@@ -165,15 +168,19 @@ class ComputingProcess:
         starts, only the task that it was begun for waits for it.
         """
         with self._lock:
-            for ended in [each for each in self._shared if each.process.poll() is not None]:
-                self._shared.remove(ended)
-                self._forget(ended)
+            now = time.monotonic()
+            idle = [each for each in self._shared[1:] if each.is_idle(now - IDLE_SECONDS)]
+            ended = [each for each in self._shared if each.process.poll() is not None]
+            for each in dict.fromkeys([*idle, *ended]):
+                self._shared.remove(each)
+                self._forget(each)
             ready = [each for each in self._shared if each.is_ready]
             least = min(ready or self._shared, key=attrgetter("tasks"), default=None)
             may_begin = len(ready) == len(self._shared) < MOST_SHARED
             if not least or (may_begin and least.tasks >= MANY_TASKS):
                 least = self._begun()
                 self._shared.append(least)
+            least.chosen = now
             return least
 
     def _again(self, task: Task, seconds: float | None) -> Done:
@@ -224,7 +231,7 @@ class _Running:
             prefix="computing-", dir=scratch, ignore_cleanup_errors=True
         )
         self._idle: list[socket.socket] = []
-        self._connections, self._has_started = 0, False
+        self._connections, self._has_started, self.chosen = 0, False, 0.0
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process: subprocess.Popen[bytes] = lifeline.start(
@@ -245,6 +252,10 @@ class _Running:
     def tasks(self) -> int:
         """About how many tasks it has now."""
         return self._connections - len(self._idle)
+
+    def is_idle(self, since: float) -> bool:
+        """Whether it has no task, and has not been chosen for one since a time."""
+        return not self.tasks and self.chosen < since
 
     @property
     def is_ready(self) -> bool:

@@ -104,7 +104,7 @@ def test_what_another_task_ended_is_done_all_the_same(
         slow = threads.submit(process.count_rows, "slow", b"")
         (first,) = eventually(lambda: list(tmp_path.glob("slow-*")))
         os.kill(int(first.name.removeprefix("slow-")), signal.SIGABRT)
-        eventually(lambda: len(list(tmp_path.glob("slow-*"))) == 2)
+        eventually(lambda: slow.done() or len(list(tmp_path.glob("slow-*"))) == 2)
         (tmp_path / "go").touch()
         assert str(slow.result().rows) in {
             p.name.removeprefix("slow-") for p in tmp_path.glob("slow-*")
@@ -136,6 +136,12 @@ def test_many_tasks_at_once_have_as_many_processes_as_there_may_be(
     others = 3 if has_started else 5  # these do not wait for a process that starts
     assert done.pop(first) == others
     assert [*done.values()] == [6 - others]
+    assert len(process._shared) == 2
+    assert process.count_rows("fine", b"").rows == first
+    assert len(process._shared) == 2, "it may soon be needed again"
+    monkeypatch.setattr(computing, "IDLE_SECONDS", 0.0)
+    assert process.count_rows("fine", b"").rows == first
+    assert len(process._shared) == len(process._running) == 1
 
 
 def test_the_end_ends_what_is_computed_and_nothing_follows(
