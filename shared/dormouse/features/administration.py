@@ -10,6 +10,7 @@ If a request causes jobs, they are saved before their messages are sent.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import cast, get_args
 
 import msgspec
@@ -49,7 +50,7 @@ from dormouse.state.jobs import JobRecord
 from dormouse.state.state import DAY_MS
 from dormouse.stored.decoding import check_types, decode_json
 from dormouse.stored.paths import REQUESTS
-from dormouse.tables.table import Table, can_be_name, table_not_found
+from dormouse.tables.table import RETAINED_REQUESTS, Table, can_be_name, table_not_found
 
 # What is stored beside a table about requests with unfinished jobs.
 #
@@ -128,6 +129,7 @@ _OUTCOMES: Mapping[str, Outcome] = {
     "failed": "failed",
 }
 """The outcome in a reply, by the state of the record of a request that was carried out."""
+ANOTHER_ID = "send the request with another request_id"
 ATTEMPTS_FAILED = "every attempt failed"
 """The beginning of the reason in the record of a request whose message became a dead letter."""
 
@@ -145,6 +147,8 @@ class RequestContext:
     """The table that has the name now."""
     once: bool = False
     """Whether its id is new, and no queue has it: then there is no other delivery."""
+    since: str | None = None
+    """The last request that the table had applied at the first delivery, if there may be others."""
 
     @staticmethod
     def of(services: Services, request: AdminRequest, *, once: bool = False) -> "RequestContext":
@@ -153,20 +157,36 @@ class RequestContext:
         A name can be reused, so at a late redelivery it may be that of another table. So the first
         delivery, unless there is but one, binds the request to the table that has the name then,
         before anything is done, and all later deliveries use that table.
+
+        Raises InvalidRequestError: the first delivery under this id had another content.
         """
+        table_id, key, table = NO_TABLE, "", None
         match request:
             case Redrive():
-                return RequestContext(services, request, NO_TABLE, request.queue, once=once)
+                subject = request.queue
             case SetDefaults() | GrantAccess() | RevokeAccess() | ClearAccess():
-                return RequestContext(services, request, NO_TABLE, INSTANCE_NAME, once=once)
+                subject = INSTANCE_NAME
             case CreateTable():
-                table_id = new_table_id(request.request_id)
-                return RequestContext(services, request, table_id, request.name, once=once)
-        key, table = requests.request_key(request), services.tables.named(request.name)
-        table_id = NO_TABLE if table is None else table.id
-        if not once:
-            table_id = services.tracker.bind(key, table_id, services.clock.now_ms())
-        return RequestContext(services, request, table_id, request.name, key, table, once)
+                table_id, subject = new_table_id(request.request_id), request.name
+            case _:
+                key, subject = requests.request_key(request), request.name
+                if table := services.tables.named(subject):
+                    table_id = table.id
+        if once:
+            return RequestContext(services, request, table_id, subject, key, table, once=True)
+        since = "".join(table.applied_requests[-1:]) if table else ""
+        text = repr(msgspec.structs.replace(request, reply=False))
+        content = blake2b(text.encode(), digest_size=16).hexdigest()
+        bound = key or requests.key_of_request(request.request_id, subject)
+        about = f"{table_id} {content} {since}"
+        about = services.tracker.bind(bound, about, services.clock.now_ms())
+        table_id, _, rest = about.partition(" ")
+        known, _, since = rest.partition(" ")
+        if known not in ("", content):  # an earlier release bound a request to its table alone
+            raise errors.InvalidRequestError(
+                f"request_id {request.request_id!r} belongs to another request", hint=ANOTHER_ID
+            )
+        return RequestContext(services, request, table_id, subject, key, table, since=since)
 
     def carry_out(self) -> requests.RequestResult:
         """Carry the request out, unless its table is deleted, or in deletion, as it asks for.
@@ -186,11 +206,28 @@ class RequestContext:
                 if request.request_id in table.applied_requests:
                     return requests.RequestResult()  # what it changed goes with the table
                 raise errors.NotFoundError(f"table {self.subject!r} is being deleted")
+            if self._is_forgotten(table):
+                raise errors.InvalidRequestError(
+                    f"other requests have changed table {self.subject!r} since this one was first "
+                    "made, and whether it was carried out is not known any more",
+                    hint=ANOTHER_ID,
+                )
             result = function(services, table, request)
         return (
             result
             if isinstance(result, requests.RequestResult)
             else requests.RequestResult(result or [])
+        )
+
+    def _is_forgotten(self, table: Table) -> bool:
+        """Return whether the table may have applied the request and forgotten it since."""
+        applied = table.applied_requests
+        is_kept = {self.request.request_id, self.since}.intersection(applied)
+        return (
+            self.since is not None
+            and not self.request.causes_jobs
+            and len(applied) == RETAINED_REQUESTS
+            and not is_kept
         )
 
     @property
@@ -207,7 +244,7 @@ class RequestContext:
             raise table_not_found(self.subject, *self.services.tables.list_readable())
         raise errors.NotFoundError(
             f"no table was named {self.subject!r} when this request was first made",
-            hint="send the request with another request_id",
+            hint=ANOTHER_ID,
         )
 
     @property
@@ -238,7 +275,7 @@ class RequestContext:
                 raise errors.InvalidRequestError(
                     f"request_id {self.request.request_id!r} belongs to the request that created "
                     f"table {record.subject!r}",
-                    hint="send the request with another request_id",
+                    hint=ANOTHER_ID,
                 )
         # The deletion of a table is recorded under no table, as what came too late for it is.
         if record is None and not self._is_there:
@@ -258,7 +295,7 @@ class RequestContext:
         if verb != self.verb:
             raise errors.InvalidRequestError(
                 f"request_id {self.request.request_id!r} belongs to a {verb} of this table",
-                hint="send the request with another request_id",
+                hint=ANOTHER_ID,
             )
 
     def record_result(self, result: requests.RequestResult) -> list[OutboundMessage]:

@@ -85,18 +85,17 @@ class ItemTracker:
         """Yield all records of a table in job id order, including `DAMAGED` ones."""
         yield from map(record_of, self._items.query("jobs", table_id))
 
-    def bind(self, request: str, table_id: str, now_ms: int) -> str:
-        """Return the table which a request is about: `table_id`, unless a call gave another before.
+    def bind(self, request: str, about: str, now_ms: int) -> str:
+        """Return what a request is about, such as a table: what the first call said.
 
         The answer is kept for thirty days after the last call. Raises CorruptDataError: which it is
         cannot be read any more.
         """
         kept_s = now_ms // 1000 + BOUND_KEPT_SECONDS
-        about = table_id
 
         def bound(item: Item | None) -> Put | None:
             nonlocal about
-            about = _bound_to(item) if item else table_id
+            about = _bound_to(item) if item else about
             if item and (item.expires_s or 0) >= kept_s:
                 return None
             # a day longer, so that not each call is a write

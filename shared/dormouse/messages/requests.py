@@ -30,7 +30,7 @@ class _Identified(stages.Message, frozen=True):
     request_id: str
 
 
-class Request(_Identified, frozen=True, kw_only=True):
+class Request(_Identified, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The base of all requests.
 
     A `request_id` is applied once, however often the request is delivered. Its outcome is recorded
@@ -461,6 +461,8 @@ def reply_to(
 ) -> Reply:
     """Return a reply; long lists and reasons are truncated."""
     meaning = "last attempt" if is_last_attempt else outcome != "accepted"
+    if outcome == "refused":  # perhaps what has the id of a request that was carried out
+        meaning = outcome
     text = f"{request_id}\n{verb}\n{table_id}\n{meaning}"
     return Reply(
         id=blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest(),

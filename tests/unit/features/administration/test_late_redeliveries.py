@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from msgspec import structs
 
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.requests import request_key
@@ -13,16 +14,22 @@ from dormouse.messages.requests import (
     AdminRequest,
     AlterSchema,
     CreateTable,
+    DeleteRows,
     DeleteTable,
+    GrantAccess,
     IngestFiles,
     PurgeRows,
     ReinitialiseTable,
     RenameTable,
+    Reply,
+    RestoreVersion,
+    SetDefaults,
     SetOnline,
     SetProperties,
+    refusal,
 )
 from dormouse.messages.stages import SelectionMessage
-from dormouse.tables.table import Table
+from dormouse.tables.table import RETAINED_REQUESTS, Table
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
 
@@ -126,3 +133,80 @@ def test_an_id_used_again_for_another_name_is_about_that_name(world: World) -> N
     world.administer(DeleteTable("same", "words"))
     assert world.tables.get(words.id) is None
     assert world.tables.named("letters") is not None
+
+
+SAME_ID: dict[str, tuple[AdminRequest, AdminRequest]] = {
+    "create": (CreateTable("r", "birds", LETTERS.to_json()), CreateTable("r", "birds", {})),
+    "defaults": (SetDefaults("r", {"compaction_files": 3}), SetDefaults("r", unset=("gc",))),
+    "grant": (GrantAccess("r", "a", "*", ("read",)), GrantAccess("r", "b", "*", ("read",))),
+    "set": (
+        SetProperties("r", "letters", {"compaction_files": 3}),
+        SetProperties("r", "letters", {"compaction_files": 4}),
+    ),
+    "delete rows": (
+        DeleteRows("r", "letters", SelectionMessage(where="letter = 'a'")),
+        DeleteRows("r", "letters", SelectionMessage(where="letter = 'b'")),
+    ),
+    "ingest": (IngestFiles("r", "letters", ("letters",)), IngestFiles("r", "letters", ("b",))),
+}
+
+
+@pytest.mark.parametrize("verb", SAME_ID)
+def test_an_id_used_again_for_other_content_is_refused_and_says_so(world: World, verb: str) -> None:
+    table = world.create("letters")
+    world.drop("letters/1.parquet", letters("abc"))
+    world.settle()
+    first, other = SAME_ID[verb]
+    world.administer(first)
+    before = world.job_record("r"), world.tables.all(), world.tables.defaults(), world.state(table)
+    with pytest.raises(InvalidRequestError, match="'r' belongs to another request"):
+        world.administer(other)
+    after = world.job_record("r"), world.tables.all(), world.tables.defaults(), world.state(table)
+    assert after == before
+    world.administer(structs.replace(first, reply=True))  # that a reply is wanted is no content
+    (refused,) = refusal(structs.replace(other, reply=True), "")
+    assert isinstance(refused.message, Reply)
+    assert refused.message.id not in {reply.id for reply in world.replies}
+
+
+@pytest.mark.parametrize("others", [1, RETAINED_REQUESTS, RETAINED_REQUESTS + 1])
+@pytest.mark.parametrize("verb", ["empty", "restore"])
+def test_a_redelivery_takes_away_no_row_that_came_since(
+    world: World, verb: str, others: int
+) -> None:
+    table = world.create("letters")
+    request: AdminRequest = ReinitialiseTable("late", "letters")
+    world.drop("letters/1.parquet", letters("ab"))
+    world.settle()
+    if verb == "restore":
+        request = RestoreVersion("late", "letters", world.state(table).version)
+        world.drop("letters/2.parquet", letters("c"))
+        world.settle()
+    world.administer(request)
+    world.delete_job_record("late")
+    world.drop("letters/3.parquet", letters("xy"))
+    world.settle()
+    kept = world.names(now(world, table))
+    for number in range(others):
+        world.administer(SetProperties(f"{number}", "letters", {"compaction_files": 3 + number}))
+    if others < RETAINED_REQUESTS:
+        world.administer(request)
+    else:
+        with pytest.raises(InvalidRequestError, match="whether it was carried out is not known"):
+            world.administer(request)
+    world.settle()
+    assert world.names(now(world, table)) == kept
+    assert kept == {"empty": "xy", "restore": "abxy"}[verb]
+
+
+def test_a_first_delivery_is_carried_out_however_many_requests_there_were(world: World) -> None:
+    table = world.create("letters")
+    world.drop("letters/1.parquet", letters("ab"))
+    world.settle()
+    for number in range(2 * RETAINED_REQUESTS):
+        world.administer(SetProperties(f"{number}", "letters", {"compaction_files": 3 + number}))
+    world.before_next_commit(world.crash)
+    with pytest.raises(Crash):
+        world.administer(ReinitialiseTable("late", "letters"))
+    world.administer(ReinitialiseTable("late", "letters"))
+    assert world.names(now(world, table)) == ""
