@@ -243,8 +243,7 @@ class RequestContext:
         if self.named is None:
             raise table_not_found(self.subject, *self.services.tables.list_readable())
         raise errors.NotFoundError(
-            f"no table was named {self.subject!r} when this request was first made",
-            hint=ANOTHER_ID,
+            f"no table was named {self.subject!r} when this request was first made", hint=ANOTHER_ID
         )
 
     @property
