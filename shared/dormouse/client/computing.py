@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import attrgetter
@@ -30,6 +29,7 @@ import msgspec
 
 from dormouse import errors, lifeline
 from dormouse.http.messages import HttpRequest, HttpResponse
+from dormouse.system import SystemClock
 
 logger = logging.getLogger("dormouse")
 
@@ -41,7 +41,7 @@ MOST_SHARED = min(4, os.cpu_count() or 1)
 """So many processes are shared at most."""
 MANY_TASKS = 8
 """Another one is begun when each has so many tasks: it takes a second, and 200 MB of memory."""
-IDLE_SECONDS = 60.0
+IDLE_MS = 60_000
 """After so long without a task it ends, when the first gets one: another is soon begun again."""
 ALONE_AT_ONCE = 2
 """How many tasks are tried again at once: too little memory may be why they are."""
@@ -168,8 +168,8 @@ class ComputingProcess:
         starts, only the task that it was begun for waits for it.
         """
         with self._lock:
-            now = time.monotonic()
-            idle = [each for each in self._shared[1:] if each.is_idle(now - IDLE_SECONDS)]
+            now_ms = SystemClock().now_ms()
+            idle = [each for each in self._shared[1:] if each.is_idle(now_ms - IDLE_MS)]
             ended = [each for each in self._shared if each.process.poll() is not None]
             for each in dict.fromkeys([*idle, *ended]):
                 self._shared.remove(each)
@@ -180,7 +180,7 @@ class ComputingProcess:
             if not least or (may_begin and least.tasks >= MANY_TASKS):
                 least = self._begun()
                 self._shared.append(least)
-            least.chosen = now
+            least.chosen_ms = now_ms
             return least
 
     def _again(self, task: Task, seconds: float | None) -> Done:
@@ -231,7 +231,7 @@ class _Running:
             prefix="computing-", dir=scratch, ignore_cleanup_errors=True
         )
         self._idle: list[socket.socket] = []
-        self._connections, self._has_started, self.chosen = 0, False, 0.0
+        self._connections, self._has_started, self.chosen_ms = 0, False, 0
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process: subprocess.Popen[bytes] = lifeline.start(
@@ -253,9 +253,9 @@ class _Running:
         """About how many tasks it has now."""
         return self._connections - len(self._idle)
 
-    def is_idle(self, since: float) -> bool:
+    def is_idle(self, since_ms: int) -> bool:
         """Whether it has no task, and has not been chosen for one since a time."""
-        return not self.tasks and self.chosen < since
+        return not self.tasks and self.chosen_ms < since_ms
 
     @property
     def is_ready(self) -> bool:

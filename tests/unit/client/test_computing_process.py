@@ -139,7 +139,7 @@ def test_many_tasks_at_once_have_as_many_processes_as_there_may_be(
     assert len(process._shared) == 2
     assert process.count_rows("fine", b"").rows == first
     assert len(process._shared) == 2, "it may soon be needed again"
-    monkeypatch.setattr(computing, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(computing, "IDLE_MS", -1)
     assert process.count_rows("fine", b"").rows == first
     assert len(process._shared) == len(process._running) == 1
 
