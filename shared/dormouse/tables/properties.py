@@ -21,6 +21,8 @@ from dormouse.schema.types import KEY_TYPES, Primitive, is_key_type, show_type
 Natural = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Switch = Literal["off", "on"]
+FIXED = object()
+"""Marks a property that is set when a table is created, and never changes."""
 
 
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,373 +32,265 @@ class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     compaction_strategy: Annotated[
         Literal["size_ratio", "batch"],
-        Meta(
-            description="Which shards of a partition are merged: those of similar size "
-            "(size_ratio), or every compaction_files of them (batch)."
-        ),
+        "Which shards of a partition are merged: those of similar size (size_ratio), or every "
+        "compaction_files of them (batch).",
     ] = "size_ratio"
     compaction_files: Annotated[
         int,
-        Meta(
-            ge=2,
-            description="The most shards that one compaction merges; with size_ratio, more if all "
-            "are small.",
-        ),
+        Meta(ge=2),
+        "The most shards that one compaction merges; with size_ratio, more if all are small.",
     ] = 12
     compaction_size_ratio: Annotated[
         Positive,
-        Meta(
-            description="With size_ratio: shards are merged if the rows of the largest, times "
-            "this number, are at most those of the others together."
-        ),
+        "With size_ratio: shards are merged if the rows of the largest, times this number, are "
+        "at most those of the others together.",
     ] = 3
     compaction_jobs_per_partition: Annotated[
-        Positive, Meta(description="The most compactions of a partition at a time.")
+        Positive, "The most compactions of a partition at a time."
     ] = 2**31 - 1
     compaction_jobs_limit: Annotated[
-        Positive,
-        Meta(
-            description="The most compactions of the table at a time; planning waits until some "
-            "are done."
-        ),
+        Positive, "The most compactions of the table at a time; planning waits until some are done."
     ] = 10_000
     split_threshold_rows: Annotated[
-        int, Meta(ge=2, description="A leaf partition with this many rows is split.")
+        int, Meta(ge=2), "A leaf partition with this many rows is split."
     ] = 1_000_000_000
     gc_delay_seconds: Annotated[
         Natural,
-        Meta(
-            description="How long a shard is kept after its last reference is gone, and so how "
-            "long earlier versions can be read. Must be longer than the longest query."
-        ),
+        "How long a shard is kept after its last reference is gone, and so how long earlier "
+        "versions can be read. Must be longer than the longest query.",
     ] = 15 * 60
     deletion_age_seconds: Annotated[
         Natural,
-        Meta(
-            description="How old a deletion is when shards whose rows it may hide are rewritten; "
-            "0 leaves that to other compactions."
-        ),
+        "How old a deletion is when shards whose rows it may hide are rewritten; 0 leaves that "
+        "to other compactions.",
     ] = 24 * 60 * 60
     orphan_age_seconds: Annotated[
         Natural,
-        Meta(
-            description="At this age a shard that no commit ever referenced is deleted as the "
-            "rest of a failed job. Must be longer than any job runs."
-        ),
+        "At this age a shard that no commit ever referenced is deleted as the rest of a failed "
+        "job. Must be longer than any job runs.",
     ] = 7 * 24 * 60 * 60
     job_retry_seconds: Annotated[
         Natural,
-        Meta(
-            description="How long after its assignment an unfinished job is retried; the "
-            "interval then doubles, up to 24 times this value."
-        ),
+        "How long after its assignment an unfinished job is retried; the interval then doubles, "
+        "up to 24 times this value.",
     ] = 60 * 60
     state_store: Annotated[
         Literal["s3", "dynamodb"],
-        Meta(
-            description="Where the state is stored: in objects of the data bucket (s3), or in "
-            "DynamoDB items (dynamodb).",
-            extra={"fixed": True},
-        ),
+        FIXED,
+        "Where the state is stored: in objects of the data bucket (s3), or in DynamoDB items "
+        "(dynamodb).",
     ] = "s3"
     shard_target_bytes: Annotated[
-        Positive,
-        Meta(description="A writer starts a new shard when the current one has this size."),
+        Positive, "A writer starts a new shard when the current one has this size."
     ] = 512 * 1024 * 1024
     ingest_file_strategy: Annotated[
         Literal["auto", "one_file_per_leaf", "one_reference_per_leaf"],
-        Meta(
-            description="What an ingest writes: a shard for each leaf partition, one shard that "
-            "every leaf references, or (auto) the first if a leaf's rows take 8 MiB in memory "
-            "on average, else the second."
-        ),
+        "What an ingest writes: a shard for each leaf partition, one shard that every leaf "
+        "references, or (auto) the first if a leaf's rows take 8 MiB in memory on average, else "
+        "the second.",
     ] = "auto"
-    ingest_job_max_files: Annotated[
-        Positive, Meta(description="The most files of one ingest job.")
-    ] = 100
+    ingest_job_max_files: Annotated[Positive, "The most files of one ingest job."] = 100
     ingest_job_max_bytes: Annotated[
         Positive,
-        Meta(
-            description="The most bytes of files of one ingest job; a larger file gets a job of "
-            "its own. Functions unpack files to a disk of 10 GiB."
-        ),
+        "The most bytes of files of one ingest job; a larger file gets a job of its own. "
+        "Functions unpack files to a disk of 10 GiB.",
     ] = 1024**3
-    ingest_batch_min_files: Annotated[
-        Positive, Meta(description="Dropped files wait until there are this many.")
-    ] = 1
+    ingest_batch_min_files: Annotated[Positive, "Dropped files wait until there are this many."] = 1
     ingest_batch_min_bytes: Annotated[
-        Natural, Meta(description="Dropped files wait until they have this many bytes.")
+        Natural, "Dropped files wait until they have this many bytes."
     ] = 1
     ingest_batch_max_age_seconds: Annotated[
-        Natural, Meta(description="The longest time that dropped files wait for others.")
+        Natural, "The longest time that dropped files wait for others."
     ] = 5 * 60
     ingest_on_error: Annotated[
         Literal["refuse", "skip"],
-        Meta(
-            description="What becomes of a CSV or JSON file with rows that cannot be read: it is "
-            "refused, or ingested without them (skip); see ingest.md."
-        ),
+        "What becomes of a CSV or JSON file with rows that cannot be read: it is refused, or "
+        "ingested without them (skip); see ingest.md.",
     ] = "refuse"
     row_origin: Annotated[
         Literal["off", "on", "ids"],
-        Meta(
-            description="Whether rows keep where they come from (_file, _row, _version, …), and "
-            "with ids also their row ids; see origin.md."
-        ),
+        "Whether rows keep where they come from (_file, _row, _version, …), and with ids also "
+        "their row ids; see origin.md.",
     ] = "off"
     csv_separator: Annotated[
         str,
-        Meta(
-            pattern=r"^(\\t|[\t !-/:-@\[-`{-~])\Z",
-            description="The separator of fields: one ASCII character other than a letter or "
-            "digit; \\t is a tab.",
-        ),
+        Meta(pattern=r"^(\\t|[\t !-/:-@\[-`{-~])\Z"),
+        "The separator of fields: one ASCII character other than a letter or digit; \\t is a tab.",
     ] = ","
     csv_quote: Annotated[
         str,
-        Meta(
-            pattern=r"^[!-/:-@\[-`{-~]?\Z",
-            description="The quote around fields that contain separators, quotes or line ends; "
-            "inside a field it is doubled. Empty: nothing is quoted.",
-        ),
+        Meta(pattern=r"^[!-/:-@\[-`{-~]?\Z"),
+        "The quote around fields that contain separators, quotes or line ends; inside a field it "
+        "is doubled. Empty: nothing is quoted.",
     ] = '"'
     csv_header: Annotated[
         Literal["yes", "no"],
-        Meta(
-            description="Whether the first record names the columns; if not, its fields are all "
-            "columns of the schema, in order."
-        ),
+        "Whether the first record names the columns; if not, its fields are all columns of the "
+        "schema, in order.",
     ] = "yes"
     csv_null: Annotated[
         str,
-        Meta(
-            pattern=r"^[^\r\n]{0,100}\Z",
-            description="The unquoted text that means null, such as NULL; an empty field is then "
-            "empty text. Empty: an empty field is null.",
-        ),
+        Meta(pattern=r"^[^\r\n]{0,100}\Z"),
+        "The unquoted text that means null, such as NULL; an empty field is then empty text. "
+        "Empty: an empty field is null.",
     ] = ""
     csv_encoding: Annotated[
-        Literal["utf-8", "utf-16", "latin-1", "windows-1252"],
-        Meta(description="The encoding of CSV files."),
+        Literal["utf-8", "utf-16", "latin-1", "windows-1252"], "The encoding of CSV files."
     ] = "utf-8"
     csv_dates: Annotated[
         Literal["ymd", "dmy", "mdy"],
-        Meta(
-            description="The order of year, month and day: dmy reads 31/01/2026, 31.1.2026 and "
-            "31-01-2026. ISO 8601 is read with each."
-        ),
+        "The order of year, month and day: dmy reads 31/01/2026, 31.1.2026 and 31-01-2026. ISO "
+        "8601 is read with each.",
     ] = "ymd"
     change_data: Annotated[
         str,
-        Meta(
-            pattern=r"^(debezium|dms)?\Z",
-            description="What each line of a JSON file is: a row, or a message of Debezium "
-            "(debezium) or AWS DMS (dms); see change-data.md.",
-        ),
+        Meta(pattern=r"^(debezium|dms)?\Z"),
+        "What each line of a JSON file is: a row, or a message of Debezium (debezium) or AWS DMS "
+        "(dms); see change-data.md.",
     ] = ""
     bulk_import_min_leaf_partitions: Annotated[
         Positive,
-        Meta(
-            description="A bulk import first splits leaf partitions until there are this many, "
-            "if it has enough rows."
-        ),
+        "A bulk import first splits leaf partitions until there are this many, if it has enough "
+        "rows.",
     ] = 256
     ingest_spark_bytes: Annotated[
         Natural,
-        Meta(
-            description="An ingest of at least this many bytes of dropped files is done by "
-            "Spark, as a bulk import; 0 means never."
-        ),
+        "An ingest of at least this many bytes of dropped files is done by Spark, as a bulk "
+        "import; 0 means never.",
     ] = 1024**3
     compaction_spark_bytes: Annotated[
         Natural,
-        Meta(
-            description="A compaction that reads at least this many bytes of shards is done by "
-            "Spark or, without it, in steps of this size; 0 means neither."
-        ),
+        "A compaction that reads at least this many bytes of shards is done by Spark or, without "
+        "it, in steps of this size; 0 means neither.",
     ] = 4 * 1024**3
     export_spark_bytes: Annotated[
         Natural,
-        Meta(
-            description="An export that reads at least this many bytes of shards is done by "
-            "Spark; 0 means never."
-        ),
+        "An export that reads at least this many bytes of shards is done by Spark; 0 means never.",
     ] = 4 * 1024**3
     query_cut_bytes: Annotated[
         Natural,
-        Meta(
-            description="A query over messages that may read more bytes of shards than this is "
-            "cut into sub-queries."
-        ),
+        "A query over messages that may read more bytes of shards than this is cut into "
+        "sub-queries.",
     ] = 512 * 1024**2
     query_task_bytes: Annotated[
         Positive,
-        Meta(
-            description="About how many bytes of shards one sub-query reads; a leaf partition is "
-            "never divided."
-        ),
+        "About how many bytes of shards one sub-query reads; a leaf partition is never divided.",
     ] = 256 * 1024**2
-    query_limit_seconds: Annotated[
-        Positive, Meta(description="A query over messages fails after this time.")
-    ] = 60 * 60
-    query_limit_rows: Annotated[
-        Positive, Meta(description="A query over messages fails if it has more rows.")
-    ] = 1_000_000_000
+    query_limit_seconds: Annotated[Positive, "A query over messages fails after this time."] = (
+        60 * 60
+    )
+    query_limit_rows: Annotated[Positive, "A query over messages fails if it has more rows."] = (
+        1_000_000_000
+    )
     query_limit_result_bytes: Annotated[
-        Positive, Meta(description="A query over messages fails if its result has more bytes.")
+        Positive, "A query over messages fails if its result has more bytes."
     ] = 64 * 1024**3
     query_limit_read_bytes: Annotated[
-        Positive, Meta(description="A query over messages fails if it reads more bytes of shards.")
+        Positive, "A query over messages fails if it reads more bytes of shards."
     ] = 256 * 1024**3
     spark_attempts: Annotated[
-        Positive,
-        Meta(description="How often Spark attempts a job before it becomes a dead letter."),
+        Positive, "How often Spark attempts a job before it becomes a dead letter."
     ] = 3
-    spark_executors: Annotated[Positive, Meta(description="The most executors of a Spark job.")] = (
-        50
-    )
+    spark_executors: Annotated[Positive, "The most executors of a Spark job."] = 50
     spark_executor_input_bytes: Annotated[
-        Positive,
-        Meta(description="A Spark job gets one executor for each this many bytes of input."),
+        Positive, "A Spark job gets one executor for each this many bytes of input."
     ] = 4 * 1024**3
     spark_executor_cores: Annotated[
-        Positive,
-        Meta(description="The cores of an executor: EMR Serverless has 1, 2, 4, 8 and 16."),
+        Positive, "The cores of an executor: EMR Serverless has 1, 2, 4, 8 and 16."
     ] = 4
     spark_executor_memory_bytes: Annotated[
         int,
-        Meta(
-            ge=2 * 1024**3,
-            description="The memory of an executor, half of it for Python; EMR Serverless has "
-            "2 to 7.5 GiB for each core.",
-        ),
+        Meta(ge=2 * 1024**3),
+        "The memory of an executor, half of it for Python; EMR Serverless has 2 to 7.5 GiB for "
+        "each core.",
     ] = 16 * 1024**3
-    filters: Annotated[
-        str, Meta(description="Which rows are kept; see filters-and-aggregations.md.")
-    ] = ""
+    filters: Annotated[str, "Which rows are kept; see filters-and-aggregations.md."] = ""
     aggregations: Annotated[
-        str,
-        Meta(description="How rows with equal keys are combined; see filters-and-aggregations.md."),
+        str, "How rows with equal keys are combined; see filters-and-aggregations.md."
     ] = ""
     keep: Annotated[
         Literal["all", "latest"],
-        Meta(
-            description="Which rows of a row key are kept: all, or the latest; see "
-            "changing-rows.md.",
-            extra={"fixed": True},
-        ),
+        FIXED,
+        "Which rows of a row key are kept: all, or the latest; see changing-rows.md.",
     ] = "all"
     latest_by: Annotated[
         str,
-        Meta(
-            description="With keep=latest: the column whose greatest value is the latest row. "
-            "Without it, and of equal values, the row that came last is.",
-            extra={"fixed": True},
-        ),
+        FIXED,
+        "With keep=latest: the column whose greatest value is the latest row. Without it, and of "
+        "equal values, the row that came last is.",
     ] = ""
     tombstone_age_seconds: Annotated[
         Natural,
-        Meta(
-            description="With latest_by: how long a deleted row is remembered, so that older "
-            "rows which come later do not bring it back."
-        ),
+        "With latest_by: how long a deleted row is remembered, so that older rows which come "
+        "later do not bring it back.",
     ] = 365 * 24 * 60 * 60
     bloom_columns: Annotated[
         str,
-        Meta(
-            description="Columns with Bloom filters, separated by commas: a query for `column = "
-            "value` reads few row groups. Each takes one to three bytes a row."
-        ),
+        "Columns with Bloom filters, separated by commas: a query for `column = value` reads few "
+        "row groups. Each takes one to three bytes a row.",
     ] = ""
     term_index: Annotated[
         str,
-        Meta(
-            description="Columns of text with a term index, separated by commas, as `message` "
-            "or, with IPv4 addresses, `message:log`: has(), LIKE, ILIKE and contains() read few "
-            "blocks. It takes about a fifth of a shard; see term-index.md."
-        ),
+        "Columns of text with a term index, separated by commas, as `message` or, with IPv4 "
+        "addresses, `message:log`: has(), LIKE, ILIKE and contains() read few blocks. It takes "
+        "about a fifth of a shard; see term-index.md.",
     ] = ""
     shredded_paths: Annotated[
         str,
-        Meta(
-            description="Paths in dynamic columns that shards have columns of, such as "
-            "`payload.user.id:long, payload.kind:string`: conditions on them read little else. "
-            "`auto` takes the commonest, `off` none."
-        ),
+        "Paths in dynamic columns that shards have columns of, such as `payload.user.id:long, "
+        "payload.kind:string`: conditions on them read little else. `auto` takes the commonest, "
+        "`off` none.",
     ] = "auto"
     storage_class: Annotated[
         Literal["STANDARD", "STANDARD_IA", "INTELLIGENT_TIERING", "ONEZONE_IA", "GLACIER_IR"],
-        Meta(
-            description="The storage class of S3 that shards of at least 128 KiB move to after "
-            "storage_class_days; see storage-classes.md."
-        ),
+        "The storage class of S3 that shards of at least 128 KiB move to after "
+        "storage_class_days; see storage-classes.md.",
     ] = "STANDARD"
     storage_class_days: Annotated[
         Natural,
-        Meta(
-            description="After how many days without being replaced a shard moves to the "
-            "storage_class; at least 30 for STANDARD_IA and ONEZONE_IA."
-        ),
+        "After how many days without being replaced a shard moves to the storage_class; at least "
+        "30 for STANDARD_IA and ONEZONE_IA.",
     ] = 30
     index_objects: Annotated[
         Switch,
-        Meta(
-            description="Whether the index, footer and Bloom filters of each shard are an object "
-            "of their own too, which stays in STANDARD; see storage-classes.md."
-        ),
+        "Whether the index, footer and Bloom filters of each shard are an object of their own "
+        "too, which stays in STANDARD; see storage-classes.md.",
     ] = "off"
     encrypted_columns: Annotated[
         str,
-        Meta(
-            description="Columns whose values are encrypted before they are stored, as `ssn, "
-            "name:KEY`, where KEY names a key; `*` are all columns that are no keys; see "
-            "encryption.md.",
-            extra={"fixed": True},
-        ),
+        FIXED,
+        "Columns whose values are encrypted before they are stored, as `ssn, name:KEY`, where "
+        "KEY names a key; `*` are all columns that are no keys; see encryption.md.",
     ] = ""
     subject_column: Annotated[
         str,
-        Meta(
-            description="With encrypted_columns: the column that says whose the values of a row "
-            "are. Each subject has a key, and once that is forgotten, they are null; see "
-            "encryption.md. Set when the table is created, never after.",
-            extra={"fixed": True},
-        ),
+        FIXED,
+        "With encrypted_columns: the column that says whose the values of a row are. Each "
+        "subject has a key, and once that is forgotten, they are null; see encryption.md. Set "
+        "when the table is created, never after.",
     ] = ""
     data_key: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=2**31 - 1,
-            description="With encrypted_columns: the number of the data keys for values that are "
-            "written from then on. A greater one makes new data keys, and compactions encrypt "
-            "with them again.",
-        ),
+        Meta(ge=1, le=2**31 - 1),
+        "With encrypted_columns: the number of the data keys for values that are written from "
+        "then on. A greater one makes new data keys, and compactions encrypt with them again.",
     ] = 1
     iceberg: Annotated[
-        Switch,
-        Meta(description="Whether the table is published for readers of Iceberg; see iceberg.md."),
+        Switch, "Whether the table is published for readers of Iceberg; see iceberg.md."
     ] = "off"
     iceberg_format: Annotated[
-        Literal["2", "3"],
-        Meta(description="The version of Iceberg's format. All engines read 2; 3 has nanoseconds."),
+        Literal["2", "3"], "The version of Iceberg's format. All engines read 2; 3 has nanoseconds."
     ] = "2"
     iceberg_parts: Annotated[
         Literal["no", "yes"],
-        Meta(
-            description="Whether readers of Iceberg may see stored rows, before filters and "
-            "aggregations."
-        ),
+        "Whether readers of Iceberg may see stored rows, before filters and aggregations.",
     ] = "no"
     iceberg_glue: Annotated[
-        Switch, Meta(description="Whether a published table has an entry in Glue too, on AWS.")
+        Switch, "Whether a published table has an entry in Glue too, on AWS."
     ] = "off"
     max_fields: Annotated[
         Positive,
-        Meta(
-            description="The most columns, members of structs and sides of maps of the schema, "
-            "up to 10,000."
-        ),
+        "The most columns, members of structs and sides of maps of the schema, up to 10,000.",
     ] = 1_000
 
     def __post_init__(self) -> None:
@@ -447,17 +341,17 @@ def _known() -> dict[str, KnownProperty]:
     hints = get_type_hints(Properties, include_extras=True)
     by_name = {}
     for field in msgspec.structs.fields(Properties):
-        kind, *metas = get_args(hints[field.name])
-        meta = metas[-1]
+        kind, *notes = get_args(hints[field.name])
+        metas: list[Any] = [note for note in notes if isinstance(note, Meta)]
         by_name[field.name] = KnownProperty(
             name=field.name,
             default=field.default,
             least=next((each.ge for each in metas if each.ge is not None), None),
-            most=INT64_MAX if meta.le is None else meta.le,
+            most=next((each.le for each in metas if each.le is not None), INT64_MAX),
             choices=get_args(kind) if get_origin(kind) is Literal else (),
-            description=meta.description,
-            is_fixed=bool((meta.extra or {}).get("fixed")),
-            pattern=meta.pattern or "",
+            description=notes[-1],
+            is_fixed=FIXED in notes,
+            pattern=next((each.pattern for each in metas if each.pattern), ""),
         )
     return by_name
 
