@@ -137,8 +137,6 @@ def _counts(kind: str, event: records.JobEvent | records.JobRecord) -> dict[reco
     return {}
 
 
-# Work on many objects, by some threads.
-
 Progress = Callable[[int, int], None]
 """Called with the number of objects, such as shards, that are done, and of all."""
 _Item = TypeVar("_Item")
@@ -166,9 +164,6 @@ def map_watched(
     finally:
         pool.shutdown(cancel_futures=True)
     return results
-
-
-# Ids of the runs that write shards.
 
 
 def new_run(services: Services, table: Table) -> str:

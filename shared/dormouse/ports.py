@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dormouse.tables.table import Table
 from cachetools import LRUCache
 
-# The download of a file that is read while its bytes arrive.
-
 Arrived: TypeAlias = Callable[[int, int], object]
 """Is called with the start and the end of bytes that are in the local file from now on. Before the
 first call the file has its full size. An error of it ends the download.
@@ -115,9 +113,6 @@ def _with_span(spans: list[tuple[int, int]], start: int, end: int) -> list[tuple
     return [*apart, (low, high)]
 
 
-# The upload of a local file as an object, begun while the file is still being written.
-
-
 class Upload(Protocol):
     """The upload of a local file to a path; the object exists once `complete` has stored it.
 
@@ -171,9 +166,6 @@ class WholeUpload:
         """Do nothing: nothing was sent."""
 
 
-# The port of what readers of Iceberg need to open the objects of a table themselves.
-
-
 class ReaderAccess(Protocol):
     """What readers need, as properties that Iceberg's clients of storage know."""
 
@@ -185,9 +177,6 @@ class ReaderAccess(Protocol):
         nothing if this instance lends none.
         Raises UnavailableError: there are none now.
         """
-
-
-# The queues that results of queries are sent to: those of the instance's own list.
 
 
 class ResultQueues(Protocol):
@@ -281,9 +270,6 @@ class Mirror(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete an entry; none is no error."""
-
-
-# The port of Spark: runs that are started, and looked at.
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-# Objects as lines of JSON.
-
 _encoder = msgspec.json.Encoder()
 _ACTED_UPON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 """The control characters, in UTF-8, that JSON does not escape."""

@@ -321,9 +321,6 @@ def _check_listed(error: OSError) -> None:
         raise error
 
 
-# Read-only files whose bytes come from elsewhere: an object, a part of a file, another file.
-
-
 class ReadOnlyFile(io.RawIOBase):
     """A file with a position, that can only be read; a subclass has `read`, or `readinto`."""
 

@@ -523,9 +523,6 @@ def _literals(bound: Key, fields: Sequence[Field], literal: Callable[[Scalar], _
     return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=False)]
 
 
-# Bounds on the keys of a row group, from its Parquet statistics.
-
-
 def column_span(
     group: pq.RowGroupMetaData, i: int, field: Field, stored: FieldType
 ) -> tuple[Key, Key] | None:

@@ -286,9 +286,6 @@ def present_fields(ids: Container[int], fields: Iterable[Field]) -> list[Field]:
     return present
 
 
-# Count the rows of a stream while they pass.
-
-
 @dataclass
 class Tally:
     """The number of rows that a step removed from a stream, counted by that step."""

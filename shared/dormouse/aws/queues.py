@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     )
 
 
-# Batches of messages: as many as one request to SQS may have, by their number and their bytes.
-
 MAX_BATCH_ENTRIES = 10
 MAX_BATCH_BYTES = 1024 * 1024
 
@@ -277,8 +275,6 @@ def unavailable(queue: str, error: BotoCoreError | ClientError) -> UnavailableEr
     return unavailable_service(f"queue {queue!r} did not take the request", error)
 
 
-# The dead-letter queues: `ports.DeadLetters`.
-
 TAKEN_SECONDS = 300
 """The visibility timeout of a received dead letter."""
 LOOK_SECONDS = 1
@@ -373,8 +369,6 @@ def _letter(message: MessageTypeDef) -> DeadLetter:
         receipt=message["ReceiptHandle"],
     )
 
-
-# The age of the oldest message of each queue, from CloudWatch.
 
 _LOOK_BACK = timedelta(minutes=15)
 """SQS publishes its metrics about every minute, and none for an idle queue."""

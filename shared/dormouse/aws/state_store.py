@@ -30,8 +30,6 @@ def objects_reader(log: Log, storage: Storage, fetch: Fetch = fetched) -> Reader
     )
 
 
-# Requests to S3 that are late are sent once more, and the answer that comes first counts.
-
 _Result = TypeVar("_Result")
 _Wanted = TypeVar("_Wanted")
 

@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     )
 
 
-# An S3 object as a seekable file; every read is a ranged GET. Readers of shards use it.
-
-
 class _Version(TypedDict, total=False):
     VersionId: str
     IfMatch: str
@@ -167,8 +164,6 @@ class RangedObject(SeekableFile):
     def _uri(self) -> str:
         return f"s3://{self._bucket}/{self._key}"
 
-
-# Download one version of an object to a local file: a large one in parts, several at once.
 
 DOWNLOAD_PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 16

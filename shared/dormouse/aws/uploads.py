@@ -438,9 +438,6 @@ def _abort(parts: _Parts, error: BaseException) -> None:
         error.add_note(f"and the upload could not be aborted: {another}")
 
 
-# Links to files of results: who has one reads that object, with the rights of this process.
-
-
 def result_url(presigning: S3Client, bucket: str, path: str, seconds: int) -> str:
     """Return a URL that lets its holder GET this one object, signed by a client of
     `presigning_client`. No request is sent for it.

@@ -169,8 +169,6 @@ def _in_key_order(state: TableState) -> Iterator[tuple[Partition, int]]:
         pending += [(child, depth + 1) for child in reversed(partition.children or ())]
 
 
-# Files that wait: dropped for a table, and neither ingested nor refused yet.
-
 PENDING_FILES_MS = 7 * 24 * 60 * 60 * 1000
 """How long a dropped file counts as pending: as long as the tracker keeps a refusal."""
 
@@ -187,9 +185,6 @@ def files_that_wait(services: Services, table: Table) -> "tuple[SourceLookup, li
     # A file dropped before the table was created is recorded under no table.
     fresh = lookup.fresh(sources)
     return lookup, [s for s in fresh if not refusal_of(services, s, table.id, NO_TABLE)]
-
-
-# What would be lost by rules that are not those of a table yet.
 
 
 def check_hidden(handle: "TableHandle", settings: Mapping[str, object]) -> None:
@@ -218,9 +213,6 @@ def check_hidden(handle: "TableHandle", settings: Mapping[str, object]) -> None:
             f"{' and '.join(rules)} {loss}, and compactions would delete them for good",
             hint="if that is wanted, say so: hide_rows=True, or --force",
         )
-
-
-# A table's jobs, from the tracker and from the table's state.
 
 
 SINCE_INGESTED = "it was refused at first; dropped again, it was ingested"

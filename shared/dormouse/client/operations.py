@@ -136,8 +136,6 @@ def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[Que
     return states, unknown
 
 
-# The Spark of an instance: its application, and the package of its jobs.
-
 PackageVerdict = Literal["fits", "other version", "missing"]
 
 
@@ -194,8 +192,6 @@ def _packages(storage: Storage) -> list[SparkPackage]:
             packages.append(package)
     return packages
 
-
-# Declared tables: the changes that make tables as declared, and the requests that do it.
 
 _PARTS = ("name", "schema", "properties", "online", "splits")
 _EXAMPLE = "begin it with tables: and a list of names, schemas, properties, online, splits"

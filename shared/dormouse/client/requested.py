@@ -74,9 +74,6 @@ class RequestedWork(ABC, Generic[_Progress, _Result]):
         return self._result()
 
 
-# Exports of one table: request them, wait for them, download their files.
-
-
 _COPY_BYTES = 8 * 1024 * 1024
 
 
@@ -262,9 +259,6 @@ def exported(uri: str, statement: str, end: QueryEnd) -> ExportedStatement:
         statement, end.versions, end.ended_ms, end.format, end.files, end.rows, end.size_bytes
     )
     return ExportedStatement(uri, manifest)
-
-
-# A requested purge of one table: followed to its end, and proved.
 
 
 @dataclass(frozen=True, slots=True)

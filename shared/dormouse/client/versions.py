@@ -152,9 +152,6 @@ class RowQuery:
         )
 
 
-# What a statement in SQL reads and is given: tables as its caller may see them, parameters.
-
-
 def open_table(
     services: Services, principal: str | None, name: str, as_of: str
 ) -> "tuple[VisibleTable, TableState]":

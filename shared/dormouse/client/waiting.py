@@ -340,9 +340,6 @@ def count_pending(
     return count, errors
 
 
-# A table in numbers.
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Status(Shown):
     """A table in numbers, all but `pending` at one version.

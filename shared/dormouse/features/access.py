@@ -125,9 +125,6 @@ def instance_permission(rules: AccessRules, principal: str) -> Permission:
 _ASK = "who administers this instance can grant it: `dormouse access grant`"
 
 
-# Whether a caller may have what was read for a result, by the access rules of this moment.
-
-
 def check_readable(
     services: Services, principal: str, tables: Iterable[str], columns: Mapping[str, Iterable[str]]
 ) -> None:
@@ -163,9 +160,6 @@ def _shows(rules: AccessRules, principal: str, table: Table | None, columns: Ite
     hidden = {field.id for field in table.schema.fields if field.name in rights.hidden}
     former = {each.name for each in table.schema.former if each.id in hidden}
     return "read" in rights.verbs and rights.hidden.union(former).isdisjoint(columns)
-
-
-# grant_access, revoke_access and clear_access: change the access rules of the instance.
 
 
 def grant_access(services: Services, request: GrantAccess) -> None:

@@ -671,9 +671,6 @@ def _record(services: Services, reply: Reply, name: object) -> None:
         record_request(services, table_id, reply, subject)
 
 
-# Requests without a reply, which a sweep follows again.
-
-
 def overdue_requests(check: SweepCheck) -> Iterator[OutboundMessage]:
     """Yield a step for each request without a reply that is due; delete what is older than any
     delivery that can still come.

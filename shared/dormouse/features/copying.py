@@ -162,9 +162,6 @@ def _download(storage: Storage, path: str, size_bytes: int, local: Path) -> None
         shutil.copyfileobj(content, file, READ_BYTES)
 
 
-# Plan the state of a copy from a state of its source.
-
-
 def plan_copy(state: TableState) -> RebuildPlan:
     """Return the plan of a state with the rows, partitions and sources of `state`.
 

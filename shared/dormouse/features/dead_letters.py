@@ -187,9 +187,6 @@ def _job_of(services: Services, body: str) -> JobRecord | None:
     return None
 
 
-# redrive: send the dead letters of a queue back to it, by request.
-
-
 def redrive_dead_letters(services: Services, request: Redrive) -> RequestResult:
     """Redrive the requested dead letters, and return their number.
 

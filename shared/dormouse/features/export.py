@@ -136,8 +136,6 @@ def delete_export(services: Services, export: ExportRequest) -> None:
     delete_below(services.storage, paths.EXPORTS.parts(export.read.id, export.id))
 
 
-# The manifest of an export: its selection, the version it read, and every file with its rows.
-
 JsonKey = tuple[object, ...]
 
 
@@ -365,9 +363,6 @@ def _begin(
     if EXPORT.put(services.storage, path, export):
         return export
     return load_export(services, table.id, export.id) or replace_fields(export, tasks=0)
-
-
-# Exports that have not ended in time, which a sweep continues.
 
 
 def overdue_exports(check: SweepCheck) -> Iterator[OutboundMessage]:

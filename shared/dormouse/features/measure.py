@@ -6,8 +6,6 @@ from dormouse.state.jobs import Metric
 from dormouse.state.state import TableState
 from dormouse.tables.table import Table, is_mirrored, is_published
 
-# Compute the metrics of a table's state that show whether it is healthy.
-
 
 def state_metrics(state: TableState, now_ms: int, log_length: int) -> dict[Metric, float]:
     """Return the metrics of a table at one version.
@@ -32,8 +30,6 @@ def state_metrics(state: TableState, now_ms: int, log_length: int) -> dict[Metri
         Metric.LOG_LENGTH: log_length,
     }
 
-
-# How far what is published of a table is behind the table.
 
 _SEEN = frozenset({"add shards", "replace shards", "reset table", "restore version"})
 """The changes of a table that its readers can see, or that its garbage waits for."""

@@ -640,9 +640,6 @@ def compact_table(
     )
 
 
-# Assigned compactions that make no progress, which a sweep sends again.
-
-
 def overdue_compactions(check: SweepCheck) -> Iterator[OutboundMessage]:
     """Yield messages of assigned jobs that make no progress.
 

@@ -236,9 +236,6 @@ REQUEST = Kind(
 MATCHES = Kind("the shard matches of a purge", ShardMatches)
 
 
-# What a proof of a purge found: the rows that match, and the objects that hold some.
-
-
 @dataclass(frozen=True, slots=True)
 class RemainingObject:
     """An object that holds matching rows, or may: `rows` is None if it cannot be read, and 0 if it
@@ -267,9 +264,6 @@ class Proof:
     def is_complete(self) -> bool:
         """Return whether neither the table nor any object holds a matching row."""
         return not self.rows and not self.remains
-
-
-# Save, load and delete the stored state of running purges.
 
 
 def load_purge(services: Services, table_id: str, purge_id: str) -> PurgeRequest | None:
@@ -438,9 +432,6 @@ def build_purge_request(table: Table, request: PurgeRows) -> PurgeRequest:
         check_groups(table.name, schema, table.properties, names, "purge")
     rows = store_selection(selection, schema)
     return PurgeRequest(rows, purge_id_of(request.request_id), (), spark=request.spark or None)
-
-
-# Purges that have not ended in time, which a sweep continues.
 
 
 def overdue_purges(check: SweepCheck) -> Iterator[OutboundMessage]:

@@ -50,9 +50,6 @@ from dormouse.stored import paths
 from dormouse.tables.row_rules import is_no_tombstone
 from dormouse.tables.table import Table
 
-# Match rows against a purge: count those to remove.
-
-
 COUNTED_AT_ONCE = 4
 
 

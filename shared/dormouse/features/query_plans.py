@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from dormouse.statements.tables import SqlTables
 
 
-# Open the tables that a query reads, each at one version, which a pin holds.
-
-
 def open_pinned(
     services: Services, request: AnswerQuery, name: str, as_of: AsOf | None
 ) -> tuple[VisibleTable, TableState]:
@@ -269,8 +266,6 @@ def _rows(services: Services, message: AnswerQuery) -> queries.Query:
     read = ReadTable.of(table, scope)
     return queries.Query(message, digest, now_ms, cut, tasks, read, in_turn, size_bytes)
 
-
-# The rows of a statement in SQL over messages: one function computes all of it.
 
 _WITH_SPARK = (
     "ask for less, or let Spark compute it: dormouse sql --spark, or `spark` of the message; the "

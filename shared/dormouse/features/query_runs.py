@@ -18,8 +18,6 @@ from dormouse.showing import json_lines
 from dormouse.state.jobs import Cancelled, Failed, Finished, Progressed, Started
 from dormouse.stored.paths import query_manifest_path, query_prefix
 
-# How far a query is.
-
 
 def report_progress(
     services: Services, query: queries.Query, done: int, usage: queries.Spent

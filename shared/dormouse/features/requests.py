@@ -24,9 +24,6 @@ from dormouse.stored import checksums, decoding
 from dormouse.stored.paths import REQUESTS
 from dormouse.tables.table import Table
 
-# Kinds of objects that are put once and verified when they are read.
-
-
 FORMAT = 1
 _Form = TypeVar("_Form", bound=msgspec.Struct)
 

@@ -379,9 +379,6 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
     return [retry_message(services, request)]
 
 
-# Spark jobs that have not ended in time, which a sweep continues.
-
-
 def overdue_spark_jobs(check: jobs.SweepCheck) -> Iterator[OutboundMessage]:
     """Yield a step for each Spark job that is due: the event that its run ended may be lost."""
     for job_id, requested_ms in check.spark_jobs.items():

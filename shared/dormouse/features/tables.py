@@ -49,8 +49,6 @@ from dormouse.tables.table import (
     published_name,
 )
 
-# What follows from a change of a table for its readers of Iceberg.
-
 
 def publications(*tables: Table) -> list[OutboundMessage]:
     """Return the message that publishes a changed table, or withdraws what is published of it.
@@ -60,9 +58,6 @@ def publications(*tables: Table) -> list[OutboundMessage]:
     if not any(is_published(table.properties) for table in tables):
         return []
     return [OutboundMessage("iceberg-changes", TableChanged(tables[0].id))]
-
-
-# Names under which readers of Iceberg find tables: no two tables may have one in common.
 
 
 def check_published_names(services: Services, table: Table) -> None:
@@ -303,9 +298,6 @@ def reinitialise_table(
     return [OutboundMessage("table-changes", TableChanged(table.id))]
 
 
-# rename_table: change the name of a table; its id, rows and jobs stay the same.
-
-
 def rename_table(services: Services, table: Table, request: RenameTable) -> list[OutboundMessage]:
     """Rename the table, unless this request has renamed it before; its entry in Glue follows.
 
@@ -333,18 +325,12 @@ def rename_table(services: Services, table: Table, request: RenameTable) -> list
     return publications(changed) if is_mirrored(changed.properties) else []
 
 
-# set_online: put a table online, or offline, where it is neither compacted nor split.
-
-
 def set_online(services: Services, table: Table, request: SetOnline) -> list[OutboundMessage]:
     """Change the table; jobs that became due while it was offline are planned once it is online."""
     services.tables.change(
         table.id, lambda t: replace(t, online=request.online), request_id=request.request_id
     )
     return [OutboundMessage("table-changes", TableChanged(table.id))] if request.online else []
-
-
-# set_properties and set_defaults: change the properties of a table, or of the instance.
 
 
 def set_properties(

@@ -100,9 +100,6 @@ def refuse_purged(table: Table, version: int, use: str) -> None:
         )
 
 
-# The tags of a table, and what must remove the rows that they hold.
-
-
 def tags_of(services: Services, table: Table) -> list[Pin]:
     """Return the tags of a table, by version. Raises CorruptDataError: a pin is damaged."""
     pins = services.store(table).pins.all()
@@ -180,9 +177,6 @@ def _has_ended(services: Services, table: Table, pin: Pin) -> bool:
     record = services.tracker.get(table.id, pin.owner.name)
     is_recorded = record is not None and record.is_finished
     return is_recorded or pin.pinned_ms < services.clock.now_ms() - REQUEST_MS
-
-
-# The pins of queries: each holds a version of a table that a query reads.
 
 
 def owner_of(query_id: str, as_of: AsOf | None = None) -> PinOwner:

@@ -439,8 +439,6 @@ _PRIMITIVES: dict[Primitive, Callable[[object], object]] = {
 }
 
 
-# Refuse rows whose row key is too large, before any of them is written; used by `formats`.
-
 _HINT = "keys are stored in memory and in every index: put long texts in a value column"
 
 

@@ -215,8 +215,6 @@ def _declared(
     return old if column.physical_type == "INT96" else kind
 
 
-# A dropped file on this machine, which can be read before all of it has arrived.
-
 READ_BYTES = 64 * 1024
 
 
@@ -485,9 +483,6 @@ def _may_repeat(column: pq.ColumnChunkMetaData) -> bool:
     return may_be_long and (mostly_in_it or stored_bytes <= SMALL_DICTIONARY_BYTES)
 
 
-# Columns of Arrow, of a Parquet file or a frame, as columns of the table.
-
-
 def convert_arrow(
     batch: pa.RecordBatch, schema: Schema, place: casting.Place, converter: casting.Converter
 ) -> pa.RecordBatch:
@@ -599,8 +594,6 @@ def _place(metadata: pq.FileMetaData, first: int, row: int) -> str:
         at -= rows
     return f"row {first + row + 1}"
 
-
-# Read ingested Arrow IPC files, and streams in files, as batches of the table.
 
 FILE_MAGIC, STREAM_MAGIC = b"ARROW1", b"\xff\xff\xff\xff"
 _COLUMN = re.compile(r"In column (\d+):")

@@ -26,8 +26,6 @@ from dormouse.ports import StreamedObjects
 from dormouse.schema.types import MAX_TIME, UUID_BYTES, show_clock, show_uuid
 from dormouse.showing import json_lines
 
-# Rows that a format cannot have: statements return types and values that tables never have.
-
 
 @contextmanager
 def refusing_unwritable() -> Iterator[None]:
@@ -568,8 +566,6 @@ class RowFile(RowWriter):
             super().end()
             self._sink.close()
 
-
-# Files of a result as batches: Arrow streams while they arrive, Parquet by row groups.
 
 BATCH_ROWS = 64 * 1024
 READABLE = (ResultFormat.arrow, ResultFormat.parquet)

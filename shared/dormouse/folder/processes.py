@@ -23,9 +23,6 @@ from dormouse.folder.sqlite import without_locks
 from dormouse.ports import Storage, Upload, WholeUpload
 from dormouse.storage import WrappedFile, writing_files
 
-# What lies where in the folder of an instance.
-
-
 DATABASE = "dormouse.sqlite"
 """The file by which a folder is known to be an instance."""
 

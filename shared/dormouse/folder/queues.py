@@ -359,8 +359,6 @@ def _cut(reason: str) -> str:
     return _NO_TEXT.sub("\ufffd", reason[:MAX_REASON_CHARACTERS])
 
 
-# The dead-letter queues: `ports.DeadLetters`.
-
 TAKEN_SECONDS = 300
 """How long others do not see a dead letter that was received."""
 

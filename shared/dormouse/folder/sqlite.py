@@ -116,8 +116,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# Failures of SQLite and of the file system as our errors, in one place for all adapters.
-
 _PRIMARY = 0xFF
 """The primary result code of an extended one."""
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

@@ -106,9 +106,6 @@ def _digest(key: Key) -> int:
     return int.from_bytes(blake2b(encode_key(key), digest_size=8).digest())
 
 
-# Which shards of a table are encoded as old releases of Spark do not read at their defaults.
-
-
 def quick_shards(state: TableState) -> list[str]:
     """Return the live shards that were written before the table was published, by id.
 

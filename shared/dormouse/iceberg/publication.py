@@ -82,9 +82,6 @@ def changes_since(history: Sequence[VersionRecord], after: int, to: int) -> Chan
     return Changes(tuple(added), reset, restored)
 
 
-# A publication as far as it follows from the state: its snapshots, and the objects to put.
-
-
 @dataclass(frozen=True, slots=True)
 class PublicationSource:
     """What is published: a table, and the URI of the data root, without a slash at its end.

@@ -527,9 +527,6 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Record
             return
 
 
-# Count rows, reading only those that the state and the footers of shards do not count.
-
-
 def count_rows(
     resources: QueryResources, table: Table, state: TableState, selection: Selection
 ) -> int:

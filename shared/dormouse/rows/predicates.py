@@ -360,10 +360,6 @@ def _comparable(double: str) -> str:
     return f"nanvl({double} + 0.0, {_NAN})"
 
 
-# Apply the filters and aggregations of a table to sorted rows,
-# wherever rows are written or read.
-
-
 def apply_row_rules(
     batches: Iterable[pa.RecordBatch],
     schema: Schema,

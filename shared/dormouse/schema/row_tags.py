@@ -76,9 +76,6 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
     return tags
 
 
-# Row tags in the keys of dropped files: ``<table>/tag.day=2026-01-31/may.csv``.
-
-
 def with_tags(key: str, tags: Mapping[str, str]) -> str:
     """Return the key under which a file is dropped in a table's folder so that its rows have tags.
 
@@ -108,9 +105,6 @@ def tags_of_key(key: str) -> dict[str, str]:
 
 def _folders(tags: Mapping[str, str]) -> list[str]:
     return [f"tag.{key}={quote(tags[key], safe='')}" for key in sorted(tags)]
-
-
-# The different texts of the rows of a shard, as one.
 
 
 def texts_of(joined: str) -> list[str] | None:

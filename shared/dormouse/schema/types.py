@@ -656,8 +656,6 @@ def from_decimal_count(count: int, kind: DecimalType) -> Decimal:
     return Decimal(count).scaleb(-kind.scale, _DIGITS)
 
 
-# UUIDs as people write them, and as 16 bytes.
-
 _FORM = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
 
 

@@ -38,8 +38,6 @@ from dormouse.storage import WrappedFile, read_pieces
 from dormouse.stored.checksums import crc32
 from dormouse.stored.paths import shard_path
 
-# What a query reads is counted: for users who ask what it costs, and for tests.
-
 
 @dataclass(slots=True)
 class ReadCounters:
@@ -721,8 +719,6 @@ def _read_blocks(
             blocks[start] += part[max(0, start - offset) : start + crcs.BLOCK_BYTES - offset]
     return {start: bytes(block) for start, block in blocks.items()}
 
-
-# Verify every byte of a shard against its checksums, a few megabytes at a time.
 
 READ_BYTES = 4 * 1024 * 1024
 """About how much of a shard is in memory at a time."""

@@ -84,9 +84,6 @@ def is_conserved(takings: tuple[RowsTaken, ...], rows: int) -> bool | None:
     return sum(counts) == rows if len(counts) == len(takings) else None
 
 
-# A deletion: rows that are hidden from all readers, until compactions have left them out.
-
-
 class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Rows that are deleted: those of the shards before it of which `where` is true, a condition in
     its normal form.
@@ -133,9 +130,6 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     def spans(self) -> list[KeyRange]:
         """The ranges as such."""
         return [KeyRange.between(*ends) for ends in self.ranges]
-
-
-# A segment of source ids, as the state names it. `log.sources` has its stored form.
 
 
 class SourceSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

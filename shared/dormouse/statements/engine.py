@@ -251,9 +251,6 @@ def _without_values(line: str, text: str, columns: Collection[str]) -> str:
     return f"{said} in column {column}" if quote and column else said
 
 
-# The function `has` of statements, which looks for words.
-
-
 def _has(texts: Any, searched: Any) -> Any:
     needles = searched.unique().to_pylist()
     if len(needles) == 1:

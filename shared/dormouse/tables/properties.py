@@ -414,9 +414,6 @@ def column_named(name: str, fields: Sequence[Field], property_name: str) -> Fiel
     )
 
 
-# The columns of a table whose shards have Bloom filters, as the property `bloom_columns` says.
-
-
 def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
     """Parse and check the property `bloom_columns`; return the names, each once.
     Raises InvalidRequestError: a column is unknown, or its type can have no filter.
@@ -431,9 +428,6 @@ def bloom_columns(schema: Schema, properties: Properties) -> tuple[str, ...]:
                 hint="these types can: decimal, " + ", ".join(sorted(map(show_type, KEY_TYPES))),
             )
     return distinct
-
-
-# Change data, as the property `change_data` says.
 
 
 def check_change_data(schema: Schema, properties: Properties) -> None:
@@ -458,9 +452,6 @@ def check_change_data(schema: Schema, properties: Properties) -> None:
             f"change_data: the column {by!r} is for positions, and is not of type string",
             hint="name another one in latest_by, or none: then the order of commits counts",
         )
-
-
-# The CSV dialect of a table's files: separator, quote, header, and the text of a null.
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,9 +490,6 @@ def csv_dialect(properties: Properties) -> CsvDialect:
         encoding=properties.csv_encoding,
         dates=properties.csv_dates,
     )
-
-
-# What a request asks of Spark for one job, in place of the properties of its table.
 
 
 class SparkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

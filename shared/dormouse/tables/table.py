@@ -23,8 +23,6 @@ from dormouse.tables.properties import (
 )
 from dormouse.tables.row_rules import row_rules
 
-# Where a table was copied from, and what it was called.
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:
