@@ -193,63 +193,59 @@ class Settings:
 
     @staticmethod
     def from_environment(
-        environment: Mapping[str, str] | None = None, *, instance: str | None = None
+        environment: Mapping[str, str] = os.environ, *, instance: str | None = None
     ) -> Settings:
         """Read the settings from the environment; `instance` overrides it.
         Raises InvalidRequestError: a setting is missing or invalid; the message says which.
         """
-        variables = os.environ if environment is None else environment
         if instance is not None and not instance.strip():
             raise InvalidRequestError(
                 f"no instance is named {instance!r}",
                 hint="name a folder, such as ./mice, a deployment or a profile",
             )
-        profile = find_profile(instance or variables.get("DORMOUSE_INSTANCE", ""), variables)
+        profile = find_profile(instance or environment.get("DORMOUSE_INSTANCE", ""), environment)
         return Settings(
             instance=profile.instance,
-            account=profile.account or variables.get("DORMOUSE_ACCOUNT", ""),
-            scratch=scratch_folder(variables),
-            memory_bytes=memory_bytes(variables),
-            spark=_spark(variables),
-            has_spark=variables.get("DORMOUSE_SPARK", "") == "yes",
+            account=profile.account or environment.get("DORMOUSE_ACCOUNT", ""),
+            scratch=scratch_folder(environment),
+            memory_bytes=memory_bytes(environment),
+            spark=_spark(environment),
+            has_spark=environment.get("DORMOUSE_SPARK", "") == "yes",
             folder=profile.folder,
-            readers_role=variables.get("DORMOUSE_READERS_ROLE", ""),
-            glue_database=variables.get("DORMOUSE_GLUE_DATABASE", ""),
-            result_queues=_list(variables, "DORMOUSE_RESULT_QUEUES"),
-            http_role_id=variables.get("DORMOUSE_HTTP_ROLE_ID", ""),
-            query_role_ids=_list(variables, "DORMOUSE_QUERY_ROLE_IDS"),
-            conditions_tried_at=variables.get(CONDITIONS_TRIED_AT, ""),
+            readers_role=environment.get("DORMOUSE_READERS_ROLE", ""),
+            glue_database=environment.get("DORMOUSE_GLUE_DATABASE", ""),
+            result_queues=_list(environment, "DORMOUSE_RESULT_QUEUES"),
+            http_role_id=environment.get("DORMOUSE_HTTP_ROLE_ID", ""),
+            query_role_ids=_list(environment, "DORMOUSE_QUERY_ROLE_IDS"),
+            conditions_tried_at=environment.get(CONDITIONS_TRIED_AT, ""),
         )
 
 
-def _list(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(filter(None, variables.get(name, "").split(",")))
+def _list(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(filter(None, environment.get(name, "").split(",")))
 
 
-def scratch_folder(environment: Mapping[str, str] | None = None) -> Path:
+def scratch_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder for temporary files."""
     return named_scratch_folder(environment) or Path(tempfile.gettempdir())
 
 
-def named_scratch_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+def named_scratch_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the folder that ``TMPDIR`` names for temporary files; None if it is not set."""
-    variables = os.environ if environment is None else environment
-    return Path(variables["TMPDIR"]) if variables.get("TMPDIR") else None
+    return Path(environment["TMPDIR"]) if environment.get("TMPDIR") else None
 
 
-def memory_bytes(environment: Mapping[str, str] | None = None) -> int:
+def memory_bytes(environment: Mapping[str, str] = os.environ) -> int:
     """Return what sorting may use before it spills. Raises InvalidRequestError."""
-    variables = os.environ if environment is None else environment
-    text = variables.get(MEMORY_BYTES, "") or str(DEFAULT_MEMORY_BYTES)
+    text = environment.get(MEMORY_BYTES, "") or str(DEFAULT_MEMORY_BYTES)
     if not text.isdecimal() or int(text) == 0:
         raise InvalidRequestError(f"{MEMORY_BYTES} must be a positive whole number, not {text!r}")
     return int(text)
 
 
-def key_file(root: Path, environment: Mapping[str, str] | None = None) -> Path:
+def key_file(root: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the file with the keys of an instance in a folder, by default beside the folder."""
-    variables = os.environ if environment is None else environment
-    path = variables.get("DORMOUSE_KEY_FILE", "")
+    path = environment.get("DORMOUSE_KEY_FILE", "")
     return Path(path).expanduser() if path else root.with_name(f"{root.name}.keys")
 
 
@@ -257,21 +253,20 @@ _STUB, _FINDS_JAVA = "/usr/bin/java", "/usr/libexec/java_home"
 """On macOS the first is there without Java, and fails; the second says whether there is any."""
 
 
-def spark_environment(environment: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
+def spark_environment(environment: Mapping[str, str] = os.environ) -> Mapping[str, str] | None:
     """Return Spark's environment here; None without Java or Spark, or if it is switched off."""
-    variables = os.environ if environment is None else environment
-    if variables.get("DORMOUSE_SPARK") == "no" or find_spec("dormouse_spark") is None:
+    if environment.get("DORMOUSE_SPARK") == "no" or find_spec("dormouse_spark") is None:
         return None
-    has_spark = find_spec("pyspark") or shutil.which("spark-submit", path=variables.get("PATH"))
-    return dict(variables) if has_spark and _has_java(variables) else None
+    has_spark = find_spec("pyspark") or shutil.which("spark-submit", path=environment.get("PATH"))
+    return dict(environment) if has_spark and _has_java(environment) else None
 
 
-def _has_java(variables: Mapping[str, str]) -> bool:
+def _has_java(environment: Mapping[str, str]) -> bool:
     """Return whether there is Java, without starting it, which takes as long as a command."""
-    home = variables.get("JAVA_HOME")
+    home = environment.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").is_file():
         return True
-    java = shutil.which("java", path=variables.get("PATH"))
+    java = shutil.which("java", path=environment.get("PATH"))
     if java == _STUB and Path(_FINDS_JAVA).is_file():
         import subprocess  # other commands need it not
 
@@ -279,12 +274,12 @@ def _has_java(variables: Mapping[str, str]) -> bool:
     return java is not None
 
 
-def _spark(variables: Mapping[str, str]) -> SparkSettings | None:
-    application = variables.get("DORMOUSE_SPARK_APPLICATION", "")
+def _spark(environment: Mapping[str, str]) -> SparkSettings | None:
+    application = environment.get("DORMOUSE_SPARK_APPLICATION", "")
     if not application:
         return None
-    package = Path(variables.get("DORMOUSE_SPARK_PACKAGE") or SPARK_PACKAGE)
-    return SparkSettings(application, variables.get("DORMOUSE_SPARK_ROLE", ""), package)
+    package = Path(environment.get("DORMOUSE_SPARK_PACKAGE") or SPARK_PACKAGE)
+    return SparkSettings(application, environment.get("DORMOUSE_SPARK_ROLE", ""), package)
 
 
 # The version of the library. Nothing is released yet, so it is a digest of the source files.
