@@ -26,8 +26,7 @@ from cachetools import LRUCache
 
 Arrived: TypeAlias = Callable[[int, int], object]
 """Is called with the start and the end of bytes that are in the local file from now on. Before the
-first call the file has its full size. An error of it ends the download.
-"""
+first call the file has its full size. An error of it ends the download."""
 
 
 class StoppedError(Exception):

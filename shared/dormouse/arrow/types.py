@@ -47,8 +47,7 @@ COUNTS: dict[FieldType, pa.DataType] = {
     **dict.fromkeys(TIMESTAMPS, pa.int64()),
 }
 """The integers that times and dates are in memory. Arrow's range of years is larger than Python's,
-so columns are converted to Python values by way of them.
-"""
+so columns are converted to Python values by way of them."""
 Array: TypeAlias = "pa.Array[Any]"
 Scalar: TypeAlias = "pa.Scalar[Any]"
 

@@ -171,8 +171,7 @@ class _LazyClient:
 
 _NAMED = Config(user_agent=f"dormouse/{dormouse_version} botocore/{botocore_version}")
 """Without a name, a client makes one of a dozen parts twice for each request, a tenth of
-the CPU time of a small read.
-"""
+the CPU time of a small read."""
 
 
 def _new_client(

@@ -159,8 +159,7 @@ PART_BYTES = 32 * 1024 * 1024
 PARTS_AT_ONCE = 4
 """While a run writes shards, nine uploads exist at most (`shards.publishing`), so
 ``9 * PARTS_AT_ONCE * READ_BYTES`` of parts are in memory: 36 MiB. Parts that wait are in the local
-file only.
-"""
+file only."""
 _ATTEMPTS = 10
 _CONFLICT = "ConditionalRequestConflict"
 """The error code of S3 while another request for the same path is in progress."""

@@ -49,8 +49,7 @@ ALONE_SECONDS = 60.0
 """How long a task waits for those that are tried again before it, and a sample may take."""
 ANSWER_SECONDS = 120.0
 """How long an answer may take, which asks for less by itself: one call of a function of SQL may
-compute for hours, and nothing interrupts it.
-"""
+compute for hours, and nothing interrupts it."""
 DEATH_SECONDS = 10.0
 """How long a process that has closed its sockets may take to end, as with a core dump."""
 

@@ -454,8 +454,7 @@ class Ingested:
 MAX_KEY_CHARACTERS = 1024
 FEW_BYTES = 256 * 1024
 """Rows of so many bytes are ingested from memory: to write them to a file and to read it would take
-most of the time.
-"""
+most of the time."""
 
 
 def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBatch]]:

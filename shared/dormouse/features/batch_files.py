@@ -377,8 +377,7 @@ def refusal_of(
 
 MISSED_FILES_MS = 30 * DAY_MS
 """Audits consider only files dropped so recently. An audit costs a look-up for every such file, and
-the first one after a lost message finds the file.
-"""
+the first one after a lost message finds the file."""
 LOOKUP_BATCH = 1000
 """An audit looks up the files of a table in batches of so many."""
 

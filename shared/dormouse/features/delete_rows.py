@@ -251,8 +251,7 @@ _STATEMENT = re.compile(
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
 """A semicolon in a text, a name or a comment does not end it. A comment without an end is none for
-the condition; that it goes on to the end here keeps many of them from taking long.
-"""
+the condition; that it goes on to the end here keeps many of them from taking long."""
 
 
 def parse_delete(text: str) -> tuple[str, str]:

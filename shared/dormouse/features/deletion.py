@@ -81,8 +81,7 @@ RECHECK_MS = 60 * DAY_MS
 
 Only a process that opened the table before can write them: a function has 15 minutes, a Spark run
 some hours, a command line on a computer that was asleep some days. Messages delivered later find no
-table.
-"""
+table."""
 MAX_RECHECKED = 1000
 """The most tombstones that one audit checks; each day it begins at others."""
 UNREGISTERED_AGE_MS = DAY_MS

@@ -66,8 +66,7 @@ MIN_LEAF_BYTES = 8 * 1024 * 1024
 """The size in memory from which the rows of a leaf, on average, are worth a shard of their own.
 
 A shard costs a PUT request, about 10 milliseconds and 9 KB, however few rows it has. The request
-alone costs as much as the time in which so many bytes of rows are sorted and written.
-"""
+alone costs as much as the time in which so many bytes of rows are sorted and written."""
 
 
 def spans_leaves(strategy: str, size_bytes: int, leaves: int) -> bool:

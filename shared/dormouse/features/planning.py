@@ -46,8 +46,7 @@ MAX_INPUTS = 1000
 """The most shards of one job, which lists them all in the state and in its outputs."""
 SMALL_BYTES = 1024 * 1024
 """Runs that are together this small are merged by one job, however many: a job of its own takes as
-long as a hundred shards of a few rows.
-"""
+long as a hundred shards of a few rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,8 +110,7 @@ def _put(services: Services, mirror: Mirror, table: Table, record: PublicationRe
 
 MOST_ROW_IDS = 2**36
 """A publication uses fewer ids of rows. Of ids, which have 63 bits, that leaves 2**27 publications:
-one a minute for 255 years.
-"""
+one a minute for 255 years."""
 PUBLISH_ATTEMPTS = 4
 """How often one run looks again because another publisher was quicker."""
 

@@ -30,8 +30,7 @@ MIN_SEALED_SOURCES = 4096
 SEGMENT_FANOUT = 10
 MAX_SEGMENT_SOURCES = MIN_SEALED_SOURCES * SEGMENT_FANOUT**3
 """Segments of so many sources, four million, are merged no further: a function writes one in a few
-seconds with 0.6 GB of memory.
-"""
+seconds with 0.6 GB of memory."""
 
 
 def segments_to_merge(counts: Sequence[int], fresh: int) -> int:

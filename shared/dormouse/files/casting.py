@@ -370,8 +370,7 @@ Converter = Callable[[Field, Array], Array]
 Cells = TypeVar("Cells", bound="Sequence[object] | Array")
 Place = Callable[[int], str]
 """Returns the position in the file of a row of a batch, as text: its
-line, or its row in a row group.
-"""
+line, or its row in a row group."""
 
 _QUOTES_NOTHING = re.compile(
     r"Integer value -?\d+ (not in range: -?\d+ to -?\d+)|Casting from \S+ .+ (would lose data): "

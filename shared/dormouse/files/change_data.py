@@ -44,8 +44,7 @@ from dormouse.tables.properties import Properties
 
 _READ, _DELETED_ROW, _WRITTEN = range(3)
 """The order of changes at one position. The first change after a snapshot can have the position of
-that; and delete and create of a key that changed have one, and may be of one key here.
-"""
+that; and delete and create of a key that changed have one, and may be of one key here."""
 FULL_HINT = "ALTER TABLE … REPLICA IDENTITY FULL in the source, and a new snapshot of the row"
 _WHOLE_HINT = (
     "drop columns from the table that the source does not have any more; if it got the column "

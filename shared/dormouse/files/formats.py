@@ -40,8 +40,7 @@ from dormouse.tables.properties import CsvDialect
 BUFFER_BYTES = 64 * 1024
 MAX_UNPACKED_BYTES, MAX_UNPACK_RATIO = 512 * 1024 * 1024, 200
 """A file that unpacks to more than this many bytes, and to more than this many times its size, is
-refused: it could unpack to a thousand times its size, for hours.
-"""
+refused: it could unpack to a thousand times its size, for hours."""
 WORDS = {".gz": "gzipped", ".bz2": "bzipped", ".zst": "zstd-compressed"}
 """What a file with such an ending is."""
 _BZIP2 = b"BZh"

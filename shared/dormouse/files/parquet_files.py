@@ -284,15 +284,13 @@ PLAIN_MAGIC, ENCRYPTED_MAGIC = b"PAR1", b"PARE"
 ENCRYPTION_FIELDS: Fields = {8: None, 4: {1: {8: None, 9: None}}}
 """Where a footer that can be read names encryption (parquet.thrift): for the file, its
 `encryption_algorithm`; for a column chunk of a row group, `crypto_metadata` or
-`encrypted_column_metadata`.
-"""
+`encrypted_column_metadata`."""
 PROBE_ROWS = 64
 MAX_ELEMENTS = 100_000_000
 """The most list elements in one row group: one row may have all of them."""
 MAX_UNPACKED_BYTES, MAX_UNPACK_RATIO = 512 * 1024 * 1024, 1000
 """A column chunk that unpacks to more than this many bytes, and to more than this many times its
-stored size, was made to exhaust memory: one page may hold all of it.
-"""
+stored size, was made to exhaust memory: one page may hold all of it."""
 
 
 @contextmanager

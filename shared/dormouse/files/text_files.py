@@ -58,8 +58,7 @@ RECORD_BYTES = 4 * 1024 * 1024
 """The largest allowed record."""
 FIELD_LINES = 1000
 """How many line ends a quoted field may contain: two stray quotes turn
-everything between them into one field.
-"""
+everything between them into one field."""
 _HINT = (
     "a field is enclosed in quotes as a whole, and quotes within are doubled; the properties "
     "csv_quote and csv_separator say which characters these are"

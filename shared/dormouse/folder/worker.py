@@ -412,8 +412,7 @@ POLL_SECONDS = 0.5
 """How long an idle worker waits before it asks SQLite for messages of other processes."""
 GATHER_SECONDS = 0.5
 """How long a worker rests after its work: of many small commits meanwhile, their table is planned
-once, and their shards are merged together.
-"""
+once, and their shards are merged together."""
 END_POLL_SECONDS = 0.05
 FAILED_SECONDS = 5.0
 

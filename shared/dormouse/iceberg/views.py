@@ -59,8 +59,7 @@ _SAID = _COMPARED | {
     "contains",
 }
 """What both engines do as Dormouse does. Others they do each in a way of their own: letters, times,
-casts, parts of nested values.
-"""
+casts, parts of nested values."""
 _PATTERN = re.compile(r"\\[\\%_]|[^\\]", re.DOTALL)
 _ESCAPE = "#"
 

@@ -262,8 +262,7 @@ MOST_BLOCKS = 16
 """So many blocks, of each snapshot or increment, are read for one part at most."""
 MOST_BYTES = 512 * 1024
 """So many bytes of blocks are read for one part at most: blocks of a leaf with many shards are
-large, and what they say is looked through row by row.
-"""
+large, and what they say is looked through row by row."""
 MOST_RANGES = 32
 """A reader of more ranges of keys loads the state: each is compared with all rows of its blocks."""
 MOST_PARTS = 8

@@ -21,8 +21,7 @@ from dormouse.tables.table import Table
 
 FEW_ROWS = 200
 """The keys of a shard with so few rows are read: they may be far apart, and a block spans all. A
-hundred such shards have 20,000 keys to compare.
-"""
+hundred such shards have 20,000 keys to compare."""
 _Span = tuple[bytes, bytes, int]
 """A stored key from which on, and one below which, a block has rows, and its number."""
 

@@ -320,8 +320,7 @@ _BLANKS: dict[FieldType, object] = {
     Primitive.DYNAMIC: "null",
 }
 """What tombstones have where a column cannot be null; in all others 0, which Arrow takes for times,
-dates and decimals too.
-"""
+dates and decimals too."""
 
 
 def _blank(kind: FieldType) -> object:

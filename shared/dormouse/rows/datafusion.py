@@ -56,26 +56,21 @@ _OPTIONS = {
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 1, 16_384
 MAX_BATCH_BYTES = 1024 * 1024
 """The most rows of a batch, and about how large it may become in memory: each batch costs time of
-its own, but longer ones save nothing more.
-"""
+its own, but longer ones save nothing more."""
 MERGE_BYTES = 40 * 1024 * 1024
 """What the batches of a merge may take in all, however many inputs there are. More would make no
-merge faster.
-"""
+merge faster."""
 FALSE = lit(False)
 BATCHES_PER_INPUT = 11
 """What a merge holds for each input, in batches, as measured: one that is decoded, two that wait,
 the current one and the one before it, the sort keys of both, and the room that buffers have beyond
-their values.
-"""
+their values."""
 MOST_IN_ONE_MERGE = 32
 """A merge of more inputs than these is a merge of merges, which run on threads of their own: one
-thread that compares the rows of so many inputs takes longer than the one that writes them.
-"""
+thread that compares the rows of so many inputs takes longer than the one that writes them."""
 GROUP_INPUTS = 12
 """The most inputs of one of these merges. With this many, comparing rows twice takes no more CPU
-time than comparing them once with all others.
-"""
+time than comparing them once with all others."""
 _UNFIT_TIME = "converted value exceeds the representable i64 range"
 """What DataFusion says, beside the value, of a time that nanoseconds cannot hold."""
 MOST_ROWS = 2**32
@@ -304,8 +299,7 @@ _RANGE, _START, _END = 5, 1, 2
 """The numbers of ``PartitionedFile.range``, ``FileRange.start`` and ``FileRange.end``."""
 _COALESCE, _INPUT, _TARGET = 11, 1, 2
 """The numbers of ``PhysicalPlanNode.coalesce_batches``, and in it of ``input`` and
-``target_batch_size``.
-"""
+``target_batch_size``."""
 
 
 def changed(

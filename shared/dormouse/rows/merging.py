@@ -49,8 +49,7 @@ GROUP_ROWS, GROUP_BYTES = 16_384, 1024 * 1024
 """How many rows a row group of a file in between has, or about how many bytes of them."""
 CHUNK_BYTES = 16 * 1024
 """How many bytes of each column it has at least: a column chunk takes 2.5 KB while it is written,
-so those of 500 columns in row groups of a megabyte would take more than their rows.
-"""
+so those of 500 columns in row groups of a megabyte would take more than their rows."""
 
 _Input = TypeVar("_Input")
 
@@ -132,8 +131,7 @@ soon. Smaller windows would cost more CPU time, because row groups at their bord
 """
 GROUPS_PER_WINDOW = 4
 """The least row groups of each overlapping file in a window, if all were of the mean size: with
-fewer, too many would be border row groups, which are read twice.
-"""
+fewer, too many would be border row groups, which are read twice."""
 
 
 def merge_windows(files: Sequence[Sequence[tuple[Key, int]]], memory_bytes: int) -> list[KeyRange]:
@@ -214,8 +212,7 @@ def merge_slices(
 
 FEW_BYTES = 4 * 1024 * 1024
 """Rows of small shards that take so much are read at once, and sorted: a merge of files takes
-longer to begin.
-"""
+longer to begin."""
 
 
 def merged_rows(

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
 FIRST_ROWS, CHUNK_ROWS, CHUNK_BYTES = 4 * 1024, 64 * 1024, 8 * 1024 * 1024
 """How many rows or bytes are filtered by one plan, whichever limit is reached first: making a plan
-has a cost. The first chunk is small, because it may be enough; the following ones double.
-"""
+has a cost. The first chunk is small, because it may be enough; the following ones double."""
 
 SHORT = 8
 """So many terms of a junction need no brackets."""

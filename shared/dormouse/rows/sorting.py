@@ -79,8 +79,7 @@ BLOCKS_IN_MEMORY = 2048
 """With little memory, pieces and the blocks of files are smaller."""
 SAMPLES_PER_PIECE = 32
 """About how many rows of a piece are samples, with as many bytes from each to the next: a row that
-is wider than that is a sample itself. So ranges are small wherever wide rows lie.
-"""
+is wider than that is a sample itself. So ranges are small wherever wide rows lie."""
 LEAST_SAMPLE_BYTES = 16 * 1024
 """Few rows need few samples, each of which takes as long as to sort dozens of rows."""
 SHARE_HELD = 2

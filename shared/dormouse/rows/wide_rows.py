@@ -38,17 +38,14 @@ CHUNK_BYTES = 3 * 1024
 READER_BYTES, ZSTD_READER_BYTES = 4 * 1024, 24 * 1024
 """What it takes for each column that it reads of an input, besides the bytes that are stored and
 decoded. A decoder of zstd takes 96 KB of address space until its column chunk is read; short pages
-touch a quarter of it.
-"""
+touch a quarter of it."""
 
 UNEVEN = 2
 """Rows count as wider than most of their shard beyond this many times what its least block has on
-the average.
-"""
+the average."""
 SMALL_GROUP_BYTES = 16 * 1024
 """Row groups that take no more do not say how wide rows are: a single row of six columns seems to
-take 200 bytes, as the headers of its pages count. Batches would be a third as long for its sake.
-"""
+take 200 bytes, as the headers of its pages count. Batches would be a third as long for its sake."""
 LEAST_BLOCKS = 4
 """With fewer blocks read of a shard, all of its rows count as possibly uneven."""
 
@@ -175,14 +172,12 @@ MOST_COLUMNS = 300
 """Rows of more columns are merged here as well."""
 BATCH_BYTES = 128 * 1024
 """About what is decoded at once of a row group in which most rows are narrow, and at most what is
-passed on at once, but for a single row.
-"""
+passed on at once, but for a single row."""
 COLUMN_BYTES = 16 * 1024
 """It is that much for each column, if these are many: a batch costs time for each."""
 TAKEN_BYTES = 7 * 1024 * 1024
 """About the most that is taken at once of all inputs: those that end with about the same keys would
-have all of their batches taken at once, and be in memory three times.
-"""
+have all of their batches taken at once, and be in memory three times."""
 UNEVEN_BYTES = 64 * 1024 * 1024
 """Rows are also merged here if those that are wider than most could take more than this at once."""
 ROWS_PER_INPUT = 2

@@ -160,13 +160,11 @@ TRAILER_BYTES = 8
 """The end of a Parquet file: the length of the footer, in four bytes, and the magic bytes."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 """The size in memory of a value, in bytes, by Parquet's physical type;
-other types have no fixed size.
-"""
+other types have no fixed size."""
 
 Decoded = Mapping[int, Sequence[int]]
 """What the values of some Parquet columns take decoded, by the place of the column, because two may
-have one path: in each block.
-"""
+have one path: in each block."""
 
 
 class Section(msgspec.Struct, frozen=True):

@@ -254,8 +254,7 @@ PLACE_BYTES = 256
 """What it takes in memory to know where a page is, about."""
 MOST_KEPT = 4
 """So many blocks of a shard stay in the cache decoded when they are looked up: more would push out
-what others use.
-"""
+what others use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,12 +572,10 @@ def _placed(
 
 FEW_BYTES = 512 * 1024
 """So many bytes of pages are decoded in the thread that asks for them, one shard after the other:
-to start two threads takes about as long.
-"""
+to start two threads takes about as long."""
 SMALL_BYTES = 16 * 1024
 """The size of a small shard, as commits of some rows write them: most of what it takes to decode
-one does not depend on its rows.
-"""
+one does not depend on its rows."""
 MOST_ALIKE = 64
 """So many are decoded as one. What the cache keeps of one keeps the others in memory."""
 NOTHING_KEPT = Cache(0)
@@ -587,8 +584,7 @@ NOTHING_KEPT = Cache(0)
 
 LOOK_UP_GAP_BYTES = 16 * 1024
 """The gap for those that are read side by side, which wait for each other's bytes at most: between
-the pages of a block, other blocks of its row group lie.
-"""
+the pages of a block, other blocks of its row group lie."""
 
 
 class FetchedFile:

@@ -52,17 +52,14 @@ from dormouse.stored.paths import is_index_object, shard_path
 BLOCK_BYTES = 160 * 1024
 COLUMN_BYTES = 20 * 1024
 """The compressed size of the first blocks is this for each column, up to `BLOCK_BYTES`: smaller
-ones would cost more time to write and merge.
-"""
+ones would cost more time to write and merge."""
 MANY_COLUMNS = 40
 MANY_COLUMN_BYTES = BLOCK_BYTES // MANY_COLUMNS
 """With more columns than these, the first blocks have this of each, 4 KiB: every column chunk takes
-some KB of memory where it is written or merged.
-"""
+some KB of memory where it is written or merged."""
 GROWTH_BYTES = 128
 """A block is as large as a square of which one side is what is written so far, the other this
-for each column.
-"""
+for each column."""
 MOST_COLUMNS = 16
 """With more Parquet columns, a row group is one block: a block takes a request for each column."""
 LEAST_GROUP_BYTES = 512 * 1024
@@ -71,8 +68,7 @@ CHUNK_FOOTER_BYTES = 99
 """The approximate size in the footer of one column chunk, without the index."""
 MOST_BLOCK_ROWS, MOST_SEARCHED_ROWS = 8192, 6144
 """The most rows of a block, however few bytes they take: a look-up decodes the keys of a block, one
-by a term index its texts.
-"""
+by a term index its texts."""
 BASE_FOOTER_BYTES = 12 * 1024
 """The approximate size of the rest of a footer, including samples of short keys."""
 PAGES_INDEX_BYTES = 12

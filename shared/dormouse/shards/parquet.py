@@ -67,8 +67,7 @@ REPETITION = 4
 """A dictionary pays if, on average, each value occurs at least this often in a row group."""
 DICTIONARY_SHARE = 2
 """A look-up reads dictionaries with its block: all of a row group are expected to take this part
-(1/2) of the first block at most.
-"""
+(1/2) of the first block at most."""
 
 
 def packed_numbers(
@@ -257,25 +256,21 @@ FIRST_ROW_GROUP_ROWS = 2048
 """The rows of the first row group, whose size shows how wide the rows are."""
 FIRST_ROW_GROUP_VALUES = 256 * 1024
 """Its values at most, 2 MiB of numbers: with more, it would be larger than the others of many
-columns, and a merge would merge those of all inputs in levels.
-"""
+columns, and a merge would merge those of all inputs in levels."""
 PACKED_TOGETHER = 128
 """Its rows are a multiple: numbers are packed in blocks of so many, and one that is not full
-compresses, as if the numbers did.
-"""
+compresses, as if the numbers did."""
 CHECKSUM_KEY = "dormouse.checksum"
 MAX_ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 4 * 1024 * 1024
 """The size of most row groups in memory. DuckDB takes half the time for rows in groups of these
 sizes that it takes for single blocks, and each has its dictionaries; but a merge holds a row group
-of each input.
-"""
+of each input."""
 MAX_ROW_GROUP_BYTES = 8 * 1024 * 1024
 """The largest size of a row group in memory, unless it has one row."""
 MOST_CHUNKS = 20_000
 """A shard ends after the row group with which it has as many column chunks: each takes about 3 KB
-of memory while it is written, and 1 to 2 KB where its footer is read.
-"""
+of memory while it is written, and 1 to 2 KB where its footer is read."""
 FEW_COLUMNS = 24
 """With fewer columns, a batch adds only a small part of the most chunks."""
 PAGE_ROWS, LEAST_PAGE_ROWS = 4096, 64
@@ -284,13 +279,11 @@ UNLIMITED = 1 << 30
 """In place of limits of pyarrow that would end a page before it has its rows."""
 MOST_DICTIONARY = 8
 """Dictionaries are taken for all but this fraction (1/8) of a file at most, when it is estimated
-how many rows fill a row group: each has its dictionaries however few rows it has.
-"""
+how many rows fill a row group: each has its dictionaries however few rows it has."""
 MOST_GROWTH = 8
 MOST_HEADER_BYTES = 64 * 1024
 """Rows take no more in the file than this many times their size in memory, and this much besides:
-a key may be stored in a page, twice in the page's header and twice in the footer.
-"""
+a key may be stored in a page, twice in the page's header and twice in the footer."""
 TYPICAL_BYTES = 64 * 1024 * 1024
 """The size of a shard whose row groups the Bloom filters are made for."""
 

@@ -121,8 +121,7 @@ READ_THREADS = 8
 """How many shards a query looks up at once."""
 READS_AT_ONCE = 64
 """How many storage reads are in flight at once, at most: the inputs of a compaction are opened, and
-the row groups of a look-up are fetched, in the time of one read.
-"""
+the row groups of a look-up are fetched, in the time of one read."""
 DECODE_THREADS = max(2, os.cpu_count() or 1)
 """How many shards are decoded at once."""
 
@@ -345,8 +344,7 @@ def read_own_footers(
 
 MAX_GAP_BYTES = 64 * 1024
 """Sections with at most this gap between them are read together: reading the gap takes
-no longer than another request.
-"""
+no longer than another request."""
 
 
 def read_sections(
@@ -460,8 +458,7 @@ FIRST_BYTES = 256 * 1024
 
 LeafBlocks = list[Blocks]
 """What is read for one range of keys within one leaf: the row groups of each
-shard that can hold rows of it.
-"""
+shard that can hold rows of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,12 +181,10 @@ _MOST_BLOCK = 2**16 - 1
 """The greatest number of a block; later ones have it, too."""
 SORTED_BITS = 12
 """Arrow counts up to 4,096 values, in place of comparing. The number of chunks is a power of two,
-so that no chunk begins between hashes whose upper bits are these.
-"""
+so that no chunk begins between hashes whose upper bits are these."""
 _PLANES = (pa.uint8(), pa.uint8(), pa.uint16(), pa.uint16())
 """What is stored of all pairs, one after the other: of hashes the upper two bytes, which are the
-same or few in a chunk, and the lower half; and blocks.
-"""
+same or few in a chunk, and the lower half; and blocks."""
 _WIDTHS = [plane.bit_width // 8 for plane in _PLANES]
 _HEAD, _SIZES = struct.Struct("<II"), struct.Struct("<4I")
 

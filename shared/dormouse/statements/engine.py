@@ -49,8 +49,7 @@ _NO_RESULT = frozenset(
     {"bignum", "bit", "geometry", _NOTHING, "time with time zone", "uhugeint", "union", "variant"}
 )
 """Types that Arrow has as something else, such as a time without its zone; and those that neither
-Parquet nor a table has: unions, which Arrow cannot take out of structs, and what has no members.
-"""
+Parquet nor a table has: unions, which Arrow cannot take out of structs, and what has no members."""
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\w.+:-]*")
 _QUOTE = re.compile(r"(?<!\w)['\"]|:")
 """Where DuckDB may begin to quote a value: a text, or the rest of a pattern."""

@@ -60,16 +60,14 @@ ROW_FUNCTIONS = frozenset(
 """The only functions that may be in the place of a table: they make rows of their arguments."""
 REMEMBERED_CHARACTERS, LEAST_CHARACTERS = 64 * 1024, 1024
 """The characters of the statements that a process remembers, of which each counts for some more:
-that is some megabytes as trees. To parse one takes as long as to answer it from a small table.
-"""
+that is some megabytes as trees. To parse one takes as long as to answer it from a small table."""
 QUERY_NODES = frozenset({"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_OPERATION_NODE"})
 """The parts of a statement that only read; a CTE may hold COPY, INSERT, UPDATE or DELETE too."""
 FUNCTIONS = frozenset(files("dormouse.statements").joinpath("functions.txt").read_text().split())
 """The functions that may be in a statement: those of the pinned DuckDB that compute from their
 arguments alone. None tells of the machine or of the engine's settings, waits, changes something,
 runs or parses SQL, ends a statement with a value as its error, or takes bytes for what the engine
-holds in memory. A function of a later DuckDB is refused until somebody has looked at it.
-"""
+holds in memory. A function of a later DuckDB is refused until somebody has looked at it."""
 _BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
 """Those whose second argument is the name of an aggregate."""
 _PATTERN_FUNCTIONS = frozenset({"~", "!~", "~*", "!~*", "string_split_regex", "str_split_regex"})

@@ -14,8 +14,7 @@ SPARK_CODE = "spark-job-packages"
 """The only folder of the data bucket that belongs to no table: the code of Spark jobs.
 
 It is longer than a table id: in a grant on `????????????????/data/*`, a `?` also matches a slash,
-and so would cover `spark-code/abcde/data/…`.
-"""
+and so would cover `spark-code/abcde/data/…`."""
 
 
 @dataclass(frozen=True, slots=True)
