@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dormouse.client.waiting import administer
 from dormouse.messages.requests import PublishIceberg
 from dormouse.showing import HtmlText, Listing, Shown, show_facts
 from dormouse.state.versions import iso_time
@@ -144,11 +145,7 @@ class IcebergTable:
             InvalidRequestError: the table is not published.
             NotFoundError: the table was deleted.
         """
-        from dormouse.features.administration import administer
-
-        services, name = self.handle.services, self.handle.current().name
-        request = PublishIceberg(services.ids.new(), name, everything)
-        self.handle.queues.send(administer(services, request, once=True))
+        administer(self.handle, PublishIceberg, self.handle.current().name, everything)
 
     def check(self) -> list[str]:
         """Return what of the published objects is lost or damaged; nothing if all is there.

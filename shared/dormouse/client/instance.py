@@ -14,6 +14,7 @@ from dormouse import errors
 from dormouse.client import operations, waiting
 from dormouse.client.table import TableHandle, listed_jobs, listed_tables
 from dormouse.client.versions import is_delete, named_parameters, open_table, version_result
+from dormouse.client.waiting import administer, carry_out
 from dormouse.features.deletion import Unregistered, list_unregistered
 from dormouse.key_codec import KeyCodec, KeyLike
 from dormouse.messages import requests, stages
@@ -185,10 +186,8 @@ class Instance(Shown):
             settings = self.settings_of(properties)
             fields = new_schema(schema, like, row_keys, sort_keys, types, settings)
         points = KeyCodec(fields).split_points_to_json(split_points)
-        request_id, body = self.services.ids.new(), fields.to_json()
-        self._administer(
-            requests.CreateTable(request_id, name, body, dict(properties or {}), points)
-        )
+        body = fields.to_json()
+        administer(self, requests.CreateTable, name, body, dict(properties or {}), points)
         return self.table(name)
 
     def rename_table(self, name: str, new_name: str) -> TableHandle:
@@ -199,7 +198,7 @@ class Instance(Shown):
             AlreadyExistsError: another table has the new name.
             InvalidRequestError: no table can have the new name.
         """
-        self._administer(requests.RenameTable(self.services.ids.new(), name, new_name))
+        administer(self, requests.RenameTable, name, new_name)
         return self.table(new_name)
 
     def copy_table(
@@ -234,7 +233,7 @@ class Instance(Shown):
             NotFoundError: no table has that name.
             InvalidRequestError: it has tags, and they are not to be released.
         """
-        self._administer(requests.DeleteTable(self.services.ids.new(), name, release_tags))
+        administer(self, requests.DeleteTable, name, release_tags)
 
     def reinitialise_table(
         self,
@@ -259,16 +258,9 @@ class Instance(Shown):
         """
         fields = schema or self.table(name).schema
         points = KeyCodec(fields).split_points_to_json(split_points)
-        self._administer(
-            requests.ReinitialiseTable(
-                self.services.ids.new(),
-                name,
-                delete_partitions,
-                points,
-                schema=UNSET if schema is None else schema.to_json(),
-                release_tags=release_tags,
-            )
-        )
+        body = UNSET if schema is None else schema.to_json()
+        kind = requests.ReinitialiseTable
+        administer(self, kind, name, delete_partitions, points, body, release_tags)
         return self.table(name)
 
     def set_properties(
@@ -290,10 +282,7 @@ class Instance(Shown):
         unset = tuple(unset)
         if not hide_rows:
             self.check_hidden(name, {**dict.fromkeys(unset), **(properties or {})})
-        request_id = self.services.ids.new()
-        self._administer(
-            requests.SetProperties(request_id, name, dict(properties or {}), tuple(unset))
-        )
+        administer(self, requests.SetProperties, name, dict(properties or {}), unset)
         return self.table(name)
 
     def check_hidden(self, name: str, changes: Mapping[str, object]) -> None:
@@ -333,8 +322,7 @@ class Instance(Shown):
             for table in self.tables():
                 own = table.table.own
                 check_hidden(table, {r: v for r, v in settings.items() if r not in own})
-        request_id = self.services.ids.new()
-        self._administer(requests.SetDefaults(request_id, dict(properties or {}), tuple(unset)))
+        administer(self, requests.SetDefaults, dict(settings), tuple(unset))
         return self.defaults()
 
     def plan_declared(self, body: object) -> list[DeclaredChange]:
@@ -359,13 +347,13 @@ class Instance(Shown):
         from dormouse.client.operations import requests_of
 
         for request in requests_of(change, self.services):
-            self._administer(request)
+            carry_out(self, request)
 
     def set_online(self, name: str, online: bool) -> None:
         """Put a table online, or take it offline: it ingests then, but is not compacted or split.
         Raises NotFoundError: no table has that name.
         """
-        self._administer(requests.SetOnline(self.services.ids.new(), name, online))
+        administer(self, requests.SetOnline, name, online)
 
     def sql(
         self,
@@ -557,10 +545,7 @@ class Instance(Shown):
         handle = self.table(name)
         row_tags(tags)
         listed = tuple(check_list("keys", keys))
-        request = requests.IngestFiles(
-            self.services.ids.new(), name, listed, spark, again, dict(tags)
-        )
-        messages = [m.message for m in self._administer(request)]
+        messages = administer(self, requests.IngestFiles, name, listed, spark, again, dict(tags))
         sources = (
             source for m in messages if isinstance(m, stages.IngestJob) for source in m.sources
         )
@@ -575,8 +560,8 @@ class Instance(Shown):
         runs them, however small they are.
         Raises NotFoundError: no table has that name.
         """
-        request = requests.CompactTable(self.services.ids.new(), name, everything, spark)
-        return sum(isinstance(m.message, stages.CompactionJob) for m in self._administer(request))
+        messages = administer(self, requests.CompactTable, name, everything, spark)
+        return sum(isinstance(message, stages.CompactionJob) for message in messages)
 
     def split(self, name: str, partition: str = "", *, forced: bool = False) -> int:
         """Split the leaf partitions with too many rows, or just one; `forced`, however few rows.
@@ -588,18 +573,14 @@ class Instance(Shown):
             NotFoundError: there is no such table or partition.
             InvalidRequestError: the partition is split already, or has too few rows.
         """
-        request = requests.SplitPartitions(self.services.ids.new(), name, partition, forced)
-        messages = (m.message for m in self._administer(request))
+        messages = administer(self, requests.SplitPartitions, name, partition, forced)
         return sum(len(m.partitions) for m in messages if isinstance(m, stages.PartitionSplits))
 
     def collect_garbage(self, name: str) -> int:
         """Delete the shards that nothing references and whose delay is over; return how many.
         Raises NotFoundError: no table has that name.
         """
-        messages = (
-            m.message
-            for m in self._administer(requests.CollectGarbage(self.services.ids.new(), name))
-        )
+        messages = administer(self, requests.CollectGarbage, name)
         return sum(len(m.shards) for m in messages if isinstance(m, stages.GarbageCandidates))
 
     def spark(self) -> operations.SparkStatus:
@@ -702,8 +683,7 @@ class Instance(Shown):
         The first rule ends that access is by instance: nobody may do what no rule grants.
         Raises InvalidRequestError: this is no rule; nothing is changed.
         """
-        new_id = self.services.ids.new()
-        self._administer(requests.GrantAccess(new_id, principal, tables, tuple(verbs), tuple(hide)))
+        administer(self, requests.GrantAccess, principal, tables, tuple(verbs), tuple(hide))
         return self.access_rules()
 
     def revoke(self, principal: str, tables: str) -> AccessRules:
@@ -720,19 +700,12 @@ class Instance(Shown):
                 f"there is no access rule of {principal!r} for {tables!r}",
                 hint="`dormouse access list` shows all",
             )
-        self._administer(requests.RevokeAccess(self.services.ids.new(), principal, tables))
+        administer(self, requests.RevokeAccess, principal, tables)
         return self.access_rules()
 
     def clear_access_rules(self) -> None:
         """Remove all rules: access is by instance again."""
-        self._administer(requests.ClearAccess(self.services.ids.new()))
-
-    def _administer(self, request: requests.AdminRequest) -> list[stages.OutboundMessage]:
-        from dormouse.features.administration import administer
-
-        messages = administer(self.services, request, once=True)
-        self.queues.send(messages)
-        return messages
+        administer(self, requests.ClearAccess)
 
     def _handle(self, table: Table) -> TableHandle:
         return TableHandle(table, self.services, self.queues, self.bucket, self.polling)

@@ -222,7 +222,7 @@ class TableHandle(Shown):
         table, request_id = self.current(), self.services.ids.new()
         rows = RowQuery(ranges, exact, where, columns, as_of=as_of).message(table.schema)
         request = requests.ExportRows(request_id, table.name, to, rows, spark, skip_damaged)
-        self._administer(request)
+        waiting.carry_out(self, request)
         return Export(self, table, export_id_of(request_id), destination(request))
 
     def ingest(
@@ -325,8 +325,9 @@ class TableHandle(Shown):
         dropped = tuple(check_list("drop", drop))
         fields = check_fields("add", add)
         wider = {p: t if isinstance(t, str) else t.to_json() for p, t in (types or {}).items()}
-        request = requests.AlterSchema(
-            self.services.ids.new(),
+        waiting.administer(
+            self,
+            requests.AlterSchema,
             self.current().name,
             tuple(field.to_json() for field in fields),
             dropped,
@@ -334,7 +335,6 @@ class TableHandle(Shown):
             dict(units or {}),
             wider,
         )
-        self._administer(request)
         return self.latest()
 
     def status(self) -> waiting.Status:
@@ -536,16 +536,14 @@ class TableHandle(Shown):
         """
         table = self.current()
         _, state = read_as_of(self.services, table, version)
-        self._administer(
-            requests.TagVersion(self.services.ids.new(), table.name, state.version, name, move)
-        )
+        waiting.administer(self, requests.TagVersion, table.name, state.version, name, move)
         return tag_of(tagged(self.services, table, name))
 
     def untag(self, name: str) -> None:
         """Remove a tag; what only its version needs is deleted in time.
         Raises NotFoundError: the table has no such tag, or was deleted.
         """
-        self._administer(requests.UntagVersion(self.services.ids.new(), self.current().name, name))
+        waiting.administer(self, requests.UntagVersion, self.current().name, name)
 
     def tags(self) -> Listing[Tag]:
         """Return the tags of the table, by version. Raises CorruptDataError if one is damaged."""
@@ -567,7 +565,7 @@ class TableHandle(Shown):
             CorruptDataError: what the version needs is damaged.
         """
         name, as_of = self.current().name, as_of_to_json(version)
-        self._administer(requests.RestoreVersion(self.services.ids.new(), name, as_of))
+        waiting.administer(self, requests.RestoreVersion, name, as_of)
         return self.services.store(self.current()).current().version
 
     @property
@@ -635,7 +633,7 @@ class TableHandle(Shown):
                 return self.services.store(self.current()).current().version
             keys = rows.to_pylist()
         selection = self._selected(where, cast("Keys | None", keys))
-        self._administer(requests.DeleteRows(self.services.ids.new(), name, selection))
+        waiting.administer(self, requests.DeleteRows, name, selection)
         return self.services.store(self.current()).current().version
 
     def purge(
@@ -664,7 +662,7 @@ class TableHandle(Shown):
         request = requests.PurgeRows(
             self.services.ids.new(), table.name, selection, release_tags, spark
         )
-        self._administer(request)
+        waiting.carry_out(self, request)
         rows = build_purge_request(table, request)
         return Purge(self, table, rows.id, rows)
 
@@ -712,11 +710,6 @@ class TableHandle(Shown):
 
     def _selected(self, where: str, keys: Keys | None) -> stages.SelectionMessage:
         return stages.SelectionMessage(keys=KeyCodec(self.schema).keys_to_json(keys), where=where)
-
-    def _administer(self, request: requests.AdminRequest) -> None:
-        from dormouse.features.administration import administer
-
-        self.queues.send(administer(self.services, request, once=True))
 
     def _shown(self) -> tuple[str, HtmlText]:
         """Show the keys in one line, or all columns in a notebook; the instance is not asked."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import unquote_plus
 
 from dormouse.errors import (
@@ -20,7 +20,7 @@ from dormouse.errors import (
     TimedOutError,
     UnavailableError,
 )
-from dormouse.messages.stages import STAGES, OutboundMessage
+from dormouse.messages.stages import STAGES, Message, OutboundMessage
 from dormouse.ports import DeadLetter, QueueCounts, Services
 from dormouse.showing import HtmlText, Shown, show_facts
 from dormouse.state.sources import Source
@@ -29,6 +29,7 @@ from dormouse.system import Clock
 if TYPE_CHECKING:
     from dormouse.client.instance import Instance
     from dormouse.client.table import TableHandle
+    from dormouse.messages.requests import AdminRequest
 
 # The ports that only the client uses; `aws` implements them.
 
@@ -122,6 +123,7 @@ class TaskProgress:
 
 
 _Progress = TypeVar("_Progress", bound=Progress)
+_P = ParamSpec("_P")
 
 Named = tuple[str, ...]
 """Texts all of which are in a message that is about something."""
@@ -338,6 +340,31 @@ def count_pending(
         except CorruptDataError as error:
             errors.append(error)
     return count, errors
+
+
+# Requests, which a client carries out by itself.
+
+
+def administer(
+    caller: "Instance | TableHandle",
+    kind: "Callable[Concatenate[str, _P], AdminRequest]",
+    *args: _P.args,
+    **named: _P.kwargs,
+) -> list[Message]:
+    """Carry out a request under a new id; return the messages that follow, which are sent."""
+    return carry_out(caller, kind(caller.services.ids.new(), *args, **named))
+
+
+def carry_out(caller: "Instance | TableHandle", request: "AdminRequest") -> list[Message]:
+    """Carry out a request; return the messages that follow, which are sent."""
+    from dormouse.features import administration
+
+    messages = administration.administer(caller.services, request, once=True)
+    caller.queues.send(messages)
+    return [each.message for each in messages]
+
+
+# A table in numbers.
 
 
 @dataclass(frozen=True, slots=True, repr=False)
