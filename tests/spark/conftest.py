@@ -33,7 +33,7 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def environment() -> Iterator[dict[str, str]]:
     """Deploy an instance on a local AWS; return the variables with which clients find it."""
-    command = [sys.executable, "-m", "dormouse_cli.local.moto_server", "--port", "0"]
+    command = [sys.executable, "-m", "dormouse_cli.local.moto_server", "0"]
     paths = os.pathsep.join(str(ROOT / folder) for folder in ("shared", "cli"))
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}

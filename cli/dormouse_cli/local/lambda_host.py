@@ -397,21 +397,10 @@ def run_once(
     try:
         outcome = sandbox.invoke(request_id, event)
         seconds = time.monotonic() - began
-        peak = _peak_bytes(sandbox.pid)
     finally:
         sandbox.close()
     text = log.read_bytes().decode(errors="backslashreplace")
-    return Invoked(outcome, text, seconds, peak or _peak_bytes_of_children())
-
-
-def _peak_bytes(pid: int) -> int:
-    """Return the most memory that a process had; 0 if the system does not say or it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    fields = dict(line.split(":", 1) for line in status.splitlines())
-    return int(fields.get("VmHWM", "0").split()[0]) * 1024
+    return Invoked(outcome, text, seconds, _peak_bytes_of_children())
 
 
 def _peak_bytes_of_children() -> int:

@@ -1,15 +1,14 @@
 """moto's server, made safe for concurrent callers; run by `stack` as a process of its own.
 
-`python -m dormouse_cli.local.moto_server --port N` serves on loopback; port 0 takes a free one. The
-line `listening on PORT` on standard output says that calls are answered. With `--objects DIR` the
-contents of objects are in files; all else is in memory.
+`python -m dormouse_cli.local.moto_server PORT [OBJECTS [SPARK_CODE]]` serves on loopback as `serve`
+does; port 0 takes a free one. The line `listening on PORT` on standard output says that calls are
+answered.
 """
 
-import argparse
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +77,7 @@ def serve(port: int, objects: Path | None = None, spark_code: Path | None = None
     server.serve_forever()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line: serve atomically on the given port."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--spark-code", type=Path, help="the folder of their files")
-    parser.add_argument("--objects", type=Path, help="the folder of objects, if not in memory")
-    options = parser.parse_args(arguments)
+if __name__ == "__main__":
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     make_atomic()
-    serve(options.port, options.objects, options.spark_code)
-
-
-if __name__ == "__main__":
-    main()
+    serve(int(sys.argv[1]), *map(Path, sys.argv[2:]))

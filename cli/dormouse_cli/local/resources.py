@@ -160,45 +160,31 @@ class Resolver:
 
 STACK = "local"
 
-_NAME_PROPERTIES = {
-    "AWS::CloudWatch::Alarm": "AlarmName",
-    "AWS::DynamoDB::Table": "TableName",
-    "AWS::EMRServerless::Application": "Name",
-    "AWS::Events::Rule": "Name",
-    "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
-    "AWS::IAM::Role": "RoleName",
-    "AWS::Lambda::Function": "FunctionName",
-    "AWS::Lambda::LayerVersion": "LayerName",
-    "AWS::Logs::LogGroup": "LogGroupName",
-    "AWS::S3::Bucket": "BucketName",
-    "AWS::SNS::Topic": "TopicName",
-    "AWS::SQS::Queue": "QueueName",
-}
-_ARNS = {
-    "AWS::CloudWatch::Alarm": "arn:{partition}:cloudwatch:{region}:{account}:alarm:{name}",
-    "AWS::DynamoDB::Table": "arn:{partition}:dynamodb:{region}:{account}:table/{name}",
+_KINDS = {
+    "AWS::CloudWatch::Alarm": ("AlarmName", "cloudwatch:{region}:{account}:alarm:{name}"),
+    "AWS::DynamoDB::Table": ("TableName", "dynamodb:{region}:{account}:table/{name}"),
     "AWS::EMRServerless::Application": (
-        "arn:{partition}:emr-serverless:{region}:{account}:/applications/{name}"
+        "Name",
+        "emr-serverless:{region}:{account}:/applications/{name}",
     ),
-    "AWS::Events::Rule": "arn:{partition}:events:{region}:{account}:rule/{name}",
-    "AWS::IAM::ManagedPolicy": "arn:{partition}:iam::{account}:policy/{name}",
-    "AWS::IAM::Role": "arn:{partition}:iam::{account}:role/{name}",
-    "AWS::Lambda::Function": "arn:{partition}:lambda:{region}:{account}:function:{name}",
-    "AWS::Lambda::LayerVersion": "arn:{partition}:lambda:{region}:{account}:layer:{name}:1",
-    "AWS::Logs::LogGroup": "arn:{partition}:logs:{region}:{account}:log-group:{name}:*",
-    "AWS::S3::Bucket": "arn:{partition}:s3:::{name}",
-    "AWS::SNS::Topic": "arn:{partition}:sns:{region}:{account}:{name}",
-    "AWS::SQS::Queue": "arn:{partition}:sqs:{region}:{account}:{name}",
+    "AWS::Events::Rule": ("Name", "events:{region}:{account}:rule/{name}"),
+    "AWS::IAM::ManagedPolicy": ("ManagedPolicyName", "iam::{account}:policy/{name}"),
+    "AWS::IAM::Role": ("RoleName", "iam::{account}:role/{name}"),
+    "AWS::Lambda::Function": ("FunctionName", "lambda:{region}:{account}:function:{name}"),
+    "AWS::Lambda::LayerVersion": ("LayerName", "lambda:{region}:{account}:layer:{name}:1"),
+    "AWS::Logs::LogGroup": ("LogGroupName", "logs:{region}:{account}:log-group:{name}:*"),
+    "AWS::S3::Bucket": ("BucketName", "s3:::{name}"),
+    "AWS::SNS::Topic": ("TopicName", "sns:{region}:{account}:{name}"),
+    "AWS::SQS::Queue": ("QueueName", "sqs:{region}:{account}:{name}"),
 }
+"""The property that names a resource of each type, and its ARN after ``arn:aws:``."""
 SENDER_ID = "AIDAIT2UOQQY3AUEKVGXU"
 """The sender of all messages in queues of moto, whichever role has sent them."""
-_REF_IS_ARN = frozenset({"AWS::IAM::ManagedPolicy", "AWS::Lambda::LayerVersion", "AWS::SNS::Topic"})
-_NAME_ATTRIBUTES = frozenset(
-    {
-        ("AWS::SQS::Queue", "QueueName"),
-        ("AWS::SNS::Topic", "TopicName"),
-        ("AWS::EMRServerless::Application", "ApplicationId"),
-    }
+_REF_IS_ARN = ("AWS::IAM::ManagedPolicy", "AWS::Lambda::LayerVersion", "AWS::SNS::Topic")
+_NAME_ATTRIBUTES = (
+    ("AWS::SQS::Queue", "QueueName"),
+    ("AWS::SNS::Topic", "TopicName"),
+    ("AWS::EMRServerless::Application", "ApplicationId"),
 )
 
 
@@ -476,7 +462,7 @@ class Resources:
     def name(self, logical_id: str) -> str:
         """The name in the template, or one made of the stack's name and the logical id."""
         kind = self._all[logical_id]["Type"]
-        key = _NAME_PROPERTIES.get(kind, "")
+        key, _ = _KINDS.get(kind, ("", ""))
         name = self.get(logical_id, key)
         if name is not None:
             return self.resolver.text(name, f"{logical_id}.{key}")
@@ -485,9 +471,8 @@ class Resources:
 
     def arn(self, logical_id: str) -> str:
         """The ARN of a resource whose type has one here."""
-        return _ARNS[self._all[logical_id]["Type"]].format(
-            partition="aws", region=REGION, account=ACCOUNT, name=self.name(logical_id)
-        )
+        _, form = _KINDS[self._all[logical_id]["Type"]]
+        return "arn:aws:" + form.format(region=REGION, account=ACCOUNT, name=self.name(logical_id))
 
     def ref(self, logical_id: str) -> str | None:
         """What `Ref` gives, or nothing if there is no such resource."""
@@ -504,7 +489,7 @@ class Resources:
             return None
         kind = self._all[logical_id]["Type"]
         if attribute == "Arn":
-            return self.arn(logical_id) if kind in _ARNS else None
+            return self.arn(logical_id) if kind in _KINDS else None
         if (kind, attribute) == ("AWS::IAM::Role", "RoleId"):
             return SENDER_ID
         return self.name(logical_id) if (kind, attribute) in _NAME_ATTRIBUTES else None

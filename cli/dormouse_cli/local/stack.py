@@ -220,10 +220,7 @@ class LocalStack:
         with (logs / "aws.log").open("ab") as log:
             moto = lifeline.start(
                 "dormouse_cli.local.moto_server",
-                [
-                    *("--port", str(self._port), "--objects", str(self._objects)),
-                    *(("--spark-code", str(spark_code)) if self._triggers else ()),
-                ],
+                [str(self._port), str(self._objects), *([str(spark_code)] * self._triggers)],
                 cwd=self._state_dir,
                 environment={**inherited(), **_MALLOC, "PYTHONPATH": str(_PACKAGES)},
                 stdout=subprocess.PIPE,
