@@ -25,7 +25,7 @@ from dormouse.features.dead_letters import list_letters
 from dormouse.messages.stages import STAGES
 from dormouse.schema.row_tags import parse_tags
 from dormouse.state.sources import format_of
-from dormouse.tables.properties import SparkOptions, parse_settings, property_named
+from dormouse.tables.properties import SparkOptions, parse_settings, properties_of, property_named
 from dormouse.tables.table import Table
 from dormouse_cli import values
 from dormouse_cli.session import Session, computing_apart, instance_of, table_of
@@ -250,7 +250,7 @@ def _create(
     first, reading = files_to_drop(name, files)[0][1], instance.settings_of(settings)
     reading |= {"ingest_on_error": on_error} if on_error else {}
     inferred = values.inferred_schema(first, *roles, reading)
-    check_file(first, inferred.schema, reading)
+    check_file(first, inferred.schema, properties_of(parse_settings(reading)))
     instance.create_table(name, inferred.schema, settings)
     values.print_inferred(inferred)
     note(f"table {name} was created")

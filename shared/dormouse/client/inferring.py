@@ -144,19 +144,26 @@ def new_schema(
     return schema
 
 
-def check_file(path: Path, schema: Schema, properties: Mapping[str, object] | None = None) -> None:
-    """Read a whole file as rows of a schema, to find out whether it would be ingested.
+def check_file(
+    path: Path, schema: Schema, properties: Properties, name: str = ""
+) -> tuple[int, Rejects]:
+    """Read a whole file, of its path or `name`, as rows of a table with this schema and these
+    properties; return how many rows it has, and what is left out of it.
     Raises RefusedSourceError: it would be refused, and why.
     """
-    of_table = _properties(properties)
-    rejects = Rejects(path.name) if of_table.ingest_on_error == "skip" else None
-    name, dialect = path.as_posix(), csv_dialect(of_table)
+    rejects, skips = Rejects(path.name), properties.ingest_on_error == "skip"
     with counted_reading(path):
-        changes = changes_in_files(schema, of_table)
-        batches = read_source(path, name, schema, dialect, rejects=rejects, changes=changes)
+        batches = read_source(
+            path,
+            name or path.as_posix(),
+            schema,
+            csv_dialect(properties),
+            rejects=rejects if skips else None,
+            changes=changes_in_files(schema, properties),
+        )
         rows = sum(batch.num_rows for batch in batches)
-    if rejects is not None:
-        rejects.check(rows)
+    rejects.check(rows)
+    return rows, rejects
 
 
 def _properties(settings: Mapping[str, object] | None) -> Properties:

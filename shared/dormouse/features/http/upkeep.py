@@ -36,7 +36,6 @@ from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import Source, keyed_name
 from dormouse.storage import FREE_SPACE, FULL
 from dormouse.stored.decoding import decode_json
-from dormouse.tables.properties import csv_dialect
 from dormouse.tables.table import Table
 
 _REQUEST = re.compile("[0-9a-f]{32}")
@@ -365,27 +364,12 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
     Raises:
         RefusedSourceError: they do not fit the table, and why.
     """
-    from dormouse.files.change_data import changes_in_files
-    from dormouse.files.formats import counted_reading, read_source
-    from dormouse.files.rejects import Rejects
+    from dormouse.client.inferring import check_file
 
-    rejects = Rejects("the rows")
-    skips = table.properties.ingest_on_error == "skip"
-    dialect = csv_dialect(table.properties)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
-        with counted_reading(path):
-            batches = read_source(
-                path,
-                path.name,
-                table.schema.opened,
-                dialect,
-                rejects=rejects if skips else None,
-                changes=changes_in_files(table.schema, table.properties),
-            )
-            rows = sum(batch.num_rows for batch in batches)
-    rejects.check(rows)
+        rows, rejects = check_file(path, table.schema.opened, table.properties, path.name)
     return RowsRead(rows, rejects.rows, tuple(rejects.reasons))
 
 
