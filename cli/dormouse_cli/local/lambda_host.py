@@ -12,12 +12,12 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from dormouse import lifeline
+from dormouse.http.loopback import LoopbackServer
+from dormouse.http.messages import HttpRequest, HttpResponse
 from dormouse_cli.local.plan import Deployment, LocalStackError, PlannedFunction
 
 
@@ -35,76 +35,50 @@ class Outcome:
 # to `…/{id}/response`, `…/{id}/error` or `…/init/error` reports its outcome.
 
 
-class RuntimeApi(ThreadingHTTPServer):
-    """Serves the process of a function on a free port of loopback, until closed.
+_JSON = {"content-type": "application/json"}
+
+
+class RuntimeApi(LoopbackServer):
+    """Serves the process of a function, until closed.
 
     `events` are for the process, each with its id; None lets it end. `signals` are what it did: an
     outcome, or None if it asked for an event; and the code with which it exited.
     """
 
-    daemon_threads = True
-
     def __init__(self, function: PlannedFunction) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.function = function
+        super().__init__(self._answered)
+        self._function = function
         self.events: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
         self.signals: queue.SimpleQueue[Outcome | int | None] = queue.SimpleQueue()
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        self.start()
 
     def close(self) -> None:
         """Stop serving; a process that waits for an event gets none."""
         self.events.put(None)
-        self.shutdown()
-        self.server_close()
+        super().close()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over a connection that broke: the process was killed, which its code reports."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
+    def _answered(self, request: HttpRequest) -> HttpResponse:
+        if request.method == "GET":
+            return self._next_event()
+        kind = request.path.rpartition("/")[2]
+        if kind not in ("response", "error"):
+            return HttpResponse(404, _JSON, b"{}")
+        self.signals.put(Outcome(request.body, failed=kind == "error"))
+        return HttpResponse(202, _JSON, b'{"status":"OK"}')
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # with it, each event would wait for a delayed ACK
-    wbufsize = -1
-    server: RuntimeApi
-
-    def do_GET(self) -> None:
-        self.server.signals.put(None)
-        event = self.server.events.get()
+    def _next_event(self) -> HttpResponse:
+        self.signals.put(None)
+        event = self.events.get()
         if event is None:
-            self.close_connection = True
-            return
-        function = self.server.function
+            return HttpResponse(410, {"connection": "close"})
+        deadline_ms = int((time.time() + self._function.timeout_seconds) * 1000)
         headers = {
             "Lambda-Runtime-Aws-Request-Id": event[0],
-            "Lambda-Runtime-Deadline-Ms": str(int((time.time() + function.timeout_seconds) * 1000)),
-            "Lambda-Runtime-Invoked-Function-Arn": function.arn,
+            "Lambda-Runtime-Deadline-Ms": str(deadline_ms),
+            "Lambda-Runtime-Invoked-Function-Arn": self._function.arn,
             "Lambda-Runtime-Trace-Id": "Root=1-00000000-000000000000000000000000;Sampled=0",
         }
-        self._reply(200, event[1], headers)
-
-    def do_POST(self) -> None:
-        payload = self.rfile.read(int(self.headers["Content-Length"]))
-        kind = self.path.rpartition("/")[2]
-        if kind not in ("response", "error"):
-            self._reply(404, b"{}", {})
-            return
-        self.server.signals.put(Outcome(payload, failed=kind == "error"))
-        self._reply(202, b'{"status":"OK"}', {})
-
-    def _reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        self.wfile.flush()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: one line for each event would only hide the function's own log."""
+        return HttpResponse(200, {**_JSON, **headers}, event[1])
 
 
 # One process of one function, as Lambda's execution environment.
