@@ -44,6 +44,15 @@ class DormouseError(Exception):
         return next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
 
 
+def error_named(name: str, message: str, hint: str = "") -> DormouseError:
+    """Return an error of the class that has a name, as another process has told it."""
+    kind = globals().get(name)
+    if not (isinstance(kind, type) and issubclass(kind, DormouseError)):
+        kind = InvariantError
+    error: DormouseError = kind(message, hint=hint)
+    return error
+
+
 def _showable(text: str) -> str:
     """Return text that every terminal, queue and store accepts: without unpaired surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,6 @@
 """`dormouse export` and `copy`: rows of one version as Parquet files, or in another instance."""
 
 import json
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +9,9 @@ import typer
 from dormouse.client.instance import Instance
 from dormouse.client.requested import Export, StatementManifest, empty_folder
 from dormouse.client.waiting import WAIT_SECONDS, TaskProgress
-from dormouse.errors import NotFoundError
 from dormouse.features.copying import CopyReport
 from dormouse.features.export import ExportManifest
 from dormouse.files.results import ResultFormat
-from dormouse.folder.processes import FolderLayout
-from dormouse.settings import Settings
 from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import SparkOptions
 from dormouse_cli import values
@@ -212,7 +208,7 @@ def copy(
     is. The copy becomes visible when it is complete. If the command is interrupted, run it again:
     it continues.
     """
-    with closing(_existing(source)) as here:
+    with Instance.connect(source, background=False, create=False) as here:
         table = here.table(name)
         there = Instance.connect(target, background=False)
         try:
@@ -222,21 +218,6 @@ def copy(
                 _show(there.copy_table(table, new_name, watch=watch), form)
         finally:
             finish_work(there)
-
-
-def _existing(name: str) -> Instance:
-    """Connect to an instance; make none.
-
-    Raises:
-        NotFoundError: there is none in the folder.
-    """
-    folder = Settings.from_environment(instance=name).folder
-    if folder is not None and not FolderLayout(folder).database.exists():
-        raise NotFoundError(
-            f"there is no instance in {str(folder)!r}",
-            hint="name the instance that the table is in",
-        )
-    return Instance.connect(name, background=False)
 
 
 def _show(copy: CopyReport, form: Format) -> None:

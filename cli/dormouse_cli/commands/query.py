@@ -43,7 +43,6 @@ from dormouse_cli.terminal import (
     progress_bars,
     row_of,
 )
-from dormouse_cli.values import ForceOption, JobPropertyOption, parse_parameters, parse_spark
 
 ROWS_SHOWN = 50
 
@@ -495,8 +494,8 @@ def sql(
     ] = TIMEOUT_SECONDS,
     remote: RemoteOption = False,
     spark: SparkSqlOption = False,
-    properties: JobPropertyOption = None,
-    force: ForceOption = False,
+    properties: values.JobPropertyOption = None,
+    force: values.ForceOption = False,
 ) -> None:
     """Run a query in SQL over tables; or DELETE FROM a table, which asks first.
 
@@ -506,7 +505,7 @@ def sql(
     """
     row_format = format_for(form, output)
     instance = instance_of(ctx)
-    parameters = parse_parameters(param or [])
+    parameters = values.parse_parameters(param or [])
 
     def run(query: str) -> None:
         began = time.monotonic()
@@ -518,7 +517,7 @@ def sql(
             memory_bytes=memory * MIB,
             timeout_seconds=timeout,
             run="remote" if remote else "here",
-            spark=parse_spark(spark, properties),
+            spark=values.parse_spark(spark, properties),
         )
         with closing(result):
             if row_format is RowFormat.table and result.schema.names[:2] == ["step", "plan"]:

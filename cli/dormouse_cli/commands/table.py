@@ -40,14 +40,6 @@ from dormouse_cli.terminal import (
     row_of,
     with_consent,
 )
-from dormouse_cli.values import (
-    ForceOption,
-    FormatOption,
-    TableName,
-    parse_properties,
-    read_file,
-    show_split_points,
-)
 
 _LISTED = ("name", "online", "row_keys", "created")
 _SIZES = ("rows", "size_bytes")
@@ -481,8 +473,8 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change.")
     ] = False,
-    force: ForceOption = False,
-    form: FormatOption = Format.table,
+    force: values.ForceOption = False,
+    form: values.FormatOption = Format.table,
 ) -> None:
     """Make and change tables until they are as a file says; none is deleted.
 
@@ -521,7 +513,7 @@ def read_declarations(path: Path) -> object:
     with needs_extra("yaml", "a file of tables in YAML"):
         import yaml  # 3 MB that nothing else needs
     try:
-        return _plain(yaml.safe_load(read_file(path)), path.parent, count(1))
+        return _plain(yaml.safe_load(values.read_file(path)), path.parent, count(1))
     except RecursionError as error:
         raise InvalidRequestError(f"{path} is nested too deep, or in itself") from error
     except (yaml.YAMLError, ValueError) as error:
@@ -550,7 +542,7 @@ def _plain(value: object, folder: Path, counted: Iterator[int]) -> object:
 
 def _json(path: Path) -> object:
     try:
-        return json.loads(read_file(path))
+        return json.loads(values.read_file(path))
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{path} is not valid JSON: {error}") from error
 
@@ -563,7 +555,7 @@ def _rows(change: DeclaredChange) -> Iterator[dict[str, object]]:
         keys = ", ".join(item.name for item in change.schema.row_keys)
         yield row("created", None, f"{len(change.schema.fields)} columns, by {keys}")
     if change.schema is not None and change.splits:
-        first = show_split_points(change.splits[:1], change.schema).rstrip("\n")
+        first = values.show_split_points(change.splits[:1], change.schema).rstrip("\n")
         yield row("partitions", None, f"{len(change.splits) + 1}, the second from {first} on")
     for item in change.add:
         yield row(f"column {item.name}", None, show_type(item.type))
@@ -602,12 +594,12 @@ def estimate(
     """
     from dormouse.client.inferring import estimate_splits  # Arrow, and all forms of files
 
-    fields = Schema.loads(read_file(schema))
+    fields = Schema.loads(values.read_file(schema))
     sample = estimate_splits(
-        fields, files, partitions, properties=parse_properties(properties or [])
+        fields, files, partitions, properties=values.parse_properties(properties or [])
     )
     points = map(KeyCodec(fields).from_python, sample.points)
-    typer.echo(show_split_points(points, fields), nl=False)
+    typer.echo(values.show_split_points(points, fields), nl=False)
     leaves = len(sample.points) + 1
     note(f"{counted(sample.rows, 'row')}, of {sample.sampled:,} of which the keys were compared")
     if leaves < partitions:
@@ -617,11 +609,11 @@ def estimate(
         )
 
 
-def export(ctx: typer.Context, name: TableName) -> None:
+def export(ctx: typer.Context, name: values.TableName) -> None:
     """Print the split points at which the leaf partitions of a table meet.
 
     What is printed is what `table add --splits` takes.
     """
     table = table_of(ctx, name)
     points = [leaf.range.min for leaf in table.state().partitions.leaves()][1:]
-    typer.echo(show_split_points(points, table.schema), nl=False)
+    typer.echo(values.show_split_points(points, table.schema), nl=False)

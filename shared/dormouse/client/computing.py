@@ -158,9 +158,7 @@ class ComputingProcess:
         """Return what was done. Raises DormouseError: it failed."""
         if outcome.error is None:
             return outcome
-        name, text, hint = outcome.error
-        kind = getattr(errors, name, errors.InvariantError)
-        raise kind(text, hint=hint)
+        raise errors.error_named(*outcome.error)
 
     def _current(self) -> "_Running":
         """Return the process with the fewest tasks of those that all tasks share; while another one

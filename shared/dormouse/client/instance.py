@@ -13,7 +13,13 @@ from msgspec import UNSET
 from dormouse import errors
 from dormouse.client import operations, waiting
 from dormouse.client.table import TableHandle, listed_jobs, listed_tables
-from dormouse.client.versions import is_delete, named_parameters, open_table, version_result
+from dormouse.client.versions import (
+    is_delete,
+    named_parameters,
+    named_table,
+    open_table,
+    version_result,
+)
 from dormouse.client.waiting import administer, carry_out
 from dormouse.features.deletion import Unregistered, list_unregistered
 from dormouse.key_codec import KeyCodec, KeyLike
@@ -27,7 +33,7 @@ from dormouse.state.jobs import JobRecord
 from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS, Limits
 from dormouse.stored.decoding import check_types
 from dormouse.tables.properties import SparkOptions
-from dormouse.tables.table import Table, table_not_found
+from dormouse.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,10 +156,7 @@ class Instance(Shown):
         """Return one table.
         Raises NotFoundError: no table has that name; the hint names the nearest.
         """
-        table = self.services.tables.named(name)
-        if table is None or table.deleting:
-            raise table_not_found(name, *self.services.tables.list_readable())
-        return self._handle(table)
+        return self._handle(named_table(self.services, name))
 
     def create_table(
         self,

@@ -186,11 +186,7 @@ def listed_queries(services: Services) -> Listing[JobRecord]:
 
 def failure_of(end: QueryEnd) -> errors.DormouseError:
     """Return the error with which a query failed."""
-    kind: Any = getattr(errors, end.error, None)
-    if not (isinstance(kind, type) and issubclass(kind, errors.DormouseError)):
-        kind = errors.InvariantError
-    error: errors.DormouseError = kind(end.reason)
-    return error
+    return errors.error_named(end.error, end.reason)
 
 
 def result_of(services: Services, end: QueryEnd) -> QueryResult:

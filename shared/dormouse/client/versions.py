@@ -152,6 +152,14 @@ class RowQuery:
         )
 
 
+def named_table(services: Services, name: str) -> Table:
+    """Return a table. Raises NotFoundError: none has that name; the hint names the nearest."""
+    table = services.tables.named(name)
+    if table is None or table.deleting:
+        raise table_not_found(name, *services.tables.list_readable())
+    return table
+
+
 def open_table(
     services: Services, principal: str | None, name: str, as_of: str
 ) -> "tuple[VisibleTable, TableState]":
@@ -161,10 +169,7 @@ def open_table(
         visible = allowed_table(services, principal, name, "read")
         table, state = read_as_of(services, visible.table, version)
         return VisibleTable.of(table, visible.permission), state
-    entry = services.tables.named(name)
-    if entry is None or entry.deleting:
-        raise table_not_found(name, *services.tables.list_readable())
-    table, state = read_as_of(services, entry, version)
+    table, state = read_as_of(services, named_table(services, name), version)
     return VisibleTable.whole(table), state
 
 

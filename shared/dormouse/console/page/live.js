@@ -47,12 +47,10 @@ function isBeingUsed(place) {
 
 function keepFocus(place, redraw) {
   const active = document.activeElement;
-  const name = place.contains(active) ? active.getAttribute("data-focus") ?? active.getAttribute("href") : null;
+  const href = place.contains(active) ? active.getAttribute("href") : null;
   redraw();
-  if (!name) return;
-  const again = [...place.querySelectorAll("[data-focus],[href]")].find(
-    (each) => (each.getAttribute("data-focus") ?? each.getAttribute("href")) === name);
-  again?.focus({ preventScroll: true });
+  if (!href) return;
+  [...place.querySelectorAll("[href]")].find((each) => each.getAttribute("href") === href)?.focus({ preventScroll: true });
 }
 
 /** Do something for each item, a few at a time; return the results in order. */

@@ -51,6 +51,6 @@ function draw({ tables, damaged }, wanted) {
     empty: "There is no table yet. Drop a file on this page to make one of it.",
     row: (table) => ({ "data-name": table.name, hidden: !table.name.toLowerCase().includes(wanted) }),
   });
-  const warning = damaged.map((what) => h("p", { class: "problem" }, `${what} is damaged: run dormouse repair.`));
+  const warning = damaged.map((what) => h("p", { class: "problem" }, `${what} is damaged: run dormouse rebuild.`));
   return h("div", {}, warning, shown);
 }
