@@ -192,11 +192,7 @@ def _waiting(stage: Scene, text: str) -> Progress:
 
 
 def play(stage: Scene, folder: Path) -> None:
-    """Run all acts.
-
-    Raises:
-        DormouseError: an act failed.
-    """
+    """Run all acts. Raises DormouseError: an act failed."""
     flights = data.load()
     stage.title(f"{flights.num_rows * COPIES:,} flights: those of 2013, {COPIES} times over")
     handle = stage.instance.create_table(NAME, schema(), PROPERTIES)

@@ -77,11 +77,7 @@ def verdict(report: Mapping[str, Any], accepted: Mapping[str, str]) -> Verdict:
 
 
 def report_of(pins: Sequence[Path]) -> Mapping[str, Any]:
-    """Ask the index.
-
-    Raises:
-        NotAuditedError: it cannot be asked.
-    """
+    """Ask the index. Raises NotAuditedError: it cannot be asked."""
     python = HOME / "bin" / "python"
     installed = HOME / ".installed"
     if not installed.is_file() or installed.read_text() != OWN_PINS.read_text():

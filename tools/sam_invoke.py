@@ -35,9 +35,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def endpoint() -> str:
     """Return the endpoint of the stack: what is exported, else the one in the background.
-
-    Raises:
-        LocalStackError: there is none, or nothing answers there.
+    Raises LocalStackError: there is none, or nothing answers there.
     """
     stack = detached.running()
     url = os.environ.get("AWS_ENDPOINT_URL") or (stack.endpoint_url if stack else "")

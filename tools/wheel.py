@@ -78,9 +78,7 @@ class Environment:
 
     def run(self, program: str, *arguments: str, **variables: str) -> str:
         """Return what a program prints.
-
-        Raises:
-            RuntimeError: it failed; the message is what it said.
+        Raises RuntimeError: it failed; the message is what it said.
         """
         done = self.ended(program, *arguments, **variables)
         if done.returncode:

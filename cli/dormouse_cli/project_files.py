@@ -40,9 +40,7 @@ def write_project(project: Path, target: Path) -> int:
     """Write what `sam build` needs into a new folder, or one that is empty; return how many files.
 
     The folder has all of them or does not change.
-
-    Raises:
-        OSError: it cannot be written.
+    Raises OSError: it cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:

@@ -35,9 +35,7 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
 
     A folder becomes an instance only if the command `makes` things: with a
     mistyped name, a command that looks would find an empty instance and leave one behind.
-
-    Raises:
-        NotFoundError: there is no instance in the folder.
+    Raises NotFoundError: there is no instance in the folder.
     """
     # It takes longer to import than the rest of the command.
     from dormouse.client.instance import Instance
@@ -96,11 +94,7 @@ def finish_work(instance: Instance) -> None:
 
 
 def table_of(ctx: typer.Context, name: str) -> TableHandle:
-    """Return the table to work on.
-
-    Raises:
-        NotFoundError: there is none of that name.
-    """
+    """Return the table to work on. Raises NotFoundError: there is none of that name."""
     return instance_of(ctx).table(name)
 
 

@@ -42,9 +42,7 @@ def parse_properties(texts: Sequence[str]) -> dict[str, object]:
     """Return the properties written as ``name=value``.
 
     A value that is a whole number is one, unless the property is a text.
-
-    Raises:
-        InvalidRequestError: one is written otherwise.
+    Raises InvalidRequestError: one is written otherwise.
     """
     properties: dict[str, object] = {}
     for text in texts:
@@ -57,9 +55,7 @@ def parse_properties(texts: Sequence[str]) -> dict[str, object]:
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, object]:
     """Return the parameters of a statement written as ``name=value``; their values are texts.
-
-    Raises:
-        InvalidRequestError: one is written otherwise.
+    Raises InvalidRequestError: one is written otherwise.
     """
     parameters: dict[str, object] = {}
     for text in texts:
@@ -74,9 +70,7 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, object]:
 
 def parse_spark(spark: bool, settings: Sequence[str] | None) -> SparkOptions | None:
     """Return what is asked of Spark for a job; None if nothing is: neither it nor a property.
-
-    Raises:
-        InvalidRequestError: a property is not one of a single job, or cannot have its value.
+    Raises InvalidRequestError: a property is not one of a single job, or cannot have its value.
     """
     if not spark and not settings:
         return None
@@ -91,9 +85,7 @@ def parse_spark(spark: bool, settings: Sequence[str] | None) -> SparkOptions | N
 
 def parse_new_fields(texts: Sequence[str]) -> list[Field]:
     """Return the columns written as ``name:type``, which can be null, or as JSON.
-
-    Raises:
-        InvalidRequestError: one is written otherwise, or there is no such type.
+    Raises InvalidRequestError: one is written otherwise, or there is no such type.
     """
     fields = []
     for text in texts:
@@ -107,9 +99,7 @@ def parse_new_fields(texts: Sequence[str]) -> list[Field]:
 
 def parse_types(texts: Sequence[str]) -> dict[str, str]:
     """Return types by columns, written as ``name:type``.
-
-    Raises:
-        InvalidRequestError: one is written otherwise.
+    Raises InvalidRequestError: one is written otherwise.
     """
     return dict(map(_typed, texts))
 
@@ -132,9 +122,7 @@ def _typed(text: str) -> tuple[str, str]:
 
 def parse_renames(texts: Sequence[str], schema: Schema) -> dict[str, str]:
     """Return new names by old ones, written as ``old=new``; the old name may have ``=`` in it.
-
-    Raises:
-        InvalidRequestError: one is written otherwise, or a column is renamed twice.
+    Raises InvalidRequestError: one is written otherwise, or a column is renamed twice.
     """
     renames: dict[str, str] = {}
     names = [field.name for field in schema.fields]
@@ -155,9 +143,7 @@ def parse_renames(texts: Sequence[str], schema: Schema) -> dict[str, str]:
 
 def parse_units(texts: Sequence[str]) -> dict[str, str]:
     """Return units by columns, written as ``column=unit``; ``none`` takes one away.
-
-    Raises:
-        InvalidRequestError: one is written otherwise, or a column has two.
+    Raises InvalidRequestError: one is written otherwise, or a column has two.
     """
     units: dict[str, str] = {}
     for text in texts:
@@ -175,9 +161,7 @@ _SCHEMA_HINT = "a schema is a file of JSON, or text such as 'id: long, name: str
 
 def read_file(path: Path, hint: str = "") -> bytes:
     """Return what a small file holds; `hint` says what could be given instead.
-
-    Raises:
-        NotFoundError: it cannot be read.
+    Raises NotFoundError: it cannot be read.
     """
     try:
         return path.read_bytes()
@@ -298,11 +282,7 @@ def inferred_schema(
     types: Sequence[str] | None,
     properties: Mapping[str, object],
 ) -> "Inferred":
-    """Return the schema inferred from a file.
-
-    Raises:
-        InvalidRequestError: it cannot be inferred.
-    """
+    """Return the schema inferred from a file. Raises InvalidRequestError: it cannot be inferred."""
     from dormouse.client.inferring import infer_schema
 
     types_by_name = parse_types(types or [])
@@ -351,9 +331,8 @@ def _decoded(content: bytes, path: Path) -> str:
 
 def parse_split_points(content: bytes, schema: Schema) -> list[KeyLike]:
     """Return the split points of a file, which ascend, as a program passes them.
-
-    Raises:
-        InvalidRequestError: a line is no split point, or out of order; the message has its number.
+    Raises InvalidRequestError: a line is no split point, or out of order; the message has its
+    number.
     """
     try:
         lines = content.decode().removesuffix("\n").split("\n")

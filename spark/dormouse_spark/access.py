@@ -74,9 +74,7 @@ class InstanceAccess:
 @contextmanager
 def opened(settings: Settings) -> Iterator[tuple[Services, InstanceAccess]]:
     """Open the instance that `settings` name for a driver, on AWS or in a folder.
-
-    Raises:
-        NotFoundError: there is no instance in the folder.
+    Raises NotFoundError: there is no instance in the folder.
     """
     if settings.folder is None:
         from dormouse.aws.wiring import wire

@@ -172,9 +172,7 @@ def _check_rows(sent: int, arrived: int) -> None:
 
     If an executor is lost with its blocks, Spark reads the files again. They may have been deleted
     by then, or be refused.
-
-    Raises:
-        UnavailableError: rows are missing; the next run reads all files again.
+    Raises UnavailableError: rows are missing; the next run reads all files again.
     """
     if sent != arrived:
         raise UnavailableError(

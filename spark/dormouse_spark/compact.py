@@ -36,9 +36,7 @@ def compact(
     spark: SparkContext, open_access: AccessFactory, services: Services, job: CompactionJob
 ) -> None:
     """Run the job, unless it is done already.
-
-    Raises:
-        UnavailableError: a task failed too often; run the job again.
+    Raises UnavailableError: a task failed too often; run the job again.
     """
     compact_stage(services, job, _Compaction(spark, open_access).merge)
 
@@ -101,9 +99,7 @@ def _discard_from_functions(services: Services, compaction: Compaction) -> None:
 
 def _check_alone(services: Services, compaction: Compaction, merged: Merged) -> None:
     """Check that no run that divided the job differently has left shards of it.
-
-    Raises:
-        AlreadyExistsError: one has; together with the new shards, rows would be duplicated.
+    Raises AlreadyExistsError: one has; together with the new shards, rows would be duplicated.
     """
     prefix = shard_prefix(compaction.table.id, compaction.job.id)
     shards = {shard_id_of(each.path) for each in services.storage.list(prefix)}

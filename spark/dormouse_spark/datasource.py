@@ -55,9 +55,7 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     With `push_filters`, the source evaluates filters. Then load a new DataFrame for each query:
     Spark 4.1 to 4.3 also apply the filters of one query to later queries of the same DataFrame that
     push none, so rows would be missing.
-
-    Raises:
-        InvalidRequestError: this version of Spark has no filter pushdown for Python sources.
+    Raises InvalidRequestError: this version of Spark has no filter pushdown for Python sources.
     """
     if push_filters:
         if not hasattr(datasource, "Filter"):
@@ -129,9 +127,7 @@ class DormouseSource(DataSource):
 
     def reader(self, schema: StructType) -> TableReader:
         """Return the reader of the rows.
-
-        Raises:
-            InvalidRequestError: a schema was given that differs from the table's.
+        Raises InvalidRequestError: a schema was given that differs from the table's.
         """
         if schema != self.schema():
             raise InvalidRequestError(

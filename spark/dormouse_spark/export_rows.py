@@ -24,9 +24,7 @@ def export_rows(
     spark: SparkContext, open_access: AccessFactory, services: Services, job: ExportJob
 ) -> None:
     """Run the remaining tasks of an export; nothing if it has ended.
-
-    Raises:
-        UnavailableError: a task failed too often; run the job again.
+    Raises UnavailableError: a task failed too often; run the job again.
     """
 
     def write(export: ExportRequest, tasks: Sequence[int]) -> None:

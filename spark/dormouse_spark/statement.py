@@ -283,9 +283,7 @@ def _filling(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
 def parsed(session: SparkSession, query: Query) -> tuple[DataFrame, dict[str, set[str]]]:
     """Return the rows of a statement, not yet computed, and the columns that it uses of each view
     that it reads.
-
-    Raises:
-        InvalidRequestError: it does more than to compute.
+    Raises InvalidRequestError: it does more than to compute.
     """
     text = query.text.strip().removesuffix(";")
     session._jsparkSession.sessionState().sqlParser().parseQuery(text)  # no command is a query
@@ -396,9 +394,7 @@ def _writer(
 @contextmanager
 def _watched(spark: SparkContext, services: Services, query: Query) -> Iterator[None]:
     """Stop what Spark does for a query that ends meanwhile, or whose time is over.
-
-    Raises:
-        EndedError, LimitExceededError: it was stopped.
+    Raises EndedError, LimitExceededError: it was stopped.
     """
     is_over, has_ended = threading.Event(), threading.Event()
 

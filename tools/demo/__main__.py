@@ -13,11 +13,7 @@ from tools.demo import acts, flights
 
 
 def play(stage: acts.Scene, folder: Path) -> None:
-    """Play all acts.
-
-    Raises:
-        DormouseError: something did not go as it must.
-    """
+    """Play all acts. Raises DormouseError: something did not go as it must."""
     stage.title("336,776 flights that left New York City in 2013")
     original = flights.load()
     rows = flights.as_stored(original)

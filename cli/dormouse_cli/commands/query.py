@@ -211,9 +211,7 @@ def write_rows(
 
 def format_for(form: RowFormat | None, output: Path | None, *, explain: bool = False) -> RowFormat:
     """Return the format that was said, or that the file's name means; without both, a table.
-
-    Raises:
-        BadParameter: it does not fit where rows go.
+    Raises BadParameter: it does not fit where rows go.
     """
     if form is None:
         suffix = output.suffix.removeprefix(".") if output else ""

@@ -206,9 +206,7 @@ def _exported_instance() -> list[str]:
 
 def read_event(path: Path) -> bytes:
     """Return the event in a file.
-
-    Raises:
-        LocalStackError: there is no such file, or it is not JSON.
+    Raises LocalStackError: there is no such file, or it is not JSON.
     """
     try:
         payload = path.read_bytes()

@@ -101,9 +101,7 @@ def start(arguments: Sequence[str], state: Path) -> Detached:
     """Start ``dormouse local up`` with arguments in the background, and wait until it answers.
 
     `state` is the folder that the arguments name.
-
-    Raises:
-        StartError: one runs already, or it did not come up.
+    Raises StartError: one runs already, or it did not come up.
     """
     path = record_path()
     try:
@@ -162,11 +160,7 @@ def _start(lock: int, arguments: Sequence[str], state: Path) -> Detached:
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the stack says that it is up.
-
-    Raises:
-        StartError: it ends, or takes too long.
-    """
+    """Wait until the stack says that it is up. Raises StartError: it ends, or takes too long."""
     end = time.monotonic() + _START_SECONDS
     while UP not in log.read_text():
         if process.poll() is not None or time.monotonic() > end:
@@ -199,11 +193,7 @@ def _record(stack: Detached) -> None:
 
 
 def stop(stack: Detached) -> None:
-    """Stop a stack, and wait until it has ended.
-
-    Raises:
-        StartError: it does not end.
-    """
+    """Stop a stack, and wait until it has ended. Raises StartError: it does not end."""
     with suppress(ProcessLookupError):  # it has just ended
         os.kill(stack.pid, signal.SIGTERM)
     end = time.monotonic() + _STOP_SECONDS

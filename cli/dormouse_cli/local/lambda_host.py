@@ -335,9 +335,7 @@ CONNECT_SECONDS = 10
 
 def check_endpoint(url: str) -> None:
     """Connect to an endpoint once: a function would try for minutes.
-
-    Raises:
-        LocalStackError: it is not a URL, or nothing answers there.
+    Raises LocalStackError: it is not a URL, or nothing answers there.
     """
     hint = "start a stack by `dormouse local up`, and export the lines that it prints"
     try:

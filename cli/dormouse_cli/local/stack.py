@@ -436,9 +436,7 @@ PACKAGE_VARIABLE = "DORMOUSE_SPARK_PACKAGE"
 
 def with_package(deployment: Deployment, project: Path, folder: Path) -> Deployment:
     """Return the deployment with a package, made in `folder`, for each function that names one.
-
-    Raises:
-        StartError: the package cannot be made from the project.
+    Raises StartError: the package cannot be made from the project.
     """
     if not any(PACKAGE_VARIABLE in function.environment for function in deployment.functions):
         return deployment

@@ -129,9 +129,7 @@ class Contents:
 
 def contents_of(instance: Instance, name: str) -> Contents:
     """Return the contents of a report about a table.
-
-    Raises:
-        NotFoundError: there is no such table.
+    Raises NotFoundError: there is no such table.
     """
     handle = instance.table(name)
     state, jobs, now_ms = handle.state(), handle.jobs(), instance.services.clock.now_ms()

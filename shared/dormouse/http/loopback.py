@@ -50,9 +50,7 @@ class LoopbackServer(ThreadingHTTPServer):
         """Take a port; 0 is a free one. What is no request, or too long, is answered by `refuse`.
 
         Bodies of the methods `streamed` can have any length, and are read by what answers.
-
-        Raises:
-            InvalidRequestError: it cannot be used.
+        Raises InvalidRequestError: it cannot be used.
         """
         self.answer, self.refuse, self.streamed = answer, refuse, streamed
         try:

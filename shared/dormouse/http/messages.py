@@ -24,9 +24,7 @@ class BodyStream:
 
     def read(self, size: int = -1, /) -> bytes:
         """Return the next bytes, as `Readable` does.
-
-        Raises:
-            ConnectionAbortedError: the other side broke off before the end.
+        Raises ConnectionAbortedError: the other side broke off before the end.
         """
         most = self.left if size < 0 else min(size, self.left)
         content = self._connection.read(most) if most else b""

@@ -197,9 +197,7 @@ class OpenTable:
 
     def check_keys(self) -> None:
         """Check that keys of rows may be shown.
-
-        Raises:
-            ForbiddenError: a key column is hidden from the caller.
+        Raises ForbiddenError: a key column is hidden from the caller.
         """
         if not self.seen.shows_all_keys:
             raise errors.ForbiddenError("keys of this table are hidden from you")
@@ -303,9 +301,7 @@ class Route:
 
     def arguments(self, call: HttpCall) -> dict[str, object]:
         """Return the query and the body of a request as the function takes them.
-
-        Raises:
-            ProblemError: they are not what the function takes.
+        Raises ProblemError: they are not what the function takes.
         """
         values: dict[str, object] = {}
         address = f"{call.request.path}?{call.request.query_string}"
@@ -322,9 +318,7 @@ class Route:
 
 def check_body(request: HttpRequest, types: tuple[str, ...]) -> str:
     """Return the media type of a body.
-
-    Raises:
-        ProblemError: it is none of `types`, or the body is too long.
+    Raises ProblemError: it is none of `types`, or the body is too long.
     """
     if len(request.body) > MOST_BODY_BYTES:
         raise ProblemError(

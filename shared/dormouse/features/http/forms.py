@@ -98,9 +98,7 @@ class RowPage:
 
 def accepted_form(headers: Mapping[str, str]) -> RowForm:
     """Return the form of rows that a client prefers, by the header Accept; JSON by default.
-
-    Raises:
-        ProblemError: the client accepts none.
+    Raises ProblemError: the client accepts none.
     """
     name = preferred_type(headers, _NAMES)
     if name is None:
@@ -114,9 +112,7 @@ def accepted_form(headers: Mapping[str, str]) -> RowForm:
 
 def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpResponse:
     """Return rows as an answer; as many as fit, if the client can continue after them.
-
-    Raises:
-        TooMuchError: they do not fit: not all of them, or not even one.
+    Raises TooMuchError: they do not fit: not all of them, or not even one.
     """
     count = sum(batch.num_rows for batch in page.batches)
     while True:
@@ -255,9 +251,7 @@ def unsealed(text: str) -> bytes:
 
 def decode(text: str, table: Table, question: str) -> Position:
     """Return what a continuation says.
-
-    Raises:
-        ProblemError: it is damaged, or of another table, or of another question.
+    Raises ProblemError: it is damaged, or of another table, or of another question.
     """
     try:
         position = decode_json(unsealed(text), Position)

@@ -256,9 +256,7 @@ def _accepted_format(headers: Mapping[str, str]) -> ResultFormat:
 
 def own_query(call: calls.HttpCall, query_id: str) -> JobRecord | None:
     """Return the record of a query of the caller; None if nothing is recorded of it yet.
-
-    Raises:
-        ProblemError: there is none, or somebody else asked it.
+    Raises ProblemError: there is none, or somebody else asked it.
     """
     record = call.services.tracker.get(QUERIES, query_id)
     if record is not None and record.who == call.principal != NOBODY:
@@ -529,9 +527,7 @@ def _taken(
 ) -> tuple[list[pa.RecordBatch], bool]:
     """Return the first `rows` rows, or fewer if they are large or take long; and whether there are
     more.
-
-    Raises:
-        TooMuchError: it took long, and there are none yet.
+    Raises TooMuchError: it took long, and there are none yet.
     """
     page: list[pa.RecordBatch] = []
     size_bytes = count = 0

@@ -241,9 +241,7 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
 
 def find_route(request: HttpRequest) -> tuple[calls.Route, dict[str, str]]:
     """Return the route of a request, and the values of the names in its path.
-
-    Raises:
-        ProblemError: there is no such path, or it has other methods.
+    Raises ProblemError: there is no such path, or it has other methods.
     """
     methods, parts = [], request.path.removeprefix("/").split("/")
     for route in ROUTES:

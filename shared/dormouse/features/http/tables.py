@@ -441,9 +441,7 @@ def send(instance: Instance, request: requests.AdminRequest, table_id: str) -> R
 def idempotency_key(call: HttpCall) -> str:
     """Return the header of that name as the digits of a digest, which any path can have; empty if
     there is none.
-
-    Raises:
-        ProblemError: it is there and empty, too long, or not printable.
+    Raises ProblemError: it is there and empty, too long, or not printable.
     """
     if IDEMPOTENCY_KEY not in call.request.headers:
         return ""

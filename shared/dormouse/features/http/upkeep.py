@@ -360,9 +360,7 @@ def _lines_of(body: bytes) -> bytes:
 
 def count_rows(table: Table, body: bytes) -> RowsRead:
     """Read rows as they will be ingested; return how many they are, and how many are left out.
-
-    Raises:
-        RefusedSourceError: they do not fit the table, and why.
+    Raises RefusedSourceError: they do not fit the table, and why.
     """
     from dormouse.client.inferring import check_file
 
