@@ -342,9 +342,6 @@ def count_pending(
     return count, errors
 
 
-# Requests, which a client carries out by itself.
-
-
 def administer(
     caller: "Instance | TableHandle",
     kind: "Callable[Concatenate[str, _P], AdminRequest]",
@@ -362,9 +359,6 @@ def carry_out(caller: "Instance | TableHandle", request: "AdminRequest") -> list
     messages = administration.administer(caller.services, request, once=True)
     caller.queues.send(messages)
     return [each.message for each in messages]
-
-
-# A table in numbers.
 
 
 @dataclass(frozen=True, slots=True, repr=False)
