@@ -1,7 +1,7 @@
 """Answer queries by keys, key ranges and conditions from one version of a table."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -528,9 +528,14 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Record
 
 
 def count_rows(
-    resources: QueryResources, table: Table, state: TableState, selection: Selection
+    resources: QueryResources,
+    table: Table,
+    state: TableState,
+    selection: Selection,
+    check: Callable[[], None] = lambda: None,
 ) -> int:
-    """Return the number of rows that `query_rows` would return; the selection has no limit.
+    """Return the number of rows that `query_rows` would return; the selection has no limit. `check`
+    is called from time to time, and may raise an error.
 
     If a condition, filters or aggregations decide about rows, they are read; so are those with keys
     of which deletions may hide some. Otherwise a shard that is wholly in a range is counted by the
@@ -547,16 +552,16 @@ def count_rows(
     if rules.keeps_latest and not (
         selection.condition or table.properties.filters or state.deletions
     ):
-        return _count_latest(resources, table, state, keys)
+        return _count_latest(resources, table, state, keys, check)
     if selection.condition is not None or not rules.is_empty:
-        return _counted(query_rows(resources, table, state, keys))
+        return _counted(query_rows(resources, table, state, keys), check)
     if state.deletions:
         spans = [
             span for each in state.deletions if _hides_some(state, each) for span in each.spans
         ]
         if inside := intersect_ranges(ranges, union_ranges(spans)):
             keys = replace(keys, ranges=tuple(inside))
-            count = _counted(query_rows(resources, table, state, keys))
+            count = _counted(query_rows(resources, table, state, keys), check)
             ranges = intersect_ranges(ranges, complement(spans))
     rest = []
     for slice, rows in _slices_by_state(state, ranges):
@@ -568,7 +573,11 @@ def count_rows(
 
 
 def _count_latest(
-    resources: QueryResources, table: Table, state: TableState, selection: Selection
+    resources: QueryResources,
+    table: Table,
+    state: TableState,
+    selection: Selection,
+    check: Callable[[], None],
 ) -> int:
     from dormouse.query.doubtful_rows import count_certain_rows  # most tables keep all rows
 
@@ -577,7 +586,7 @@ def _count_latest(
         count, certain = count_certain_rows(resources, table, state, ranges)
     if doubtful := intersect_ranges(ranges, complement(union_ranges(certain))):
         rest = replace(selection, ranges=tuple(doubtful))  # without any, it would be of all keys
-        count += _counted(query_rows(resources, table, state, rest))
+        count += _counted(query_rows(resources, table, state, rest), check)
     return count
 
 
@@ -587,8 +596,12 @@ def _hides_some(state: TableState, deletion: Deletion) -> bool:
     return any(deletion.may_hide(each) and not deletion.hides_all(each) for each in shards)
 
 
-def _counted(result: QueryResult) -> int:
-    return sum(batch.num_rows for batch in result)
+def _counted(result: QueryResult, check: Callable[[], None]) -> int:
+    count = 0
+    for batch in result:
+        count += batch.num_rows
+        check()
+    return count
 
 
 def count_slices(

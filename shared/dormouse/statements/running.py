@@ -141,12 +141,14 @@ def plain_select(
     return PlainSelect(name, node, schema, parameters)
 
 
-def answer_from_state(tables: SqlTables, plain: PlainSelect) -> pa.RecordBatch | None:
+def answer_from_state(
+    tables: SqlTables, plain: PlainSelect, most: int | None, check: Callable[[], None]
+) -> pa.RecordBatch | None:
     """Return the only row of a statement that counts rows, or asks for the ends of the first key of
-    a whole table; None if it is another, or the state does not know.
+    a whole table; None if it is another, or the state does not know. Raises as `SqlTables.count`.
     """
     try:
-        cells = _known_cells(tables, plain)
+        cells = _known_cells(tables, plain, most, check)
     except _NotPlainError:
         return None
     terms = plain.node["select_list"]
@@ -156,7 +158,9 @@ def answer_from_state(tables: SqlTables, plain: PlainSelect) -> pa.RecordBatch |
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _known_cells(tables: SqlTables, plain: PlainSelect) -> list[Any]:
+def _known_cells(
+    tables: SqlTables, plain: PlainSelect, most: int | None, check: Callable[[], None]
+) -> list[Any]:
     calls, condition = plain.node["select_list"], plain.condition()
     if plain.node["modifiers"]:
         raise _NotPlainError
@@ -169,7 +173,7 @@ def _known_cells(tables: SqlTables, plain: PlainSelect) -> list[Any]:
         if condition is not None:
             raise _NotPlainError
         return list(_ends(tables, plain))
-    rows = tables.count(plain.name, condition)
+    rows = tables.count(plain.name, condition, most, check)
     if rows is None:
         raise _NotPlainError
     return [key_scalar(rows, Primitive.LONG)] * len(calls)
@@ -482,20 +486,21 @@ def run_statement(
     if any(schema.encrypted for schema in schemas.values()):
         database = engine.database(scratch, limits.memory_bytes, spills=False)
     plain = None if statement.asked else plain_select(statement, schemas, values)
-    if plain and not statement.explains and (batch := answer_from_state(tables, plain)):
-        return tables.result(batch.schema, [batch])
     tables = replace(tables, first=first_rows(plain) if plain else None)
     running = _Running(tables, statement, values, schemas, database, limits, watch)
     try:
-        if statement.explains:
-            rows = running.explained()
+        if rows := running.explained() if statement.explains else running.known(plain):
             running.end()
-            return tables.result(EXPLANATION, [rows])
+            return tables.result(rows.schema, [rows])
         schema, batches = running.results()
     except BaseException:
         running.end()
         raise
     return tables.result(schema, batches)
+
+
+class _EndedError(Exception):
+    """A statement was ended meanwhile."""
 
 
 class _Anew(Exception):  # noqa: N818  # no error: the statement starts again
@@ -527,7 +532,7 @@ class _Running:
         self._waited_ms = 0
         self._watched_ms = self._clock.now_ms()
         self._lock = threading.Lock()
-        self._is_anew = self._has_begun = False
+        self._is_anew = self._has_begun = self._is_ended = False
 
     def results(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Wait for the first rows; return their schema and all rows."""
@@ -539,6 +544,13 @@ class _Running:
                 # what has failed may leave its cursor interrupted
                 self._cursor.close()
                 self._cursor = self._database.connection.cursor()
+
+    def known(self, plain: PlainSelect | None) -> pa.RecordBatch | None:
+        """Return the only row of a statement that is answered without DuckDB; None of others."""
+        if plain is None:
+            return None
+        most, check = self._limits.read_bytes, self._check_end
+        return self._waited(partial(answer_from_state, self._tables, plain, most, check))
 
     def explained(self) -> pa.RecordBatch:
         """Return what would be read for each table, and DuckDB's plan; no row is read."""
@@ -667,7 +679,12 @@ class _Running:
             raise engine.explained(error, self._statement.tables, columns) from error
         raise error
 
+    def _check_end(self) -> None:
+        if self._is_ended:
+            raise _EndedError
+
     def _interrupt(self) -> None:
+        self._is_ended = True
         with suppress(duckdb.ConnectionException):  # of a process that ends
             self._cursor.interrupt()
 

@@ -367,15 +367,21 @@ class SqlTables:
         columns = frame_schema(pa.schema([schema.field(column) for column in scan.columns]))
         return columns, self._rows(name, scan, columns)
 
-    def count(self, name: str, condition: Condition | None) -> int | None:
+    def count(
+        self, name: str, condition: Condition | None, most: int | None, check: Callable[[], None]
+    ) -> int | None:
         """Return the number of rows of a reference for which a condition is true, if no row has to
-        be tested for it.
+        be tested for it. `check` is called while keys are read.
+        Raises ReadLimitError: they may be more bytes than `most`.
         """
         visible, state = self.references[name]
         selection = self.selection(name, TableScan((), condition))
-        if selection.condition is not None or has_rules(visible.table, state):
+        if selection.condition is not None:
             return None
-        return count_rows(self.resources, visible.table, state, selection)
+        if has_rules(visible.table, state):
+            key = visible.table.schema.row_keys[0].name
+            self.check_reads(name, TableScan((key,), condition), most, 0)
+        return count_rows(self.resources, visible.table, state, selection, check)
 
     def selection(self, name: str, scan: TableScan) -> Selection:
         """Return the selection of a scan, and note the columns that it reads."""

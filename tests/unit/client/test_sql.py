@@ -291,6 +291,27 @@ def test_what_takes_too_long_is_ended(mice: Instance) -> None:
     assert mice.sql("SELECT 1 AS a").to_arrow().column(0).to_pylist() == [1]
 
 
+def test_a_count_that_reads_keys_is_ended_and_limited(
+    mice: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = mice.create_table("kept", "id:long", {"keep": "latest"}, row_keys=["id"])
+    table.ingest(pa.table({"id": range(9)})).wait()
+
+    def endless(*given: object) -> None:
+        check = given[-1]
+        assert callable(check)
+        while True:
+            check()
+
+    text = "SELECT count(*) AS n FROM kept"
+    assert mice.sql(text).to_arrow().to_pylist() == [{"n": 9}]
+    with pytest.raises(LimitExceededError, match="more than 1"):
+        mice.sql(text, read_bytes=1)
+    monkeypatch.setattr("dormouse.statements.tables.count_rows", endless)
+    with pytest.raises(LimitExceededError, match="longer than 0.1 seconds"):
+        mice.sql(text, timeout_seconds=SHORT_SECONDS)
+
+
 def test_what_watches_a_statement_ends_it(mice: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     class StopError(Exception):
         """What watches has seen enough."""
