@@ -19,6 +19,7 @@ from dormouse.errors import (
     CorruptDataError,
     NotFoundError,
     OutcomeUnknownError,
+    ServiceRefusedError,
     UnavailableError,
 )
 from dormouse.shards.stored_index import read_end
@@ -305,6 +306,16 @@ def test_a_listing_says_which_class_each_object_has(monkeypatch: pytest.MonkeyPa
         s3.put_object(Bucket="data", Key="hot", Body=b"")
         found = {each.path: each.storage_class for each in S3Storage(s3, "data").list("")}
         assert found == {"cold": "GLACIER_IR", "hot": "STANDARD"}
+
+
+def test_an_archived_object_is_named_with_what_brings_it_back(client: S3Client) -> None:
+    client.put_object(Bucket="data", Key="t/a", Body=b"rows", StorageClass="GLACIER")
+    storage = S3Storage(client, "data")
+    with pytest.raises(ServiceRefusedError, match="s3://data/t/a is archived") as refused:
+        storage.open("t/a", 4).read()
+    assert "restore-object" in refused.value.hint
+    with pytest.raises(ServiceRefusedError, match="s3://data/t/a is archived"):
+        storage.get("t/a")
 
 
 @pytest.mark.parametrize(("length", "found"), [(4, b"rows"), (8, b"the rows"), (1000, b"the rows")])

@@ -242,6 +242,17 @@ def test_a_source_of_which_a_marker_is_left_or_nothing_is_refused_and_not_tried_
         on_s3.sources.download(source, tmp_path / "local")
 
 
+def test_an_archived_source_is_refused_and_keeps_no_other_from_being_ingested(
+    on_s3: OnS3, tmp_path: Path
+) -> None:
+    source = on_s3.drop("t/a.csv", b"rows")
+    on_s3.client.copy_object(
+        Bucket="ingest", Key="t/a.csv", CopySource="ingest/t/a.csv", StorageClass="GLACIER"
+    )
+    with pytest.raises(RefusedSourceError, match="'t/a.csv' is archived"):
+        on_s3.sources.download(replace(source, version=""), tmp_path / "local")
+
+
 def test_a_listing_longer_than_a_page_is_whole(
     on_s3: OnS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:

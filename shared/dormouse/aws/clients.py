@@ -211,12 +211,21 @@ def get_object(
     """Begin to read an object, as `client.get_object` does.
 
     The SDK parses the headers before it can know whether they are complete, so a date in them may
-    be cut in half; that is raised as BrokenOffError.
+    be cut in half; that is raised as BrokenOffError. What S3 has archived is a ServiceRefusedError,
+    which names it.
     """
     try:
         return client.get_object(**request)
     except ValueError as error:
         raise BrokenOffError(operation="GetObject", found=f"a part of its head: {error}") from error
+    except ClientError as error:
+        if code_of(error) != ARCHIVED:
+            raise
+        raise errors.ServiceRefusedError(
+            f"s3://{request['Bucket']}/{request['Key']} is archived, and S3 does not read it",
+            hint="bring it back by `aws s3api restore-object`, then copy it onto itself by "
+            "`aws s3 cp --storage-class STANDARD`, and end the rule that archives it",
+        ) from error
 
 
 def _look_for_the_end(
@@ -275,6 +284,8 @@ _MISSING = (
 _READ_ATTEMPTS = 3
 PRECONDITION_FAILED = "PreconditionFailed"
 """The error code of S3 for an If-Match or If-None-Match that does not hold."""
+ARCHIVED = "InvalidObjectState"
+"""The error code of S3 for an object in an archive, such as GLACIER."""
 _CONDITIONS = ("ConditionalCheckFailed", "ConditionalCheckFailedException", PRECONDITION_FAILED)
 _CONTENTION = (
     *("TransactionConflict", "TransactionConflictException", "TransactionCanceledException"),

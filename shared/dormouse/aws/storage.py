@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 
 from dormouse import ports
 from dormouse.aws.clients import (
+    ARCHIVED,
     PRECONDITION_FAILED,
     Failure,
     code_of,
@@ -589,5 +590,10 @@ def _refusal(source: Source, code: str) -> RefusedSourceError | None:
             f"{source.key!r} was overwritten before it was ingested",
             hint="what is there now is ingested as a file of its own; to have the earlier content "
             "too, drop it again under another name",
+        )
+    if code == ARCHIVED:
+        return RefusedSourceError(
+            f"{source.key!r} is archived, and S3 does not read it",
+            hint="bring it back, and drop it again in STANDARD",
         )
     return None
