@@ -286,6 +286,8 @@ ENCRYPTION_FIELDS: Fields = {8: None, 4: {1: {8: None, 9: None}}}
 `encryption_algorithm`; for a column chunk of a row group, `crypto_metadata` or
 `encrypted_column_metadata`."""
 PROBE_ROWS = 64
+NUMBER_BYTES = 8
+"""What numbers and times take in memory at most, in a column that is not nested."""
 MAX_ELEMENTS = 100_000_000
 """The most list elements in one row group: one row may have all of them."""
 MAX_UNPACKED_BYTES, MAX_UNPACK_RATIO = 512 * 1024 * 1024, 1000
@@ -399,8 +401,12 @@ def _most_rows(file: pq.ParquetFile) -> int:
     for group in groups:
         limits += [_checked(group.column(i), group.num_rows) for i in range(group.num_columns)]
     widest = max((group.total_byte_size / group.num_rows for group in groups), default=0.0)
-    for probe in file.iter_batches(PROBE_ROWS, use_threads=False):
-        widest = max(widest, probe.nbytes / max(1, probe.num_rows))
+    fields = file.schema_arrow
+    # to begin a column takes as long as to read thousands of its values
+    uneven = [field.name for field in fields if not pa.types.is_primitive(field.type)]
+    for probe in file.iter_batches(PROBE_ROWS, columns=uneven, use_threads=False):
+        others_bytes = NUMBER_BYTES * (len(fields) - len(uneven))
+        widest = max(widest, probe.nbytes / max(1, probe.num_rows) + others_bytes)
         break
     limits.append(int(BATCH_BYTES / max(widest, 1)))
     return min(limits)

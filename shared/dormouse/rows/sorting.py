@@ -23,13 +23,16 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from threading import get_ident
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from datafusion import SessionContext
 
-from dormouse.arrow.order import row_spans, sort_key
+from dormouse.arrow.order import row_spans, sort_key, taken_keys
 from dormouse.arrow.types import arrow_schema, conform, halved
 from dormouse.arrow.values import sorted_positions, with_ties_in_order
 from dormouse.keys import Key
@@ -43,22 +46,31 @@ from dormouse.schema.schema import Schema
 # equal in it are put in order by the other key columns.
 
 FEW_ROWS = 100
+MOST_ROWS = 2**30
+"""More rows than a piece has: all of a piece are one batch."""
 
 
-def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` sorted by all keys of `schema`, whose columns come first.
+@lru_cache(maxsize=4)
+def _session(thread: int) -> SessionContext:
+    """Return the session in which a thread sorts; to open one takes as long as to sort a thousand
+    rows.
+    """
+    return engine.session(MOST_ROWS)
+
+
+def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> list[pa.RecordBatch]:
+    """Return the rows of `batches` sorted by all keys of `schema`, whose columns come first.
 
     Rows with equal keys come in no particular order, but always in the same one.
     """
     table = pa.Table.from_batches(batches, arrow_schema(schema))
     pieces = table.combine_chunks().to_batches()
     if not pieces:
-        return
+        return []
     if table.num_rows <= FEW_ROWS:
         (few,) = pieces
-        yield few.take(sorted_positions(few.columns[: len(schema.keys)]))
-        return
-    session = engine.session(table.num_rows)
+        return [few.take(sorted_positions(few.columns[: len(schema.keys)]))]
+    session = _session(get_ident())
     by_first_key = engine.key_order(schema)[:1]
     frame = engine.frame_from_batches(session, pieces).sort(*by_first_key)
     rows = pa.Table.from_batches(engine.batches_of(frame.execute_stream()))
@@ -68,7 +80,7 @@ def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa
     if others:
         same = pc.equal(first.slice(0, len(first) - 1), first.slice(1))
         batch = with_ties_in_order(batch, same, lambda tied: [c.filter(tied) for c in others])
-    yield batch
+    return [batch]
 
 
 PIECE_ROWS = 100_000
@@ -322,9 +334,27 @@ def _key(item: _Sample | _RangeEnd) -> Key:
 def _held_run(batches: Sequence[pa.RecordBatch], sample_bytes: int, schema: Schema) -> _SortedRun:
     """Return sorted rows as a run, with a sample about each `sample_bytes`."""
     share_bytes = max(1, 3 * sample_bytes // 2)  # parts of even rows take two thirds of it
-    parts = (part for batch in batches for part in halved(batch, share_bytes))
-    samples = [_Sample(sort_key(part, 0, schema), part.nbytes) for part in parts]
+    samples: list[_Sample] = []
+    for batch in batches:
+        starts, sizes = zip(*_parts(batch, 0, batch.nbytes, share_bytes), strict=True)
+        samples += map(_Sample, taken_keys(batch, starts, schema.keys), sizes)
     return _SortedRun(batches, samples)
+
+
+def _parts(
+    batch: pa.RecordBatch, first: int, size_bytes: int, most_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Yield where parts of a batch begin, whose first row has the number `first`, and their sizes:
+    `most_bytes` at most, unless it is one row.
+    """
+    if batch.num_rows <= 1 or size_bytes <= most_bytes:
+        yield first, size_bytes
+        return
+    middle = batch.num_rows // 2
+    half = batch.slice(0, middle)
+    half_bytes = half.nbytes  # which Arrow takes long to add up, so it does once for both halves
+    yield from _parts(half, first, half_bytes, most_bytes)
+    yield from _parts(batch.slice(middle), first + middle, size_bytes - half_bytes, most_bytes)
 
 
 def _stored(path: Path) -> Iterator[pa.RecordBatch]:
