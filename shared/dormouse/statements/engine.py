@@ -2,19 +2,21 @@
 
 A process has one database for each scratch folder and bound of memory: opening one takes some
 hundredths of a CPU second, a cursor on it none. Statements that run at the same time share its
-memory. It is closed to the outside before it sees any text, and its settings are locked; it can
-read and write in two folders of its own alone: verified shards, and what it spills.
+memory. Only the last few are kept without a statement: each has threads. It is closed to the
+outside before it sees any text, and its settings are locked; it can read and write in two folders
+of its own alone: verified shards, and what it spills.
 """
 
-import atexit
 import os
 import re
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary, finalize
 
 import duckdb
 import pyarrow as pa
@@ -57,7 +59,7 @@ _BEYOND = "nanoseconds are compared with times of the years 1677 to 2262"
 _CAST_COLUMN = re.compile(r"when casting from source column (\w+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class DuckDatabase:
     """A database without tables, and the folder of the files that it may read."""
 
@@ -69,14 +71,10 @@ class DuckDatabase:
         """The folder for verified shards."""
         return Path(self.folder.name) / "files"
 
-    def close(self) -> None:
-        """Close it, and remove its folder."""
-        self.connection.close()
-        self.folder.cleanup()
 
-
-_OPENED: dict[tuple[int, Path, int, bool], DuckDatabase] = {}
+_OPENED: WeakValueDictionary[tuple[int, Path, int, bool], DuckDatabase] = WeakValueDictionary()
 _OPENING = threading.Lock()
+_LAST: deque[DuckDatabase] = deque(maxlen=4)
 
 
 def database(scratch: Path, memory_bytes: int, *, spills: bool = True) -> DuckDatabase:
@@ -88,15 +86,20 @@ def database(scratch: Path, memory_bytes: int, *, spills: bool = True) -> DuckDa
         entry = _OPENED.get(key)
         if entry is None or not Path(entry.folder.name).exists():
             entry = _OPENED[key] = _open(scratch, memory_bytes, spills=spills)
+            finalize(entry, _close, os.getpid(), entry.connection, entry.folder)
+        _LAST.append(entry)
         return entry
 
 
-@atexit.register
-def _close_all() -> None:
-    """Close all: sources must not outlive them, or DuckDB reports leaks at the very end."""
-    with _OPENING:
-        for key in [key for key in _OPENED if key[0] == os.getpid()]:
-            _OPENED.pop(key).close()
+def _close(
+    pid: int, connection: duckdb.DuckDBPyConnection, folder: tempfile.TemporaryDirectory[str]
+) -> None:
+    """Close a database, and remove its folder; also as a process ends: sources must not outlive it,
+    or DuckDB reports leaks at the very end.
+    """
+    if pid == os.getpid():
+        connection.close()
+        folder.cleanup()
 
 
 def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:

@@ -40,6 +40,16 @@ def cursor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPy
         yield opened
 
 
+def test_only_few_databases_stay_open_without_a_statement(tmp_path: Path) -> None:
+    held = engine.database(tmp_path, MEMORY_BYTES)
+    with held.connection.cursor() as cursor:
+        for number in range(9):
+            engine.database(tmp_path, MEMORY_BYTES + number + 1)
+        assert len(list(tmp_path.iterdir())) <= 5
+        assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+    assert engine.database(tmp_path, MEMORY_BYTES) is held
+
+
 @pytest.mark.parametrize(
     "text",
     [
