@@ -176,8 +176,6 @@ def _json(text: str) -> object:
         raise InvalidRequestError(f"{text!r} is not valid JSON: {error}") from error
 
 
-# The arguments and options that many verbs share.
-
 TableName = Annotated[
     str, typer.Argument(metavar="NAME", help="The table's name.", autocompletion=tables_beginning)
 ]
@@ -216,9 +214,6 @@ JobPropertyOption = Annotated[
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most.")
 ]
-
-
-# Schemas of new tables on the command line: written, or inferred from a file and shown.
 
 MAX_PATH_CHARACTERS = 250
 COLUMNS = ("column", "type", "role")

@@ -42,8 +42,7 @@ from dormouse_spark.types import spark_arrow_schema, spark_schema
 OPTIONS = ("instance", "table", "from", "to", "where", "as_of")
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """The session setting that enables pushdown; without it, Spark
-refuses sources that accept filters.
-"""
+refuses sources that accept filters."""
 
 Parts: TypeAlias = tuple[tuple[Slice, ...], ...]
 """Slices of shards, grouped by ranges of keys, in key order."""

@@ -101,9 +101,6 @@ def _version(text: str | None) -> AsOf | None:
     return None if text is None else parse_as_of(text)
 
 
-# `dormouse metrics`: the values that the dashboard shows over time, as they are now.
-
-
 def metrics(
     ctx: typer.Context, name: AnyTableName = None, form: ListFormatOption = ListFormat.table
 ) -> None:

@@ -182,9 +182,6 @@ def _facts(uri: str, manifest: ExportManifest | StatementManifest) -> dict[str, 
     return {"files": files, "rows": rows, "bytes": size_bytes, "where": uri}
 
 
-# Copy a table to another instance, in a folder or on AWS.
-
-
 _Source = Annotated[
     str, typer.Argument(metavar="FROM", help="The instance that has it: a folder or a name.")
 ]

@@ -365,8 +365,6 @@ def _watched(reader: pa.RecordBatchReader, output: Path | None) -> Iterator[pa.R
         yield pa.RecordBatchReader.from_batches(reader.schema, passed())
 
 
-# `dormouse queries`: queries over messages, their results, and their end.
-
 _QUERY_COLUMNS = (
     "state",
     "query",
@@ -547,8 +545,6 @@ def _print_explanation(result: QueryResult) -> None:
         typer.echo(f"{row['step']}{': ' if facts else ''}{', '.join(facts)}")
         typer.echo("".join(f"  {line}\n" for line in row["plan"].splitlines()))
 
-
-# The shell of `dormouse sql`: statements line by line, with history and completion.
 
 PROMPT, CONTINUED = "dormouse> ", "     ...> "
 MAX_HISTORY = 1_000

@@ -16,9 +16,6 @@ from dormouse_cli.values import ListFormatOption, PortOption, TableName
 if TYPE_CHECKING:
     from dormouse.http.messages import Responder
 
-
-# `dormouse serve`: the API of an instance at a port of this machine.
-
 URI_VARIABLE, TOKEN_VARIABLE = "DORMOUSE_HTTP_API", "DORMOUSE_HTTP_TOKEN"
 """The variables that name the API and its token to programs."""
 

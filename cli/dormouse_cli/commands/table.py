@@ -275,8 +275,6 @@ def _facts(handle: TableHandle) -> dict[str, object]:
     return row_of(("name", "id", "online", "created"), handle.table)
 
 
-# `dormouse table rename, set, unset, reinitialise`: what changes a table and not its columns.
-
 Settings = Annotated[
     list[str],
     typer.Argument(metavar="KEY=VALUE…", help="Properties; `dormouse instance show` lists all."),
@@ -395,9 +393,6 @@ def _print_properties(
         if name in names
     ]
     print_listing(("property", "value", "set_by"), rows, form)
-
-
-# The properties that tables have where they set none of their own.
 
 
 def show_defaults(ctx: typer.Context, form: values.FormatOption = Format.table) -> None:

@@ -201,9 +201,6 @@ class EventSourcePoller(threading.Thread):
             self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
 
 
-# Invokes functions at a fixed rate, as EventBridge rules do; run by `stack`.
-
-
 def scheduled_event(schedule: PlannedSchedule, event_id: str, now: float) -> dict[str, Any]:
     """The event that EventBridge sends at `now` (Unix seconds)."""
     if schedule.input is not None:

@@ -29,17 +29,13 @@ class Outcome:
     failed: bool
 
 
-# The Lambda Runtime API for one function process; `Sandbox` gives it events and reads signals.
-#
-# What AWS's `awslambdaric` asks of it: `GET …/invocation/next` waits for the next event, and `POST`
-# to `…/{id}/response`, `…/{id}/error` or `…/init/error` reports its outcome.
-
-
 _JSON = {"content-type": "application/json"}
 
 
 class RuntimeApi(LoopbackServer):
-    """Serves the process of a function, until closed.
+    """Serves the process of a function, until closed, as AWS's `awslambdaric` asks: ``GET
+    …/invocation/next`` waits for an event, and ``POST`` to ``…/{id}/response``, ``…/{id}/error`` or
+    ``…/init/error`` reports its outcome.
 
     `events` are for the process, each with its id; None lets it end. `signals` are what it did: an
     outcome, or None if it asked for an event; and the code with which it exited.
@@ -81,17 +77,16 @@ class RuntimeApi(LoopbackServer):
         return HttpResponse(200, {**_JSON, **headers}, event[1])
 
 
-# One process of one function, as Lambda's execution environment.
-#
-# It takes one event at a time. A handler that raises leaves it in use; a crash, a time-out or a
-# failed initialisation ends it, as on AWS, and the host starts another for the next event.
-
 INIT_TIMEOUT_SECONDS = 900
 """AWS allows 10 s, but a busy laptop with a cold disk is slower: after this, it hangs."""
 
 
 class Sandbox:
-    """A running function process; create it to start it."""
+    """A running process of a function, which takes one event at a time; create it to start it.
+
+    A handler that raises leaves it in use; a crash, a time-out or a failed initialisation ends it,
+    as on AWS.
+    """
 
     def __init__(
         self, function: PlannedFunction, environment: Mapping[str, str], scratch: Path, log: Path

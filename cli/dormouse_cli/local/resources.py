@@ -14,11 +14,6 @@ from botocore.session import Session
 
 from dormouse_cli.local.plan import TemplateError
 
-# Resolves CloudFormation's intrinsic functions, only where a value is really read.
-#
-# Used by `template`. What it does not know it refuses by name and place: a value that was silently
-# dropped would show up as a wrong name or an empty environment variable somewhere else.
-
 Document = dict[str, Any]
 NO_VALUE = "AWS::NoValue"
 _PLACEHOLDER = re.compile(r"\$\{(!?)([^}]+)\}")
@@ -29,7 +24,11 @@ _NOTHING = object()
 
 
 class Resolver:
-    """Turns a template's values into plain ones; errors name the place (`where`) of the value."""
+    """Turns a template's values into plain ones, only where one is really read.
+
+    What it does not know it refuses, with the place (`where`) of the value: what was silently
+    dropped would show up as a wrong name somewhere else.
+    """
 
     def __init__(
         self,
@@ -156,8 +155,6 @@ class Resolver:
         return value
 
 
-# The names and ARNs that resources of the local stack have; used by `template`.
-
 STACK = "local"
 
 _KINDS = {
@@ -250,11 +247,6 @@ def _filled(value: Any, name: str, item: str) -> Any:
     return filled
 
 
-# AWS sessions that know nothing of the caller's own account; used by `stack` and below.
-#
-# A profile, a proxy or a setting in `~/.aws` must neither break the local stack nor lead it to a
-# real account.
-
 ACCESS_KEY_ID = SECRET_ACCESS_KEY = "local"
 ACCOUNT, REGION = "123456789012", "eu-west-2"
 """Of the local stack. The account is the one of moto."""
@@ -274,7 +266,9 @@ def aws_environment(endpoint_url: str) -> dict[str, str]:
 
 
 def isolated_session() -> boto3.Session:
-    """A session with the local stack's credentials, blind to the environment and to `~/.aws`."""
+    """A session with the local stack's credentials, blind to the environment and to `~/.aws`:
+    nothing there may break the local stack, or lead it to a real account.
+    """
     nowhere = (None, None, os.devnull, None)
     core = Session(
         session_vars={
@@ -288,8 +282,6 @@ def isolated_session() -> boto3.Session:
     core.set_credentials(ACCESS_KEY_ID, SECRET_ACCESS_KEY)
     return boto3.Session(botocore_session=core)
 
-
-# Translates a SAM template to CloudFormation, offline, by AWS's translator; used by `template`.
 
 _LOOPS = "AWS::LanguageExtensions"
 _CODE_PROPERTIES = {

@@ -303,10 +303,6 @@ def inherited() -> dict[str, str]:
     return {**variables, "PATH": os.pathsep.join(folders)}
 
 
-# Create what a deployment stores and announces by AWS's own API.
-#
-# Conditions of writes are tried before anything relies on them.
-
 _OF_QUEUES = ("DelaySeconds", "MessageRetentionPeriod", "RedrivePolicy", "VisibilityTimeout")
 _OF_TABLES = ("AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes", "KeySchema")
 _DAYS = {
@@ -467,12 +463,6 @@ def _make_package(project: Path, folder: Path) -> None:
         raise StartError(f"the package of Spark jobs cannot be made: {process.stderr.strip()}")
 
 
-# The HTTP API of a deployment, at a port of this machine; started by `stack`.
-#
-# Requests become the events that AWS makes of them, payload format 2.0, and what a function returns
-# becomes the response by AWS's rules. Nobody is asked for a signature: every caller is the user
-# ``local`` of the stack's account.
-
 MOST_RETURNED_BYTES = 6 * 1024 * 1024
 """How long what a function returns may be."""
 _HOST = "127.0.0.1"
@@ -484,7 +474,10 @@ Invoke = Callable[[str, bytes], Outcome]
 
 
 class HttpApi:
-    """Answers requests by the functions of its routes."""
+    """Answers requests by the functions of its routes, as an HTTP API of AWS does.
+
+    Nobody is asked for a signature: every caller is the user ``local`` of the stack's account.
+    """
 
     def __init__(self, routes: Sequence[HttpRoute], invoke: Invoke) -> None:
         self._routes, self._invoke = routes, invoke

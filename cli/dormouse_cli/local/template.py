@@ -21,8 +21,6 @@ from dormouse_cli.local.plan import (
 )
 from dormouse_cli.local.resources import Document, Resolver, Resources, translate
 
-# Reads the routes of HTTP APIs from a template; called by `template`.
-
 _ANY = "x-amazon-apigateway-any-method"
 _INTEGRATION = "x-amazon-apigateway-integration"
 _FUNCTION = re.compile(r"/functions/arn:[^/]+:function:([^:/]+)/invocations$")
@@ -52,8 +50,6 @@ def _route(logical_id: str, path: str, method: str, operation: Document) -> Http
         raise TemplateError(f"{logical_id}: {path} has another PayloadFormatVersion than 2.0")
     return HttpRoute("ANY" if method == _ANY else method.upper(), path, function[1])
 
-
-# Reads functions and what invokes them from a template; called by `template`.
 
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _RATE_UNIT_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
@@ -172,10 +168,6 @@ def _schedule(
     )
 
 
-# Checks the rules of a template, that is which parameters go together. CloudFormation checks them
-# before it makes anything. Used by `template`.
-
-
 def check_rules(rules: Mapping[str, Document], resolver: Resolver) -> None:
     """Raise `TemplateError` with its description for the first assertion that does not hold."""
     for name, rule in rules.items():
@@ -185,9 +177,6 @@ def check_rules(rules: Mapping[str, Document], resolver: Resolver) -> None:
         for assertion in rule["Assertions"]:
             if resolver.resolve(assertion["Assert"], where) is not True:
                 raise TemplateError(f"{where}: {assertion['AssertDescription']}")
-
-
-# Reads buckets, queues, tables and Spark applications of a template; called by `template`.
 
 
 def stored(resources: Resources, logical_id: str) -> Stored:
@@ -222,9 +211,6 @@ def queue(resources: Resources, logical_id: str) -> Stored:
     if value.properties.get("FifoQueue"):
         raise TemplateError(f"{logical_id}.FifoQueue: the local stack has standard queues only")
     return value
-
-
-# Refuses a deployment whose parts do not fit together; called by `template`.
 
 
 def check_wiring(deployment: Deployment) -> None:

@@ -24,8 +24,6 @@ from dormouse_cli.session import instance_of
 from dormouse_cli.terminal import note, row_of
 from dormouse_cli.values import TableName
 
-# A partition tree of any size, in as many blocks as a picture bears.
-
 
 @dataclass(slots=True)
 class ReportBlock:

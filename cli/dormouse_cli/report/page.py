@@ -16,10 +16,6 @@ from dormouse.state.jobs import JobRecord
 from dormouse.state.versions import iso_time
 from dormouse_cli.report.contents import STATES, Contents, ReportBlock, amount, size
 
-# The pictures of a report, drawn by Plotly in the browser.
-#
-# Plotly reads labels as a kind of HTML, so all text that is not ours is escaped here.
-
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 INK, FAINT, LINE = "#1f2933", "#7b8794", "#e4e7eb"
 BARS = "#3e7cb1"
@@ -165,6 +161,7 @@ def _whole_ticks(figure: go.Figure, row: int, highest: float) -> None:
 
 
 def _hover_text(block: ReportBlock) -> list[str]:
+    """Return what is said of a block; Plotly reads it as a kind of HTML, so it is escaped."""
     leaves = "one leaf" if block.leaves == 1 else f"{block.leaves:,} leaves"
     shards = f"{block.references_per_leaf:.3g} shards a leaf"
     is_long = len(block.range) > RANGE_CHARACTERS

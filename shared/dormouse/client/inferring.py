@@ -170,8 +170,6 @@ def _properties(settings: Mapping[str, object] | None) -> Properties:
     return properties_of(parse_settings(settings or {}))
 
 
-# A uniform random sample of row keys, of bounded size, over rows in any order.
-
 _RANDOM = "random"
 
 
@@ -215,8 +213,6 @@ class KeySample:
             return table
         return table.take(pc.sort_indices(table[_RANDOM]).slice(0, self._most))
 
-
-# Split points for a new table, estimated from files of its rows.
 
 SAMPLED_PER_PARTITION = 200
 """With so many, the standard deviation of a partition's rows is about 7 %."""

@@ -176,13 +176,6 @@ def empty_folder(folder: Path) -> Path:
     return folder
 
 
-# The rows of a statement in SQL, exported: files below a prefix of the results bucket, and a
-# manifest that is written last.
-#
-# The statement runs in a process of this machine, as `Instance.sql` does, and its rows are uploaded
-# from here. It reads one version of each table from the first file to the last.
-
-
 class StatementManifest(msgspec.Struct, frozen=True):
     """The files with the rows of a statement, in their order, and the versions it has read."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
-# Bodies of requests that are read as they arrive.
-
 
 class Readable(Protocol):
     """What bytes are read from."""
@@ -108,8 +106,6 @@ def without_body(response: HttpResponse) -> HttpResponse:
     """Return the response to HEAD where GET would have this one."""
     return HttpResponse(response.status, response.headers, b"", response.problem)
 
-
-# Content negotiation: which of the media types that there are a client prefers (RFC 9110).
 
 _ALL = "*/*"
 

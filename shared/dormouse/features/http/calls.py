@@ -20,9 +20,6 @@ from dormouse.http.messages import HttpRequest, HttpResponse, Responder
 from dormouse.ports import Services
 from dormouse.stored.decoding import convert_texts, decode_json
 
-# Errors as answers: problem details in JSON (RFC 9457), which say what is wrong and what to do.
-
-
 PROBLEM_JSON = "application/problem+json"
 LOGGED = "the log of this instance has the details; tell the operators which request it was"
 _GONE = "rows of the version that is read are not there any more"

@@ -42,8 +42,6 @@ from dormouse.system import Clock
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 
-# Routes of queries that are answered later: by `answer_query`, with files of their rows.
-#
 # The message of a query names the caller, whom the stage believes because this API sent it. The id
 # of a query has a mark of the caller in it, which shows whose query it is before anything is
 # recorded of it; nothing is written here.

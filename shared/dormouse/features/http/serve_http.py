@@ -68,9 +68,6 @@ ROUTES = (
 DOCUMENT = "/openapi.json"
 """The path of the description of these routes."""
 
-
-# The description of the routes as an OpenAPI 3.1 document, made from their types.
-
 _TEXT = {"type": "string"}
 _REFERENCE = "#/components/schemas/{name}"
 _PROBLEMS: Mapping[str, str] = {

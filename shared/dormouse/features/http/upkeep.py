@@ -199,8 +199,6 @@ def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> ListPage[Job
     return page_of(matches, query, lambda each: each.job_id, shown)
 
 
-# Routes of files and rows on their way into a table.
-#
 # A file is dropped into the ingest bucket under the table's folder, as by every other way; it
 # becomes rows some seconds later. Rows of a request are one such file: it is there before the
 # answer.
