@@ -11,7 +11,7 @@ import typer
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.key_codec import KeyCodec, KeyLike, Ranges, part_from_text, show_part
 from dormouse.keys import Key, KeyPart
-from dormouse.schema.schema import Field, Schema, parse_field
+from dormouse.schema.schema import Field, Schema, parse_field, parse_schema
 from dormouse.schema.types import parse_type_text
 from dormouse.tables.properties import KNOWN, SparkOptions
 from dormouse_cli.session import tables_beginning
@@ -258,8 +258,6 @@ def written_schema(
         NotFoundError: it is neither.
         InvalidRequestError: it is no schema.
     """
-    from dormouse.schema.schema import parse_schema
-
     if types:
         raise InvalidRequestError(
             "--type goes with --like", hint="a schema says the type of each column itself"

@@ -10,6 +10,8 @@ from dormouse.client.waiting import administer
 from dormouse.messages.requests import PublishIceberg
 from dormouse.showing import HtmlText, Listing, Shown, show_facts
 from dormouse.state.versions import iso_time
+from dormouse.stored.paths import iceberg_prefix
+from dormouse.tables.table import is_mirrored, published_name
 
 if TYPE_CHECKING:
     from dormouse.client.table import TableHandle
@@ -109,8 +111,6 @@ class IcebergTable:
         from dormouse.iceberg.metadata import MetadataFile, Totals
         from dormouse.iceberg.views import view_of, why_no_view
         from dormouse.storage import FILE_SCHEME
-        from dormouse.stored.paths import iceberg_prefix
-        from dormouse.tables.table import is_mirrored, published_name
 
         services, table = self.handle.services, self.handle.current()
         record = published_record(services, table)

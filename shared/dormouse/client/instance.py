@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import UNSET
 
-from dormouse import errors
+from dormouse import access, errors
 from dormouse.client import operations, waiting
 from dormouse.client.table import TableHandle, listed_jobs, listed_tables
 from dormouse.client.versions import (
@@ -38,7 +38,6 @@ from dormouse.tables.table import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dormouse.access import AccessRules, Permission, Verb
     from dormouse.client.computing import ComputingProcess
     from dormouse.client.inferring import Like, Types
     from dormouse.client.ingesting import Ingested
@@ -336,9 +335,8 @@ class Instance(Shown):
         Raises InvalidRequestError: it is malformed, or adding and changing is not enough to meet
         it.
         """
-        from dormouse.client.operations import parse_declarations, plan_declared
-
-        return plan_declared(self.services, parse_declarations(body, self.services))
+        declared = operations.parse_declarations(body, self.services)
+        return operations.plan_declared(self.services, declared)
 
     def apply(self, change: DeclaredChange, *, hide_rows: bool = False) -> None:
         """Apply one of the changes that `plan_declared` returned.
@@ -347,9 +345,7 @@ class Instance(Shown):
         """
         if change.schema is None and not hide_rows:
             self.check_hidden(change.name, change.properties)
-        from dormouse.client.operations import requests_of
-
-        for request in requests_of(change, self.services):
+        for request in operations.requests_of(change, self.services):
             carry_out(self, request)
 
     def set_online(self, name: str, online: bool) -> None:
@@ -491,10 +487,9 @@ class Instance(Shown):
         form: ResultFormat = "arrow",
     ) -> AskedQuery:
         from dormouse.client.queries import ask, check_run, message_parameters
-        from dormouse.messages.stages import AnswerQuery
 
         check_run(run)
-        message = AnswerQuery(
+        message = stages.AnswerQuery(
             query_id=self.services.ids.new(),
             sql=text,
             parameters=message_parameters(named_parameters(parameters)),
@@ -657,7 +652,7 @@ class Instance(Shown):
         """
         return list(list_unregistered(self.services))
 
-    def access_rules(self) -> AccessRules:
+    def access_rules(self) -> access.AccessRules:
         """Return the access rules, by principal and tables; None if access is by instance.
 
         They say which caller may do what by services of the instance that answer any caller. A
@@ -666,19 +661,18 @@ class Instance(Shown):
         """
         return self.services.tables.access_rules()
 
-    def permission(self, principal: str, table: str) -> Permission:
+    def permission(self, principal: str, table: str) -> access.Permission:
         """Return what the rules permit a caller for a table, and which columns they hide.
 
         `principal` may be the ARN of a session too; its role counts.
         Raises CorruptDataError: the rules are damaged.
         """
-        from dormouse.access import permission, principal_of_arn
-
-        return permission(self.access_rules(), principal_of_arn(principal) or principal, table)
+        caller = access.principal_of_arn(principal) or principal
+        return access.permission(self.access_rules(), caller, table)
 
     def grant(
-        self, principal: str, tables: str, verbs: Iterable[Verb], hide: Iterable[str] = ()
-    ) -> AccessRules:
+        self, principal: str, tables: str, verbs: Iterable[access.Verb], hide: Iterable[str] = ()
+    ) -> access.AccessRules:
         """Let callers read, write or administer tables; return all rules then.
 
         `principal` and `tables` are names, or patterns in which ``*`` stands for any characters. A
@@ -689,15 +683,13 @@ class Instance(Shown):
         administer(self, requests.GrantAccess, principal, tables, tuple(verbs), tuple(hide))
         return self.access_rules()
 
-    def revoke(self, principal: str, tables: str) -> AccessRules:
+    def revoke(self, principal: str, tables: str) -> access.AccessRules:
         """Remove the rule of a principal for tables; return the rules that are left.
 
         If none is left, nobody may do anything; `clear_access_rules` gives access back.
         Raises NotFoundError: there is no such rule; others may still apply to both.
         """
-        from dormouse.access import checked_principals
-
-        key = checked_principals(principal), tables
+        key = access.checked_principals(principal), tables
         if key not in [rule.key for rule in self.access_rules() or ()]:
             raise errors.NotFoundError(
                 f"there is no access rule of {principal!r} for {tables!r}",

@@ -17,6 +17,7 @@ from dormouse.messages import requests
 from dormouse.messages.stages import QUEUES
 from dormouse.ports import DeadLetter, Services, Storage
 from dormouse.schema.schema import Schema
+from dormouse.settings import library_version
 from dormouse.stored.paths import SPARK_CODE, dead_letter_queue
 from dormouse.tables.properties import parse_settings, property_named
 
@@ -161,8 +162,6 @@ def spark_status(storage: Storage, find: SparkApplication) -> SparkStatus:
     """Return the Spark application and package of an instance.
     Raises CorruptDataError: the description of a package is damaged.
     """
-    from dormouse.settings import library_version
-
     application, state, unknown = "", "", ""
     try:
         application, state = find() or ("", "")

@@ -22,6 +22,7 @@ from dormouse.client.waiting import WAIT_SECONDS, Awaited, Polling, Queues, Task
 from dormouse.features.queries import QUERIES, QueryEnd, load_end, question
 from dormouse.messages.stages import AnswerQuery, CancelQuery, OutboundMessage, QueryLimits
 from dormouse.ports import Services
+from dormouse.shards.reading import ReadCounters
 from dormouse.showing import Listing
 from dormouse.state.jobs import JobRecord
 from dormouse.stored.decoding import check_types
@@ -193,7 +194,6 @@ def result_of(services: Services, end: QueryEnd) -> QueryResult:
     """Return the rows of a finished query; they are read while they are taken."""
     from dormouse.files.results import read_schema
     from dormouse.query.result import PeekableBatches, QueryResult
-    from dormouse.shards.reading import ReadCounters
 
     schema = read_schema(end.schema, end.query)
     versions = dict(end.versions)

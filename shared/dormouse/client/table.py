@@ -22,6 +22,7 @@ from dormouse.client.versions import (
 )
 from dormouse.client.waiting import IngestBucket, Polling, Queues
 from dormouse.errors import NotFoundError
+from dormouse.features.requests import list_jobs
 from dormouse.features.versions import read_as_of, tagged
 from dormouse.jobs import Progress
 from dormouse.key_codec import KeyCodec, KeyLike, Keys, KeyValue, Ranges
@@ -35,6 +36,9 @@ from dormouse.state.jobs import JobRecord, Metric
 from dormouse.state.sources import Source
 from dormouse.state.state import TableState
 from dormouse.state.versions import AsOf
+from dormouse.stored.decoding import check_types
+from dormouse.stored.paths import PURGES, SPARK_JOBS
+from dormouse.tables.encryption import subject_of
 from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import Table
 
@@ -471,9 +475,6 @@ class TableHandle(Shown):
         """Return the ids of requests that have not ended: of Spark's jobs, and of purges, whose
         steps wait for each other, and remove rows until the last.
         """
-        from dormouse.features.requests import list_jobs
-        from dormouse.stored.paths import PURGES, SPARK_JOBS
-
         prefixes = (SPARK_JOBS.prefix(self.table.id), PURGES.prefix(self.table.id))
         return [id_ for each in prefixes for id_ in list_jobs(self.services.storage, each)[0]]
 
@@ -679,7 +680,6 @@ class TableHandle(Shown):
         """
         from dormouse.features.purge import build_purge_request
         from dormouse.features.purge_rows import prove_purge
-        from dormouse.stored.decoding import check_types
 
         table, selection = self.current(), self._selected(where, keys)
         request = check_types(requests.PurgeRows(self.services.ids.new(), table.name, selection))
@@ -696,7 +696,6 @@ class TableHandle(Shown):
         """
         from dormouse.features.administration import administer
         from dormouse.key_codec import part_from_python, part_to_json
-        from dormouse.tables.encryption import subject_of
 
         table = self.current()
         column = subject_of(table.schema)
