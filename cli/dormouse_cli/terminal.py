@@ -17,8 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import typer
 from rich.cells import cell_len
@@ -99,23 +98,14 @@ Cells = Sequence[object]
 """The values of a row, one for each column."""
 
 
-class Format(StrEnum):
-    """How facts and reports are written."""
-
-    table = "table"
-    json = "json"
-
-
-class ListFormat(StrEnum):
-    """How lists are written."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
+Format: TypeAlias = Literal["table", "json"]
+"""How facts and reports are written."""
+ListFormat: TypeAlias = Literal["table", "json", "csv"]
+"""How lists are written."""
 
 
 def print_listing(
-    columns: Sequence[str], rows: Sequence[Mapping[str, object]], form: Format | ListFormat
+    columns: Sequence[str], rows: Sequence[Mapping[str, object]], form: ListFormat
 ) -> None:
     """Print rows as a table or as CSV of these columns, or as a JSON object each.
 
@@ -132,7 +122,7 @@ def print_listing(
 
 
 def print_items(
-    columns: Sequence[str], items: Iterable[object], form: Format | ListFormat, **names: str
+    columns: Sequence[str], items: Iterable[object], form: ListFormat, **names: str
 ) -> None:
     """Print items as rows of these columns, as `row_of` returns them."""
     print_listing(columns, [row_of(columns, item, **names) for item in items], form)
@@ -154,7 +144,7 @@ def _attribute(item: object, name: str) -> object:
     return iso_time(time_ms) if time_ms else None
 
 
-def print_facts(facts: Mapping[str, object], form: Format | ListFormat) -> None:
+def print_facts(facts: Mapping[str, object], form: ListFormat) -> None:
     """Print one thing's facts: a line each, one JSON object, or a header and one line of CSV."""
     if form == "table":
         typer.echo("\n".join(_block(list(facts), list(facts.values()), cell_text, _is_styled())))

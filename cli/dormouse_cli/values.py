@@ -289,7 +289,7 @@ def print_inferred(inferred: "Inferred") -> None:
     rows = [
         {**row, "in the file": kinds[str(row["column"])]} for row in column_rows(inferred.schema)
     ]
-    print_listing(("column", "in the file", "type", "role"), rows, Format.table)
+    print_listing(("column", "in the file", "type", "role"), rows, "table")
     for remark in inferred.remarks:
         note(remark)
     if inferred.sampled_rows is not None:

@@ -39,7 +39,7 @@ def check(
             help="First resolve the dispute over this shard: it is merged or collected as others.",
         ),
     ] = None,
-    form: FormatOption = Format.table,
+    form: FormatOption = "table",
     all_bytes: Annotated[
         bool,
         typer.Option("--bytes", help="Read every shard whole, and check each byte by its CRC."),
@@ -70,7 +70,7 @@ def _show(name: str, report: CheckReport, form: Format) -> None:
         | {"remedy": each.damage.value}
         for each in report.findings
     ]
-    if form is Format.json:
+    if form == "json":
         facts = {"version": report.version, "shards": report.shards, "rows": report.rows}
         print_json({**facts, "findings": rows})
     elif rows:
@@ -99,7 +99,7 @@ def rebuild(
         ),
     ] = False,
     force: ForceOption = False,
-    form: FormatOption = Format.table,
+    form: FormatOption = "table",
 ) -> None:
     """Rebuild a damaged or lost state from the shards, or repair a damaged registry entry.
 
@@ -159,7 +159,7 @@ def _show_plan(schema: Schema, plan: RebuildReport, form: Format) -> None:
         if each.is_leaf
     ]
     left_out = [{"shard": shard, "reason": reason} for shard, reason in plan.left_out]
-    if form is Format.json:
+    if form == "json":
         print_json({**facts, "leaves": leaves, "left_out": left_out})
         return
     print_facts({**facts, "left_out": len(left_out)}, form)

@@ -20,7 +20,6 @@ from dormouse.state.versions import AsOf, parse_as_of
 from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.session import instance_of, table_of, tables_beginning
 from dormouse_cli.terminal import (
-    ListFormat,
     confirm,
     counted,
     note,
@@ -32,7 +31,7 @@ from dormouse_cli.terminal import (
 from dormouse_cli.values import AnyTableName, AsOfOption, ForceOption, ListFormatOption, TableName
 
 
-def status(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+def status(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
     """Show a table in numbers: rows, bytes, shards, partitions, version, what is pending."""
     print_facts(asdict(table_of(ctx, name).status()), form)
 
@@ -49,7 +48,7 @@ def partitions(
         bool, typer.Option("--all", help="Also partitions that were split and hold no rows now.")
     ] = False,
     as_of: AsOfOption = None,
-    form: ListFormatOption = ListFormat.table,
+    form: ListFormatOption = "table",
 ) -> None:
     """List a table's partitions in key order, with the ranges that `query --range` takes."""
     parts = table_of(ctx, name).partitions(everything=everything, as_of=_version(as_of))
@@ -57,10 +56,7 @@ def partitions(
 
 
 def shards(
-    ctx: typer.Context,
-    name: TableName,
-    as_of: AsOfOption = None,
-    form: ListFormatOption = ListFormat.table,
+    ctx: typer.Context, name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table"
 ) -> None:
     """List a table's shards by their first key, with the keys that `query --key` takes.
 
@@ -71,10 +67,7 @@ def shards(
 
 
 def row_tags(
-    ctx: typer.Context,
-    name: TableName,
-    as_of: AsOfOption = None,
-    form: ListFormatOption = ListFormat.table,
+    ctx: typer.Context, name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table"
 ) -> None:
     """List which row tags rows of a table have, and how many rows have just these.
 
@@ -84,10 +77,7 @@ def row_tags(
 
 
 def files(
-    ctx: typer.Context,
-    name: TableName,
-    as_of: AsOfOption = None,
-    form: ListFormatOption = ListFormat.table,
+    ctx: typer.Context, name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table"
 ) -> None:
     """List a table's Parquet files as URIs, by their first key.
 
@@ -102,7 +92,7 @@ def _version(text: str | None) -> AsOf | None:
 
 
 def metrics(
-    ctx: typer.Context, name: AnyTableName = None, form: ListFormatOption = ListFormat.table
+    ctx: typer.Context, name: AnyTableName = None, form: ListFormatOption = "table"
 ) -> None:
     """Show the metrics that each table publishes every minute.
 
@@ -146,10 +136,7 @@ LimitOption = Annotated[
 
 
 def versions(
-    ctx: typer.Context,
-    name: TableName,
-    limit: LimitOption = 50,
-    form: ListFormatOption = ListFormat.table,
+    ctx: typer.Context, name: TableName, limit: LimitOption = 50, form: ListFormatOption = "table"
 ) -> None:
     """Show the versions of a table that can be read, the newest first.
 
@@ -184,7 +171,7 @@ def untag(ctx: typer.Context, name: TableName, tag: TagArgument) -> None:
     note(f"table {name} has no tag {tag} any more")
 
 
-def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
     """Show the tags of a table, by version."""
     columns = ("tag", "version", "time", "rows", "tagged")
     print_items(columns, table_of(ctx, name).tags(), form)
@@ -267,7 +254,7 @@ def jobs(
             help="Only jobs of a kind, such as ingest, compaction or split.",
         ),
     ] = None,
-    form: ListFormatOption = ListFormat.table,
+    form: ListFormatOption = "table",
 ) -> None:
     """Show the jobs of the last seven days, the oldest first, and refused files with the reason.
 

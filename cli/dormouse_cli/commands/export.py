@@ -78,7 +78,7 @@ def export(
     skip_damaged: SkipDamagedOption = False,
     wait: WaitOption = True,
     timeout: values.TimeoutOption = WAIT_SECONDS,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Write rows to Parquet files, sorted, as they are at one version of the table.
 
@@ -197,7 +197,7 @@ def copy(
     new_name: Annotated[
         str, typer.Option("--name", metavar="NEW", help="The name of the copy; else the same.")
     ] = "",
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Copy a table from one instance to another: `dormouse copy flights ./mice prod`.
 

@@ -13,7 +13,6 @@ from dormouse.features.dead_letters import Redriven
 from dormouse_cli.session import instance_of, tables_beginning
 from dormouse_cli.terminal import (
     Format,
-    ListFormat,
     confirm,
     counted,
     note,
@@ -34,7 +33,7 @@ Ids = Annotated[
 REASONS_SHOWN = 3
 
 
-def queues(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
+def queues(ctx: typer.Context, form: ListFormatOption = "table") -> None:
     """Show every queue: messages waiting, in flight, delayed, and in its dead-letter queue."""
     states, unknown = instance_of(ctx).queue_states()
     columns = ("queue", "waiting", "in_flight", "delayed", "oldest_seconds", "dead")
@@ -43,7 +42,7 @@ def queues(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> Non
         note(f"the age of the oldest messages is unknown: {unknown}")
 
 
-def list_dead_letters(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
+def list_dead_letters(ctx: typer.Context, form: ListFormatOption = "table") -> None:
     """Show how many dead letters each queue has, since when, and the commonest reasons.
 
     A dead letter is a message that failed three times, or that nothing can read.
@@ -56,7 +55,7 @@ def list_dead_letters(ctx: typer.Context, form: ListFormatOption = ListFormat.ta
     print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
 
 
-def show(ctx: typer.Context, queue: Queue, form: ListFormatOption = ListFormat.table) -> None:
+def show(ctx: typer.Context, queue: Queue, form: ListFormatOption = "table") -> None:
     """Show the dead letters of a queue, the oldest first. They stay where they are."""
     letters = instance_of(ctx).dead_letters().show(queue)
     print_items(("id", "sent", "receives", "reason", "body"), letters, form)
@@ -69,7 +68,7 @@ def redrive(
     everything: Annotated[
         bool, typer.Option("--all", help="All dead letters of the queue.")
     ] = False,
-    form: FormatOption = Format.table,
+    form: FormatOption = "table",
 ) -> None:
     """Send dead letters back to their queue; each is deleted once it was sent.
 
@@ -86,7 +85,7 @@ def discard(
     queue: Queue,
     ids: Ids = None,
     force: ForceOption = False,
-    form: FormatOption = Format.table,
+    form: FormatOption = "table",
 ) -> None:
     """Delete dead letters of a queue for good: what they ask for is never done."""
     dead_letters = instance_of(ctx).dead_letters()
@@ -109,7 +108,7 @@ def _account(result: Redriven, verb: str, form: Format) -> None:
         ("sent, not deleted", result.undeleted),
         ("left", result.unsent),
     )
-    if form is Format.json:
+    if form == "json":
         rows = [{"id": i, "outcome": outcome} for outcome, ids in outcomes for i in ids]
         print_listing(("id", "outcome"), rows, form)
     note(f"{counted(len(result.sent), 'message')} {verb}")
@@ -150,7 +149,7 @@ Tables = Annotated[
 ]
 
 
-def list_rules(ctx: typer.Context, form: ListFormatOption = ListFormat.table) -> None:
+def list_rules(ctx: typer.Context, form: ListFormatOption = "table") -> None:
     """Show the access rules of the instance.
 
     Services of the instance that answer any caller, such as the catalog, let each principal do what
@@ -226,7 +225,7 @@ def off(ctx: typer.Context, force: ForceOption = False) -> None:
 
 
 def check(
-    ctx: typer.Context, principal: Principal, table: TableName, form: FormatOption = Format.table
+    ctx: typer.Context, principal: Principal, table: TableName, form: FormatOption = "table"
 ) -> None:
     """Show what a principal may do with a table, and which columns it does not see.
 
@@ -237,4 +236,4 @@ def check(
     verbs: list[str] = [verb for verb in VERBS if verb in permitted.verbs]
     facts = {"verbs": verbs, "hidden_columns": sorted(permitted.hidden)}
     text = {name: values or "none" for name, values in facts.items()}
-    print_facts(text if form is Format.table else facts, form)
+    print_facts(text if form == "table" else facts, form)

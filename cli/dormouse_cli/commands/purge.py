@@ -76,7 +76,7 @@ def purge(
     spark: values.SparkOption = False,
     properties: values.JobPropertyOption = None,
     timeout: values.TimeoutOption = WAIT_SECONDS,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Remove all rows that match, for good, and prove it.
 
@@ -157,7 +157,7 @@ def _show(proof: Proof, form: Format) -> None:
     }
     columns = ("object", "rows", "reason", "deleted_after")
     remains = [row_of(columns, r, object="path", deleted_after="until") for r in proof.remains]
-    if form is Format.json:
+    if form == "json":
         print_json({**facts, "remains": remains})
         return
     print_facts(facts, form)

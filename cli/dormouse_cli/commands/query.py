@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import typer
@@ -32,8 +31,6 @@ from dormouse_cli.commands.contents import records_of
 from dormouse_cli.errors import print_error
 from dormouse_cli.session import instance_of, queries_beginning, table_of
 from dormouse_cli.terminal import (
-    Format,
-    ListFormat,
     counted,
     note,
     notes,
@@ -47,16 +44,10 @@ from dormouse_cli.terminal import (
 ROWS_SHOWN = 50
 
 
-class RowFormat(StrEnum):
-    """How rows are written."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-    arrow = "arrow"
-    feather = "feather"
-    parquet = "parquet"
-
+RowFormat: TypeAlias = Literal["table", "json", "csv", "arrow", "feather", "parquet"]
+"""How rows are written."""
+_OF_ENDING: dict[str, RowFormat] = {each: each for each in get_args(RowFormat)}
+_OF_ENDING |= {"jsonl": "json", "ndjson": "json"}
 
 KeyOption = Annotated[
     list[str] | None,
@@ -201,7 +192,7 @@ def write_rows(
     result: QueryResult, form: RowFormat, limit: int | None, output: Path | None, began: float
 ) -> None:
     """Write the rows of a result, and say what that took."""
-    if form is RowFormat.table:
+    if form == "table":
         rows = _print_table(result.reader, limit)
     else:
         with _sink(output) as sink, _watched(_first(result.reader, limit), output) as reader:
@@ -213,17 +204,15 @@ def format_for(form: RowFormat | None, output: Path | None, *, explain: bool = F
     """Return the format that was said, or that the file's name means; without both, a table.
     Raises BadParameter: it does not fit where rows go.
     """
-    if form is None:
-        suffix = output.suffix.removeprefix(".") if output else ""
-        suffix = {"jsonl": "json", "ndjson": "json"}.get(suffix, suffix)
-        form = RowFormat(suffix) if suffix in RowFormat.__members__ else RowFormat.table
-    if explain and (output is not None or form not in (RowFormat.table, RowFormat.json)):
+    suffix = output.suffix.removeprefix(".") if output else ""
+    chosen = form or _OF_ENDING.get(suffix, "table")
+    if explain and (output is not None or chosen not in ("table", "json")):
         raise typer.BadParameter("--explain shows no rows: it goes with --format table or json")
-    if form in (RowFormat.parquet, RowFormat.feather) and output is None:
-        raise typer.BadParameter(f"--format {form.value} needs --output")
-    if form is RowFormat.table and output is not None:
+    if chosen in ("parquet", "feather") and output is None:
+        raise typer.BadParameter(f"--format {chosen} needs --output")
+    if chosen == "table" and output is not None:
         raise typer.BadParameter("--output needs --format json, csv, arrow, feather or parquet")
-    return form
+    return chosen
 
 
 def why(
@@ -233,7 +222,7 @@ def why(
         str, typer.Option("--key", metavar="KEY=VALUE,…", help="The key of the rows, or a prefix.")
     ],
     as_of: values.AsOfOption = None,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Tell where the rows of a key come from: file, line, commit, and each shard since.
 
@@ -248,7 +237,7 @@ def why(
         raise NotFoundError(f"table {name!r} has no row of that key")
     for number, each in enumerate(origins):
         facts = asdict(each)
-        if form is Format.json:
+        if form == "json":
             print_facts(facts, form)
             continue
         keys, steps, shards = facts.pop("key"), facts.pop("steps"), facts.pop("shards")
@@ -277,12 +266,12 @@ def _explain(result: QueryResult, form: RowFormat) -> None:
         "scans": result.reads.scans,
         "rows": rows,
     }
-    print_facts(facts, Format.json if form is RowFormat.json else Format.table)
+    print_facts(facts, "json" if form == "json" else "table")
 
 
 def _shown(form: RowFormat, limit: int | None) -> int | None:
     """Return the rows to ask for: a table without a limit wants to know whether there are more."""
-    return ROWS_SHOWN + 1 if form is RowFormat.table and limit is None else limit
+    return ROWS_SHOWN + 1 if form == "table" and limit is None else limit
 
 
 def _print_table(reader: pa.RecordBatchReader, limit: int | None) -> int:
@@ -391,7 +380,7 @@ def list_queries(
         bool, typer.Option("--unfinished", help="Only what has not ended.")
     ] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Only what failed.")] = False,
-    form: values.ListFormatOption = ListFormat.table,
+    form: values.ListFormatOption = "table",
 ) -> None:
     """Show the queries over messages of the last seven days, the newest first.
 
@@ -404,7 +393,7 @@ def list_queries(
         raise typer.Exit(1)
 
 
-def show(ctx: typer.Context, query_id: QueryId, form: values.FormatOption = Format.table) -> None:
+def show(ctx: typer.Context, query_id: QueryId, form: values.FormatOption = "table") -> None:
     """Show one query: its progress and, once it has ended, the files of its result."""
     query = instance_of(ctx).asked(query_id)
     record = query.record()
@@ -516,7 +505,7 @@ def sql(
             spark=values.parse_spark(spark, properties),
         )
         with closing(result):
-            if row_format is RowFormat.table and result.schema.names[:2] == ["step", "plan"]:
+            if row_format == "table" and result.schema.names[:2] == ["step", "plan"]:
                 _print_explanation(result)
             else:
                 write_rows(result, row_format, limit, output, began)
@@ -644,7 +633,7 @@ class Shell:
 
 def _print(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     lines = [dict(zip(columns, row, strict=True)) for row in rows]
-    print_listing(columns, lines, ListFormat.table)
+    print_listing(columns, lines, "table")
 
 
 @contextmanager

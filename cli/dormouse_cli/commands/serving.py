@@ -10,7 +10,7 @@ import typer
 from dormouse.errors import needs_extra
 from dormouse_cli.local import signals
 from dormouse_cli.session import Session, instance_of, table_of
-from dormouse_cli.terminal import ListFormat, note, print_listing
+from dormouse_cli.terminal import note, print_listing
 from dormouse_cli.values import ListFormatOption, PortOption, TableName
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _show(uri: str, opens: bool) -> None:
         note("no browser could be opened: open the address yourself")
 
 
-def show(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+def show(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
     """Show what readers of Iceberg find of a table, and a line to paste for each engine.
 
     The lines read the version that is published now, also when there are later ones.
@@ -151,7 +151,7 @@ def check(ctx: typer.Context, name: TableName) -> None:
     note(f"all that is published of table {name} is there")
 
 
-def files(ctx: typer.Context, name: TableName, form: ListFormatOption = ListFormat.table) -> None:
+def files(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
     """List the files that readers of the newest published version open."""
     entries = table_of(ctx, name).iceberg.files()
     from dormouse.client.iceberg import holds

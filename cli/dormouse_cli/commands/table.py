@@ -29,7 +29,6 @@ from dormouse_cli.errors import end_if_damaged
 from dormouse_cli.session import instance_of, table_of
 from dormouse_cli.terminal import (
     Format,
-    ListFormat,
     confirm,
     counted,
     note,
@@ -109,7 +108,7 @@ def _sizes(table: TableHandle, is_damaged: bool) -> dict[str, object]:
 
 def list_tables(
     ctx: typer.Context,
-    form: values.ListFormatOption = ListFormat.table,
+    form: values.ListFormatOption = "table",
     sizes: Annotated[
         bool | None,
         typer.Option(
@@ -150,7 +149,7 @@ def list_tables(
     end_if_damaged(damaged)
 
 
-def unregistered(ctx: typer.Context, form: values.ListFormatOption = ListFormat.table) -> None:
+def unregistered(ctx: typer.Context, form: values.ListFormatOption = "table") -> None:
     """List what in the data bucket belongs to no known table; none of it is ever deleted.
 
     Each line is an id with neither an entry in the registry nor the tombstone of a table that was
@@ -162,9 +161,7 @@ def unregistered(ctx: typer.Context, form: values.ListFormatOption = ListFormat.
         raise typer.Exit(1)
 
 
-def show(
-    ctx: typer.Context, name: values.TableName, form: values.FormatOption = Format.table
-) -> None:
+def show(ctx: typer.Context, name: values.TableName, form: values.FormatOption = "table") -> None:
     """Show a table's columns and properties, and where each value comes from.
 
     A property is the table's own, or the instance's, or the default.
@@ -172,7 +169,7 @@ def show(
     table = table_of(ctx, name)
     properties, own = table.table.properties, table.table.own
     defaults = instance_of(ctx).defaults()
-    if form is Format.json:
+    if form == "json":
         settings = {name: getattr(properties, name) for name in KNOWN}
         origins = property_sources(own, defaults)
         body = {"schema": table.schema.to_json(), "properties": settings, "set_by": origins}
@@ -217,7 +214,7 @@ def alter(
             "Repeatable.",
         ),
     ] = None,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Add, drop and rename a table's value columns and the members of structs, widen types, and
     show the columns it has afterwards.
@@ -233,7 +230,7 @@ def alter(
         units=values.parse_units(unit or []),
         types=values.parse_types(types or []),
     )
-    if form is Format.json:
+    if form == "json":
         print_json(changed.schema.to_json())
         return
     print_listing(values.COLUMNS, values.column_rows(changed.table.schema), form)
@@ -300,7 +297,7 @@ def set_properties(
     name: values.TableName,
     settings: Settings,
     force: values.ForceOption = False,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Set properties of a table. They hold at once, for what begins from now on.
 
@@ -317,7 +314,7 @@ def unset_properties(
     name: values.TableName,
     names: Names,
     force: values.ForceOption = False,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Unset properties of a table: those of the instance hold again, or the defaults.
 
@@ -395,12 +392,12 @@ def _print_properties(
     print_listing(("property", "value", "set_by"), rows, form)
 
 
-def show_defaults(ctx: typer.Context, form: values.FormatOption = Format.table) -> None:
+def show_defaults(ctx: typer.Context, form: values.FormatOption = "table") -> None:
     """Show the properties of the instance, which of them are set, and what it has of Spark."""
     instance = instance_of(ctx)
     _show_defaults(instance.defaults(), KNOWN, form)
     standing = instance.spark()
-    if form is Format.json:
+    if form == "json":
         print_json({"spark": asdict(standing)})
     else:
         print_facts({"Spark": _application(standing), "package": _package(standing)}, form)
@@ -431,7 +428,7 @@ def set_defaults(
     ctx: typer.Context,
     settings: Settings,
     force: values.ForceOption = False,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Set properties of the instance. They hold at once for tables that do not set them.
 
@@ -442,9 +439,7 @@ def set_defaults(
     _show_defaults(instance.defaults(), properties, form)
 
 
-def unset_defaults(
-    ctx: typer.Context, names: Names, form: values.FormatOption = Format.table
-) -> None:
+def unset_defaults(ctx: typer.Context, names: Names, form: values.FormatOption = "table") -> None:
     """Unset properties of the instance: their defaults hold again."""
     _show_defaults(instance_of(ctx).set_defaults(unset=names), names, form)
 
@@ -469,7 +464,7 @@ def apply(
         bool, typer.Option("--dry-run", help="Only show what would change.")
     ] = False,
     force: values.ForceOption = False,
-    form: values.FormatOption = Format.table,
+    form: values.FormatOption = "table",
 ) -> None:
     """Make and change tables until they are as a file says; none is deleted.
 
@@ -482,7 +477,7 @@ def apply(
     instance = instance_of(ctx)
     changes = instance.plan_declared(declared)
     rows = [row for change in changes for row in _rows(change)]
-    if rows or form is Format.json:
+    if rows or form == "json":
         print_listing(_COLUMNS, rows, form)
     if not changes:
         note("nothing is to be changed")
