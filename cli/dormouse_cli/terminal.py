@@ -239,15 +239,12 @@ def _block(
     named = zip(map(printable, columns), row, strict=True)
     shown = {name: text(value) for name, value in named if value is not None or text(value)}
     width = max(map(cell_len, shown), default=0)
-    return [
-        (_head(name, width, is_styled) + GAP + printable(cell)).rstrip()
-        for name, cell in shown.items()
-    ]
-
-
-def _head(name: str, width: int, is_styled: bool) -> str:
-    padded = name + " " * (width - cell_len(name))
-    return typer.style(padded, bold=True) if is_styled else padded
+    lines = []
+    for name, cell in shown.items():
+        padded = name + " " * (width - cell_len(name))
+        head = typer.style(padded, bold=True) if is_styled else padded
+        lines.append((head + GAP + printable(cell)).rstrip())
+    return lines
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

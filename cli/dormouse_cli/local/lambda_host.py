@@ -316,7 +316,9 @@ def function_environment(function: PlannedFunction, base: Mapping[str, str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Invoked:
-    """What an invocation gave, and what it took; `seconds` include the start of the process."""
+    """What an invocation gave, and what it took; `seconds` include the start of the process,
+    `peak_bytes` are the most memory of any that this process has started.
+    """
 
     outcome: Outcome
     log: str
@@ -367,10 +369,5 @@ def run_once(
     finally:
         sandbox.close()
     text = log.read_bytes().decode(errors="backslashreplace")
-    return Invoked(outcome, text, seconds, _peak_bytes_of_children())
-
-
-def _peak_bytes_of_children() -> int:
-    """Return the most memory of a process that this one started, once it has ended."""
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return Invoked(outcome, text, seconds, peak if sys.platform == "darwin" else peak * 1024)

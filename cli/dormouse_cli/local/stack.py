@@ -39,14 +39,7 @@ from dormouse.stored.paths import InstanceNames
 from dormouse.system import TimeOrderedIds
 from dormouse_cli.local.event_sources import EventSourcePoller, Watch, run_schedule, unwatched
 from dormouse_cli.local.lambda_host import DEFAULT_SLOTS, LambdaHost, Outcome, Sandbox
-from dormouse_cli.local.plan import (
-    Deployment,
-    EventRule,
-    HttpRoute,
-    StartError,
-    Stored,
-    TemplateError,
-)
+from dormouse_cli.local.plan import Deployment, HttpRoute, StartError, Stored, TemplateError
 from dormouse_cli.local.resources import ACCOUNT, REGION, aws_environment, isolated_session
 from dormouse_cli.local.template import announced, read
 
@@ -342,7 +335,9 @@ def deploy(deployment: Deployment, session: Session, endpoint_url: str) -> None:
     events: Any = session.client("events", endpoint_url=endpoint_url)
     for rule in deployment.rules:
         with _refusals_of(f"rule {rule.name}"):
-            _create_rule(events, rule)
+            events.put_rule(Name=rule.name, EventPattern=json.dumps(rule.pattern))
+            targets = [{"Id": str(n), "Arn": arn} for n, arn in enumerate(rule.queue_arns)]
+            events.put_targets(Rule=rule.name, Targets=targets)
 
 
 @contextmanager
@@ -383,12 +378,6 @@ def _create_bucket(s3: Any, bucket: Stored) -> None:
         s3.put_bucket_notification_configuration(
             Bucket=name, NotificationConfiguration={"QueueConfigurations": configurations}
         )
-
-
-def _create_rule(events: Any, rule: EventRule) -> None:
-    events.put_rule(Name=rule.name, EventPattern=json.dumps(rule.pattern))
-    targets = [{"Id": str(number), "Arn": arn} for number, arn in enumerate(rule.queue_arns)]
-    events.put_targets(Rule=rule.name, Targets=targets)
 
 
 def _queue_configuration(announced: dict[str, Any]) -> dict[str, object]:
@@ -487,7 +476,8 @@ class HttpApi:
         fitting = [route for route in self._routes if _fits(route, request)]
         if not fitting:
             return json_response(404, {"message": "Not Found"})
-        route = max(fitting, key=_how_specific)
+        # as AWS chooses: a whole path, then the longest beginning, then a method
+        route = max(fitting, key=lambda r: ("{" not in r.path, len(r.path), r.method != "ANY"))
         event = event_of(request, route, str(uuid.uuid4()), time.time())
         outcome = self._invoke(route.function, json.dumps(event).encode())
         if outcome.failed or len(outcome.payload) > MOST_RETURNED_BYTES:
@@ -502,11 +492,6 @@ def _fits(route: HttpRoute, request: HttpRequest) -> bool:
     if is_open:
         return request.path.startswith(before) and len(request.path) > len(before)
     return request.path == route.path
-
-
-def _how_specific(route: HttpRoute) -> tuple[bool, int, bool]:
-    """Return how AWS chooses: a whole path, then the longest beginning, then a method."""
-    return "{" not in route.path, len(route.path), route.method != "ANY"
 
 
 def event_of(request: HttpRequest, route: HttpRoute, request_id: str, now: float) -> dict[str, Any]:

@@ -214,7 +214,9 @@ class Pagination:
 
     def after(self, batches: Sequence[pa.RecordBatch], count: int) -> str:
         """Return the continuation after the first `count` rows of batches that have those keys."""
-        last, repeats = _last_key(batches, count, self.seen.schema)
+        keys = _keys_from_end(batches, count, self.seen.schema)
+        last = next(keys)
+        repeats = 1 + sum(1 for _ in takewhile(lambda key: key == last, keys))
         if repeats == count and last == self._last():
             repeats += self.repeats
         position = Position(
@@ -281,13 +283,6 @@ def gone() -> ProblemError:
 
 def _checksum(body: bytes) -> bytes:
     return blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
-
-
-def _last_key(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> tuple[Key, int]:
-    """Return the key of the last of the first `count` rows, and how many rows up to it have it."""
-    keys = _keys_from_end(batches, count, schema)
-    last = next(keys)
-    return last, 1 + sum(1 for _ in takewhile(lambda key: key == last, keys))
 
 
 def _keys_from_end(batches: Sequence[pa.RecordBatch], count: int, schema: Schema) -> Iterator[Key]:

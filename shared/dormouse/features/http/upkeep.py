@@ -399,17 +399,14 @@ def _shown(target: calls.OpenTable, source: Source) -> FileShown:
     table = handle.current()
     is_known = source.id in look_up_sources(services, table, [source]).ids
     refusal = None if is_known else refusal_of(services, source, table.id, NO_TABLE)
+    hidden = "" if target.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
     return FileShown(
         name=without_tags(source.key).partition("/")[2],
         state="ingested" if is_known else "refused" if refusal else "waiting",
         size_bytes=source.size_bytes,
         dropped_ms=source.dropped_ms,
-        reason=_reason(target, refusal.reason) if refusal else "",
+        reason=(hidden or refusal.reason) if refusal else "",
     )
-
-
-def _reason(target: calls.OpenTable, reason: str) -> str:
-    return reason if target.seen.is_whole else f"{_UNFIT}; {_ASK_FOR_NAMES}"
 
 
 def _tags(call: calls.HttpCall) -> dict[str, str]:
