@@ -129,6 +129,9 @@ def _status_row(table: TableHandle) -> dict[str, object]:
     return {"table": table.name, **levels}
 
 
+VersionArgument = Annotated[
+    str, typer.Argument(metavar="VERSION", help="Its number, a tag of it, or a time.")
+]
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="The name of the tag.")]
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, help="Only the newest of them.")
@@ -149,9 +152,7 @@ def versions(
 def tag(
     ctx: typer.Context,
     name: TableName,
-    version: Annotated[
-        str, typer.Argument(metavar="VERSION", help="Its number, another tag of it, or a time.")
-    ],
+    version: VersionArgument,
     tag: TagArgument,
     move: Annotated[
         bool, typer.Option("--move", help="Move the tag if another version has it.")
@@ -178,12 +179,7 @@ def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") 
 
 
 def restore(
-    ctx: typer.Context,
-    name: TableName,
-    version: Annotated[
-        str, typer.Argument(metavar="VERSION", help="Its number, a tag of it, or a time.")
-    ],
-    force: ForceOption = False,
+    ctx: typer.Context, name: TableName, version: VersionArgument, force: ForceOption = False
 ) -> None:
     """Make an earlier version of a table its newest.
 

@@ -20,12 +20,15 @@ URI_VARIABLE, TOKEN_VARIABLE = "DORMOUSE_HTTP_API", "DORMOUSE_HTTP_TOKEN"
 """The variables that name the API and its token to programs."""
 
 
+CommandArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- COMMAND]", help="Run this while it serves, and then end."),
+]
+
+
 def serve(
     ctx: typer.Context,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND]", help="Run this, with the API, and then end."),
-    ] = None,
+    command: CommandArgument = None,
     port: PortOption = 0,
     token: Annotated[
         str | None, typer.Option(envvar=TOKEN_VARIABLE, help="The token; by default a new one.")
@@ -165,12 +168,7 @@ URI_VARIABLES = ("DORMOUSE_CATALOG_URI", "PYICEBERG_CATALOG__DORMOUSE__URI")
 
 
 def serve_catalog(
-    ctx: typer.Context,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND]", help="Run this, with the catalog, and then end."),
-    ] = None,
-    port: PortOption = 0,
+    ctx: typer.Context, command: CommandArgument = None, port: PortOption = 0
 ) -> None:
     """Serve the published tables as an Iceberg REST catalog to engines on this machine, until
     Ctrl-C.
