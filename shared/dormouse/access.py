@@ -149,7 +149,6 @@ class AccessRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `principal` and `tables` are names, or patterns in which ``*`` stands for any characters.
     `verbs` are in the order of `VERBS`. `hidden_columns` are hidden from readers by this rule.
-
     Raises InvalidRequestError: a name is none, there is no verb, or columns are hidden by a rule
     that does not grant reading, or also grants administering.
     """
@@ -307,7 +306,6 @@ def check_table_rename(rules: AccessRules, old: str, new: str) -> None:
 
     For example, with a rule of analysts for ``sales_*``, the table ``pay`` is not renamed to
     ``sales_pay``, unless another rule lets them do as much with ``pay``.
-
     Raises InvalidRequestError: a rule does.
     """
     before = [rule for rule in rules or () if matches(rule.tables, old)]

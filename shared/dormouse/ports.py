@@ -349,7 +349,6 @@ class Objects(Protocol):
 
         Of an object whose size is not known, named as 0, only the end is read: from a place that is
         found by seeking from its end.
-
         Raises NotFoundError, at the latest by the first read.
         """
 

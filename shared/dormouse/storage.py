@@ -237,7 +237,6 @@ def _link(file: Path, target: Path) -> bool:
     """Link a file to its name, durably; return whether the name was free.
 
     Others may remove the folder at any time while it is empty.
-
     Raises UnavailableError: others did so every time.
     """
     for _ in range(_LINK_ATTEMPTS):

@@ -61,7 +61,6 @@ class RetryPolicy:
         This is how a batch request to DynamoDB goes on: it may leave any part of the batch undone.
         An attempt that does some of the parts is progress, so only attempts that do none count
         towards the bound and are followed by a pause.
-
         Raises UnavailableError: as many attempts in a row as the policy allows did nothing.
         """
         failures = 0

@@ -510,7 +510,6 @@ def handle_schedule(
 
     First, what in the queues needs a person is published. An audit also runs `audit_all` once, and
     logs the ids that it returns as unregistered.
-
     Raises ExceptionGroup: one of these, or the stage of some tables, failed; all others were run.
     """
     audit = event.get("audit") is True
@@ -549,7 +548,6 @@ def handle_tables(
     """Run `stage` for each table; earlier failures, `failed`, are raised together with new ones.
 
     The work `resting` is left out until the next look, if all tables are quiet.
-
     Raises ExceptionGroup: the stage failed for some tables; it was run for all others.
     """
     sent, services = 0, wiring().services

@@ -464,7 +464,6 @@ class S3Storage(ports.Storage):
         """Tag objects with a class, to which a rule of the bucket moves them (`template.yaml`).
 
         A tag changes neither an object nor its date, and cannot bring back one that was deleted.
-
         Raises UnavailableError: some are not tagged; call again with the same paths.
         """
         tags: list[TagTypeDef] = [{"Key": CLASS_TAG, "Value": storage_class}]

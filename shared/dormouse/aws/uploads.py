@@ -308,7 +308,6 @@ def _repeat(
 
     After a conflict with another request, or if the upload is gone, call `before` and create it
     from the start: S3 takes no second completion of an upload that conflicted.
-
     Raises ContendedError: every attempt conflicted.
     """
     for _ in range(_ATTEMPTS):

@@ -149,7 +149,6 @@ class IcebergTable:
 
     def check(self) -> list[str]:
         """Return what of the published objects is lost or damaged; nothing if all is there.
-
         Raises: as `show`.
         """
         from dormouse.features.publishing import problems

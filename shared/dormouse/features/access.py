@@ -133,7 +133,6 @@ def check_readable(
 
     Tables and columns count under the names that they had and those that they have: rules are about
     names, and are changed together with them.
-
     Raises ForbiddenError: rules do not let the caller read one of the tables or columns any more.
     """
     rules = services.tables.access_rules()

@@ -157,7 +157,6 @@ class RequestContext:
         A name can be reused, so at a late redelivery it may be that of another table. So the first
         delivery, unless there is but one, binds the request to the table that has the name then,
         before anything is done, and all later deliveries use that table.
-
         Raises InvalidRequestError: the first delivery under this id had another content.
         """
         table_id, key, table = NO_TABLE, "", None

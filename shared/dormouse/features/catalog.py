@@ -119,7 +119,6 @@ def load_metadata(
 ) -> tuple[Table, str, Mapping[str, Any]]:
     """Return a published table, the URI of its metadata, and that. What was newest may be deleted,
     at the latest an hour later, before it is read: then there is newer metadata.
-
     Raises: as `find_metadata`, and
         CorruptDataError: the metadata is damaged or lost.
     """

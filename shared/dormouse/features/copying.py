@@ -166,7 +166,6 @@ def plan_copy(state: TableState) -> RebuildPlan:
     """Return the plan of a state with the rows, partitions and sources of `state`.
 
     Jobs are not copied: their inputs are free. Nor are shards that nothing references.
-
     Raises InvalidRequestError: shards are disputed, so it is not known which rows the table has.
     """
     if state.disputed:

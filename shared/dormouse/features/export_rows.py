@@ -95,7 +95,6 @@ def write_file(
     row keys a, b, b, b, c and a limit reached after the first b, the file has a, b, b, b, and the
     next begins at c. So the next file begins at a key, and no row is written twice. `written` is
     called with how many bytes of the file are there and will not change.
-
     Raises UnsortedRowsError: the rows are not sorted.
     """
     rows = (batch for batch in batches if batch.num_rows)
@@ -202,7 +201,6 @@ def write_task(
     """Write the missing files of a task, then save the list of its files.
 
     Return False if `is_late` before the task is finished; at least one file is written in any case.
-
     Raises NotFoundError: a shard that the task needs was collected, or the export has ended.
     """
     parts = exports.parts_of(worker.storage, export)

@@ -80,7 +80,6 @@ def unpinned(store: StateStore, state: TableState, shards: Iterable[str]) -> lis
     has none of them (`log.pinning`). A restore references shards again, and then removes its
     pin. So the newest state is read once more after the pins: a shard that was referenced since it
     was chosen is kept, even if it is not referenced any more.
-
     Raises CorruptDataError: a pin is damaged, or the snapshot of one is.
     """
     rest = list(shards)
@@ -105,7 +104,6 @@ def unpublished(
 
     Call it after `shards` were chosen and before they are deleted: what is published later has none
     of them (`features.publish_iceberg`).
-
     Raises CorruptDataError: the record of what is published is damaged.
     """
     record = services.publications.get(table.id) if shards else None
@@ -335,7 +333,6 @@ def mark_lasting_shards(services: Services, table: Table) -> None:
     """Mark the shards that are to move to the table's storage class and have not moved yet.
 
     Shards that nothing needs any more are left alone, and those that a job has not committed yet.
-
     Raises UnavailableError: some are not marked; the next audit marks them.
     """
     storage_class = table.properties.storage_class

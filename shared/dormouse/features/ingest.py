@@ -254,7 +254,6 @@ def ingest_at_once(
 
     No message has the job, so nobody takes it up after a crash: only its end is recorded, and the
     caller knows no more than that it may have landed.
-
     Raises as `ingest`.
     """
     result = _ingest(services, table, job, partial(write_in_process, local=local))

@@ -63,7 +63,6 @@ def _check_published(table: Table) -> None:
 
 def published_files(services: Services, table: Table) -> Iterator[PublishedFile]:
     """Yield the files that readers of the newest published version open.
-
     Raises: as `published_metadata`.
     """
     published = published_metadata(services, table)
@@ -82,7 +81,6 @@ def problems(services: Services, table: Table) -> Iterator[str]:
     Every object that the metadata names is looked for, and the shards of the newest version: those
     of earlier ones are kept for the delay of garbage collection. Objects are listed after the
     metadata was read, so what is missing was deleted too early, or is lost.
-
     Raises: as `published_metadata`.
     """
     published = published_metadata(services, table)
@@ -165,7 +163,6 @@ def list_replaced(services: Services, table: Table) -> list[str]:
     """Return the paths of what was published and the newest metadata does not reach.
 
     Until metadata without purged rows is published, that is all that there is.
-
     Raises CorruptDataError, NotFoundError: what is published now is damaged or lost.
     """
     names = [o.path for o in services.storage.list(paths.iceberg_prefix(table.id))]
@@ -214,7 +211,6 @@ def publish_again(services: Services, table_id: str, what: Literal["all", "purge
 
     A record that is damaged is deleted: the next publication begins another. Readers of what was
     published before may then find shards deleted.
-
     Raises ContendedError: publishers were quicker each time.
     """
     for _ in range(MARK_ATTEMPTS):

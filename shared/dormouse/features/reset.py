@@ -70,7 +70,6 @@ def begin_restored(services: Services, table: Table) -> Rejected | None:
     """Begin the generation of a table with the version it is restored to, unless it has begun.
 
     Return why it could not, if another process has not begun it either.
-
     Raises CorruptDataError: the record is damaged or lost, or the version is not pinned any more.
     """
     store, earlier = services.store(table), load_restored(services.storage, table)
@@ -89,7 +88,6 @@ def _pin_again(store: StateStore, table: Table, earlier: TableState) -> None:
 
     Its pin may be gone though the restore goes on: a process slept for days after it had put the
     pin, and a sweep took it for one that was left behind.
-
     Raises CorruptDataError: it is not whole any more.
     """
     try:
@@ -213,7 +211,6 @@ def _staying(services: Services, table: Table, schema: Schema) -> str:
 
     If the types of the row keys change, the present split points are checked and saved: a partition
     split after the check might not fit the new types.
-
     Raises InvalidRequestError: the partitions do not fit the row keys of the schema.
     """
     state = finish_reset(services, table)

@@ -56,7 +56,6 @@ def save_spark_request(
     """Save the request of a job and return it, or the request that was saved first.
 
     `inputs` are the shards that a compaction replaces.
-
     Raises CorruptDataError: the stored request is damaged.
     """
     request = SparkRequest(job, services.ids.new(), services.clock.now_ms(), inputs)

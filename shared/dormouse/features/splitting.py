@@ -34,7 +34,6 @@ def split_partition(services: Services, message: PartitionSplits) -> Iterator[Ou
     """Split the leaves of a message that have too many rows and were not split before.
 
     A forced split divides any leaf that has two distinct keys.
-
     Raises ExceptionGroup: some could not be split; all others were, and that was announced.
     """
     table = services.table(message.table_id)

@@ -180,7 +180,6 @@ def _current_state(services: Services, table: Table) -> TableState:
 
     An audit must call it after it has listed objects, so that the state references each shard that
     was committed before the listing.
-
     Raises CorruptDataError: the state is lost; to an audit every shard would seem to be an orphan.
     """
     state = services.store(table).current()

@@ -56,7 +56,6 @@ def read_version(
 
     If the registry counts a reset with a new schema that the state has not begun, the newest state
     returned is already that of an empty table.
-
     Raises NotFoundError: the table was deleted, or the version has expired, does not exist yet, is
     from before the first one (NotBegunError), or has rows of an earlier schema.
     """

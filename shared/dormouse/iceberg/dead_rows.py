@@ -43,7 +43,6 @@ def find_hidden_rows(
     of each key.
 
     The keys of all rivals are sorted together, in scratch space if there are many.
-
     Raises: as `find_dead_rows`.
     """
     ranges: dict[str, tuple[RowRange, ...]] = {}

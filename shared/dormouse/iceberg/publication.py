@@ -331,7 +331,6 @@ def plan_publication(
 
     Without `changes`, it is not said what was appended since. If rows were purged, no earlier
     snapshot is listed, since it may name them.
-
     Raises: in format 3, as `read_previous`: manifests that change are read for the lineage of rows.
     """
     table, number, earlier = source.table, 0, 0

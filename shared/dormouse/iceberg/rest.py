@@ -129,7 +129,6 @@ def page(names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
 
     Clients that know pages send a token, at first an empty one; others get all names. A token is
     the name after which the page begins, so that names that come and go do not matter.
-
     Raises CatalogError: the size of a page is no positive number.
     """
     listed, rest = sorted(names), []

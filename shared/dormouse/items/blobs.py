@@ -190,7 +190,6 @@ class ItemBlobs:
 
     def get_ranges(self, ranges: Sequence[BlobRange]) -> list[bytes]:
         """Return parts of blobs: all items that have some of them by one request, if they are few.
-
         Raises: as `get`.
         """
         part_bytes = self._part_bytes

@@ -66,7 +66,6 @@ class BlobStore(Protocol):
 
     def stream(self, blob_ids: Sequence[str]) -> Iterator[bytes]:
         """Yield the blobs of these ids as they come, in this order, several fetched at once.
-
         Raises: as `get`, once it comes to that blob.
         """
 
@@ -109,7 +108,6 @@ class Fetch(Protocol):
         self, get: Callable[[_Wanted], _Result], requests: Sequence[_Wanted], /
     ) -> Iterator[_Result]:
         """Yield what `get` returns for each, in order, each as soon as those before it are there.
-
         Raises what `get` raises. `get` may be called twice for one, and only reads.
         """
 

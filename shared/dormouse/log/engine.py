@@ -213,7 +213,6 @@ class StateStore:
 
         Jobs of that version are released. Repeatable: a generation begins once. Order of writes:
         the snapshot of the version, the delta that has the same id, the log.
-
         Raises: as `commit`.
         """
         transaction = RestoreTable(generation, earlier.version)

@@ -513,7 +513,6 @@ class Reader:
 
     def joined(self, segments: Sequence[log_pages.Segment], *more: StoredSegment) -> bytes:
         """Return the body of one segment in place of several, and of `more` that follow them.
-
         Raises: as `snapshot`.
         """
         from dormouse.log.snapshot import (

@@ -226,7 +226,6 @@ def merged_rows(
     cache: Cache | None,
 ) -> Iterator[pa.RecordBatch]:
     """Return what `merge_slices` yields of all columns; few rows of small shards are sorted.
-
     Raises: as that.
     """
     if all(slice.shard.size_bytes <= SMALL_BYTES for slice in slices):

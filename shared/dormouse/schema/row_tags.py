@@ -78,7 +78,6 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
 
 def with_tags(key: str, tags: Mapping[str, str]) -> str:
     """Return the key under which a file is dropped in a table's folder so that its rows have tags.
-
     Raises as `row_tags`.
     """
     row_tags(tags)

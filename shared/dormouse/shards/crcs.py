@@ -312,7 +312,6 @@ def all_sections(
     """Yield all sections of a shard in their order.
 
     Together with the magic bytes at the start, they contain every byte before the footer.
-
     Raises DamagedShardError: by the footer, there is a gap between two sections, or they overlap.
     """
     yield from _chunk_sections(metadata, index, path)
@@ -338,7 +337,6 @@ def write_facts(
     for each column chunk once more. The footer has the index `blank`, of the same length, so
     nothing in the file moves. `paging` is how the file was to be divided into pages; `decoded` is
     what columns with dictionaries take.
-
     Raises InvariantError: the file does not have the sections that this code expects.
     """
     with local.open("r+b") as file:

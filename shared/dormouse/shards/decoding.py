@@ -651,7 +651,6 @@ def read_blocks(
 
     Each row group is read once, even if several slices need it, and neighbours are read together.
     All bytes are verified by their CRCs. Blocks in the cache are not read again.
-
     Raises NotFoundError: a shard is gone; CorruptDataError: one is damaged.
     """
     by_shard = sorted((g for g in blocks if g.numbers), key=_place)

@@ -390,7 +390,6 @@ def stream_sections(
 
     A section is verified when all its bytes were yielded, so none may be used before the last.
     Bytes between sections are left out.
-
     Raises NotFoundError: the shard is gone; DamagedShardError: it is damaged.
     """
     rest = deque(sorted(sections, key=attrgetter("start", "end")))

@@ -503,7 +503,6 @@ _T = TypeVar("_T")
 def read_by_index_object(read: Callable[[str], _T], table_id: str, shard_id: str) -> _T:
     """Return what `read` finds at a path: that of the index object of a shard, or if it has none,
     or a bad one, of the shard.
-
     Raises what `read` does of the shard.
     """
     if has_index_object(shard_id):

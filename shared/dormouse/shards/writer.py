@@ -370,7 +370,6 @@ class ShardPublisher:
     def publish(self, shard: ShardWriter) -> None:
         """Finish and publish a shard, which is not the last, in the background, as soon as there is
         room beside those in progress.
-
         Raises what `check` raises.
         """
         size_bytes = shard.file.finished_bytes
@@ -395,7 +394,6 @@ class ShardPublisher:
 
     def finish(self, last: WrittenShard | None) -> list[NewShard]:
         """Return all shards in their order, when they are published; `last` after all others.
-
         Raises what `check` and what is called at the end raise.
         """
         try:
@@ -601,7 +599,6 @@ def put_index_object(storage: Storage, table_id: str, shard: Shard, objects: Obj
     """Put the index object of a shard, if it is to have one, of the shard as it is in `objects`.
 
     Of two processes that put it, both put the same: the shard was put before, and only once.
-
     Raises NotFoundError: the shard is gone; CorruptDataError: it is damaged.
     """
     if has_index_object(shard.id):
