@@ -282,7 +282,7 @@ def _spark(environment: Mapping[str, str]) -> SparkSettings | None:
     return SparkSettings(application, environment.get("DORMOUSE_SPARK_ROLE", ""), package)
 
 
-# The version of the library. Nothing is released yet, so it is a digest of the source files.
+# The version of the library for packages of Spark: a digest of the source files.
 #
 # The build of the Spark package runs this module without any other package installed: it may import
 # only the standard library.

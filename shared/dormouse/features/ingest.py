@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -234,12 +235,7 @@ def ingest(
         # an earlier run may have crashed between its commit and these messages
         return [*changed, *plain_files(services, table, job)]
     ingesting = jobs.tracked_job(job)
-    start = Started(
-        subject=subject_of(job),
-        files=len(job.sources),
-        size_bytes=sum(source.size_bytes for source in job.sources),
-    )
-    with jobs.tracked(services, ingesting, start):
+    with jobs.tracked(services, ingesting, Started(**_facts(job))):
         result = _ingest(services, table, job, write)
     _record_end(services, table, job, result)
     # planning finishes a reset if the state is behind the registry
@@ -293,14 +289,7 @@ def _record_end(services: Services, table: Table, job: IngestJob, written: Writt
     remarks = (_reason(written, job), _left_out(services, written), _dropped(written, table))
     rows_read = written.rows_read + written.rows_rejected
     reason = "; ".join(filter(None, remarks))
-    end = Finished(
-        reason,
-        subject_of(job),
-        files=len(job.sources),
-        size_bytes=sum(source.size_bytes for source in job.sources),
-        rows=written.rows,
-        rows_read=rows_read,
-    )
+    end = Finished(reason, **_facts(job), rows=written.rows, rows_read=rows_read)
     jobs.record(services, ingesting, end)
 
 
@@ -364,12 +353,7 @@ def _record_known(services: Services, table: Table, job: IngestJob) -> None:
         and earlier.reason != jobs.ALREADY_INGESTED
     )
     repeat_id = f"{REPEAT_PREFIX}{job.job_id}" if is_recorded else job.job_id
-    end = Finished(
-        jobs.ALREADY_INGESTED,
-        subject=subject_of(job),
-        files=len(job.sources),
-        size_bytes=sum(source.size_bytes for source in job.sources),
-    )
+    end = Finished(jobs.ALREADY_INGESTED, **_facts(job))
     jobs.record(services, TrackedJob(table.id, repeat_id, "ingest"), end)
 
 
@@ -378,6 +362,12 @@ def subject_of(job: IngestJob) -> str:
     first = job.sources[0]
     files = first.key if len(job.sources) == 1 else f"{len(job.sources)} files"
     return f"{files}, again" if first.repeat_request else files
+
+
+def _facts(job: IngestJob) -> dict[str, Any]:
+    """Return what the records of a job say of its files."""
+    size_bytes = sum(source.size_bytes for source in job.sources)
+    return {"subject": subject_of(job), "files": len(job.sources), "size_bytes": size_bytes}
 
 
 def _reason(written: Written, job: IngestJob) -> str:

@@ -360,9 +360,7 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
     if table is None:  # the step fails the query of a statement
         return [OutboundMessage(QUEUE, SparkJobStep(run.table_id, run.job_id))]
     request = spark.load_spark_request(services, run.table_id, run.job_id)
-    if (
-        request is None
-    ):  # the process that deleted it may have crashed before it announced the change
+    if request is None:  # who deleted it may have crashed before the change was announced
         return [OutboundMessage("table-changes", TableChanged(table.id))]
     job = request.job
     state = services.store(table).current()

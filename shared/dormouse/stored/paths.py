@@ -2,7 +2,6 @@
 
 Everything of a table lies below its id: shards, state, run markers, jobs, purges, deletions,
 exports, Spark.
-`names` has the names of buckets and queues.
 """
 
 from dataclasses import dataclass
@@ -342,8 +341,7 @@ def query_file(task: int, attempt: str, number: int) -> str:
 
 # Names of resources, made here alone: buckets, queues, DynamoDB tables, the Spark application.
 #
-# `template.yaml` spells the same names with ``!Sub``; a test compares the two. `paths` has the
-# names of objects.
+# `template.yaml` spells the same names with ``!Sub``; a test compares the two.
 
 REPLIES = "replies"
 """The queue of replies to administrators, who receive from it themselves."""
