@@ -32,28 +32,13 @@ _SIZES = ("__len__", "num_rows", "shape", "count")
 _TELLING = ("adbc_driver_manager", "arro3", "dormouse", "nanoarrow")
 """The libraries whose streams raise an error if they are read again."""
 _CANNOT_EXPORT = (
-    pa.ArrowException,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
+    *(pa.ArrowException, ArithmeticError, AssertionError, AttributeError, LookupError),
+    *(OSError, RuntimeError, TypeError, ValueError),
 )
 """What libraries raise for what they cannot export."""
 _CALLS = (
-    "toArrow",
-    "collect",
-    "to_dataframe",
-    "compute",
-    "to_frame",
-    "fetch_record_batch",
-    "to_arrow_table",
-    "to_pyarrow_table",
-    "to_arrow",
-    "to_table",
+    *("toArrow", "collect", "to_dataframe", "compute", "to_frame", "fetch_record_batch"),
+    *("to_arrow_table", "to_pyarrow_table", "to_arrow", "to_table"),
 )
 """What makes a frame of lazy ones, single columns, cursors and data sets, the best first."""
 _OTHER_FORMS = ("toArrow", "to_frame", "to_wkb")

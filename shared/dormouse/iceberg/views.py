@@ -45,18 +45,8 @@ _COMPARED = _COMPARISONS | {"IS DISTINCT FROM", "IS NOT DISTINCT FROM", "nullif"
 _SAID = _COMPARED | {
     *conditions.ARITHMETIC,
     *conditions.TESTS,
-    "AND",
-    "OR",
-    "NOT",
-    "IN",
-    "LIKE",
-    "coalesce",
-    "trim",
-    "length",
-    "octet_length",
-    "starts_with",
-    "ends_with",
-    "contains",
+    *("AND", "OR", "NOT", "IN", "LIKE"),
+    *("coalesce", "trim", "length", "octet_length", "starts_with", "ends_with", "contains"),
 }
 """What both engines do as Dormouse does. Others they do each in a way of their own: letters, times,
 casts, parts of nested values."""

@@ -515,10 +515,7 @@ class Reader:
         """Return the body of one segment in place of several, and of `more` that follow them.
         Raises: as `snapshot`.
         """
-        from dormouse.log.snapshot import (
-            StoredSegment,
-            join_segments,  # loads Arrow
-        )
+        from dormouse.log.snapshot import StoredSegment, join_segments  # loads Arrow
 
         parts = [
             StoredSegment(body, f"segment {each.id}", each.version - each.after)

@@ -258,9 +258,7 @@ def batches_of(stream: RecordBatchStream) -> Iterator[pa.RecordBatch]:
     while True:
         try:
             batch = next(stream, None)
-        except (
-            BaseException
-        ) as error:  # DataFusion panics on damaged data; a panic is not an Exception
+        except BaseException as error:  # DataFusion panics on damaged data: that is no Exception
             if _UNFIT_TIME in str(error):
                 raise unfit_time() from None
             raise _translated(error) from error

@@ -47,15 +47,8 @@ MAX_NAME = 1_000
 MAX_PARTS = 64
 """The most names with dots between them: to look for each member of the one before takes long."""
 ROW_FUNCTIONS = frozenset(
-    {
-        "generate_series",
-        "generate_subscripts",
-        "json_each",
-        "json_tree",
-        "range",
-        "regexp_split_to_table",
-        "unnest",
-    }
+    ("generate_series", "generate_subscripts", "json_each", "json_tree")
+    + ("range", "regexp_split_to_table", "unnest")
 )
 """The only functions that may be in the place of a table: they make rows of their arguments."""
 REMEMBERED_CHARACTERS, LEAST_CHARACTERS = 64 * 1024, 1024

@@ -129,14 +129,8 @@ def raise_corrupt(problem: str, *, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        zlib.error,
-        InvalidRequestError,
-        CorruptDataError,
+        *(ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error),
+        *(InvalidRequestError, CorruptDataError),
     ) as error:
         better = error.hint if isinstance(error, CorruptDataError) else ""
         raise CorruptDataError(f"{problem}: {error}", hint=better or hint) from error
