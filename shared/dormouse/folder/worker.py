@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Protocol
 
@@ -34,7 +34,6 @@ from dormouse.jobs import MAX_RECEIVES, SWEEP_SECONDS, permanent_failure
 from dormouse.messages import stages
 from dormouse.messages.requests import AdminRequest, Reply, decode_admin
 from dormouse.ports import Services
-from dormouse.stored.decoding import decode_json
 from dormouse.stored.paths import REPLIES
 from dormouse.tables.table import Table
 
@@ -309,8 +308,8 @@ class Worker:
     def _handle(self, queue: str, received: list[Received]) -> None:
         stage = stages.STAGE_OF[queue]
         if queue == "files":
-            messages = self._deliveries.decoded(received, _decode_files)
-            self._batch(messages)
+            dropped_too = replace(stage, takes=stages.FilesWaiting | stages.FilesDropped)
+            self._batch(self._deliveries.decoded(received, dropped_too.decode))
             return
         decode = decode_admin if queue == "admin" else stage.decode
         messages = self._deliveries.decoded(received, decode)
@@ -386,16 +385,6 @@ class Worker:
         if any(isinstance(each, Reply) and each.outcome != "accepted" for each in replies):
             delete_request(self.services, step)
         return [each for each in messages if each.queue != REPLIES]
-
-
-def _decode_files(body: str) -> stages.FilesDropped | stages.FilesWaiting:
-    try:
-        files: stages.FilesDropped | stages.FilesWaiting = decode_json(
-            body, stages.FilesDropped | stages.FilesWaiting
-        )
-    except ValueError as error:
-        raise InvalidRequestError(f"not a valid message about files: {error}") from error
-    return files
 
 
 def _raise(error: Exception) -> Iterable[stages.OutboundMessage]:
