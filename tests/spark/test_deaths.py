@@ -16,8 +16,7 @@ from pyspark import SparkContext
 
 from dormouse.client.instance import Instance
 from dormouse.errors import UnavailableError
-from dormouse.features import compaction_steps
-from dormouse.features import export_rows as export_stage
+from dormouse.features import compaction_steps, export
 from dormouse.features.rebuild import preview_rebuild
 from dormouse.features.spark import list_spark_requests, save_spark_request
 from dormouse.features.spark_jobs import is_spark_job_complete
@@ -156,7 +155,7 @@ def test_a_driver_of_an_export_that_dies_at_its_end_is_made_up_for(
     job = begun(spark, world, "export")
     for name in ("save_manifest", "delete_export"):
         with monkeypatch.context() as patch:
-            patch.setattr(export_stage, name, lambda *_: die())
+            patch.setattr(export, name, lambda *_: die())
             with pytest.raises(Death):
                 job.run()
         (again,) = job.end("failed")

@@ -60,7 +60,7 @@ def test_a_run_goes_on_with_the_tasks_that_another_has_left(
 ) -> None:
     table, job = begun(world)
     with monkeypatch.context() as patch:
-        patch.setattr("dormouse.features.export_rows.save_manifest", lambda *_: World.crash())
+        patch.setattr("dormouse.features.export.save_manifest", lambda *_: World.crash())
         with pytest.raises(Crash):
             run(spark, world, job)
     written = {o.path: o.modified_ms for o in world.results.list("out/")}

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from dormouse.aws.items import DynamoItems
-from dormouse.features import export_rows, reset, versions
+from dormouse.features import export, reset, versions
 from dormouse.features.administration import save_reply
 from dormouse.features.compaction_steps import OUTCOME, Step, StepSplit, StoredOutcome
 from dormouse.features.purge import REMAINING, Remaining, ShardMatches, purge_id_of, save_matches
@@ -249,7 +249,7 @@ def _begin_requests(world: World, table: Table) -> None:
     REMAINING.put(services.storage, path, Remaining(()))
     world.administer(ExportRows("waits", table.name, to="waits"))
     world.queue.clear()
-    with patch.object(export_rows, "delete_export", side_effect=Crash), suppress(Crash):
+    with patch.object(export, "delete_export", side_effect=Crash), suppress(Crash):
         world.administer(ExportRows("ended", table.name, to="ended"))
         world.settle()
 

@@ -214,7 +214,7 @@ def test_an_export_whose_last_task_died_before_the_manifest_is_finished_by_the_s
 ) -> None:
     table = filled(world)
     world.export(table, to="out")
-    monkeypatch.setattr(stage, "save_manifest", die)
+    monkeypatch.setattr(exports, "save_manifest", die)
     with pytest.raises(Crash):
         world.settle()
     monkeypatch.undo()
@@ -307,7 +307,7 @@ def test_a_task_delivered_while_another_completes_the_export_does_not_record_it_
     export_id = world.export(table)
     looks = [load_export(world.services, table.id, export_id), None]
     world.settle()
-    monkeypatch.setattr("dormouse.features.export_rows.load_export", lambda *_: looks.pop(0))
+    monkeypatch.setattr("dormouse.features.export.load_export", lambda *_: looks.pop(0))
     stage.export_rows(world.services, ExportTask(table.id, export_id, 0))
     assert world.tracker.kept[table.id, export_id].state == "finished"
 
