@@ -27,6 +27,7 @@ from dormouse_cli.local import detached
 from dormouse_cli.local.plan import LocalStackError
 from dormouse_cli.local.signals import interruptible, run_command
 from dormouse_cli.project_files import TEMPLATE, find_project
+from dormouse_cli.terminal import note
 
 if TYPE_CHECKING:
     from dormouse_cli.local.stack import LocalStack
@@ -89,7 +90,7 @@ def up(
         arguments += [f"--template={template.resolve()}"] if template else []
         arguments += [f"--parameter={each}" for each in parameter or ()]
         _print_exports(detached.start(arguments, folder).environment)
-        typer.echo(f"{detached.UP}; `dormouse local down` stops it{_FATE}", err=True)
+        note(f"{detached.UP}; `dormouse local down` stops it{_FATE}")
         return
     with (
         _stack(template, parameter, folder, port, http_port, triggers) as stack,
@@ -98,13 +99,13 @@ def up(
         stack.when_aws_ends(lambda: interruptions.put(_AWS_ENDED))
         _print_exports(stack.environment)
         _describe(stack)
-        typer.echo(f"{detached.UP}; Ctrl-C stops it{_FATE}", err=True)
+        note(f"{detached.UP}; Ctrl-C stops it{_FATE}")
         if interruptions.get() == _AWS_ENDED:
             raise LocalStackError(
                 "the embedded AWS has ended, and with it the stack",
                 hint=f"see {folder / 'logs' / 'aws.log'}, and start the stack again",
             )
-        typer.echo("stopping", err=True)
+        note("stopping")
 
 
 @app.command()
@@ -112,7 +113,7 @@ def down() -> None:
     """Stop the stack that runs in the background, and with it its data."""
     stack = _running()
     detached.stop(stack)
-    typer.echo("the stack has stopped", err=True)
+    note("the stack has stopped")
 
 
 @app.command()
@@ -187,11 +188,10 @@ def invoke(
     with tempfile.TemporaryDirectory(prefix="dormouse-invoke-") as folder:
         invoked = run_once(planned, payload, environment, Path(folder), str(uuid.uuid4()))
     typer.echo(invoked.log, err=True, nl=False)
-    typer.echo(
+    note(
         f"{planned.name}: {invoked.seconds:.2f} s with its start, at most "
         f"{invoked.peak_bytes / 1e6:.0f} MB of memory; on Lambda it has "
-        f"{planned.timeout_seconds} s and {planned.memory_mb} MB",
-        err=True,
+        f"{planned.timeout_seconds} s and {planned.memory_mb} MB"
     )
     typer.echo(invoked.outcome.payload.decode())
     if invoked.outcome.failed:
@@ -288,7 +288,7 @@ def _stack(
         triggers=triggers,
     )
     with stack:
-        typer.echo(f"logs are in {folder / 'logs'}", err=True)
+        note(f"logs are in {folder / 'logs'}")
         yield stack
 
 
@@ -301,12 +301,12 @@ def _describe(stack: "LocalStack") -> None:
     fed = {source.function: source.queue_name for source in deployment.event_sources}
     for function in deployment.functions:
         source = fed.get(function.name)
-        typer.echo(f"{function.name}{f' ← {source}' if source else ''}", err=True)
+        note(f"{function.name}{f' ← {source}' if source else ''}")
     for route in deployment.routes:
         url = stack.environment["DORMOUSE_HTTP_API"]
-        typer.echo(f"{route.function} ← {route.method} {url}{route.path}", err=True)
+        note(f"{route.function} ← {route.method} {url}{route.path}")
     if deployment.routes:
         uri = console_uri(url, stack.environment["DORMOUSE_HTTP_TOKEN"])
-        typer.echo(f"console: {uri}", err=True)
+        note(f"console: {uri}")
     names = ", ".join(bucket.name for bucket in deployment.buckets)
-    typer.echo(f"buckets: {names}", err=True)
+    note(f"buckets: {names}")

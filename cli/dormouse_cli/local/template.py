@@ -1,7 +1,7 @@
 """Reads a SAM template into a `Deployment`: translated as AWS would, resolved, and checked.
 
-Called by `stack`. Each resource type is either read, or left out on purpose (by `WITHOUT_MEANING`),
-or refused; so a template never runs with a part silently missing.
+Called by `stack`. Each resource type is either read, or left out on purpose, or refused; so a
+template never runs with a part silently missing.
 """
 
 import re
@@ -250,7 +250,7 @@ def check_wiring(deployment: Deployment) -> None:
             )
 
 
-_READ = frozenset(
+_KNOWN = frozenset(
     {
         "AWS::ApiGatewayV2::Api",
         "AWS::DynamoDB::Table",
@@ -260,11 +260,7 @@ _READ = frozenset(
         "AWS::Lambda::Function",
         "AWS::S3::Bucket",
         "AWS::SQS::Queue",
-    }
-)
-
-WITHOUT_MEANING = frozenset(
-    {
+        # what follows means nothing here
         "AWS::ApiGatewayV2::Stage",
         "AWS::CloudWatch::Alarm",
         "AWS::CloudWatch::CompositeAlarm",
@@ -285,7 +281,6 @@ WITHOUT_MEANING = frozenset(
         "AWS::SQS::QueuePolicy",
     }
 )
-
 _Planned = TypeVar("_Planned")
 
 
@@ -322,5 +317,5 @@ def read(path: Path, parameters: Mapping[str, str], endpoint_url: str) -> Deploy
 def _check_types(resources: Resources) -> None:
     for logical_id, resource in resources.existing.items():
         kind = resource["Type"]
-        if kind not in _READ and kind not in WITHOUT_MEANING:
+        if kind not in _KNOWN:
             raise TemplateError(f"{logical_id}: the local stack does not know the type {kind}")
