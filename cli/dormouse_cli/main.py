@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dormouse import __version__
 from dormouse_cli.errors import EXIT_CODES, Commands, TerminatedError
-from dormouse_cli.session import Session
+from dormouse_cli.session import begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,7 @@ def choose_instance(
     ] = False,
 ) -> None:
     """Tables on S3 or in a folder: drop files in, find rows by key."""
-    if instance is not None or ctx.obj is None:
-        ctx.obj = Session(instance)
+    begin(ctx, instance)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

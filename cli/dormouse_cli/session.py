@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,24 @@ class Session:
     instance: Instance | None = None
 
 
-def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False) -> Instance:
+_CONTEXT: ContextVar[typer.Context] = ContextVar("context")
+"""The context of the command that runs."""
+
+
+def begin(ctx: typer.Context, name: str | None) -> None:
+    """Begin a command, on the instance of a name unless the caller of the command line gave one."""
+    if name is not None or ctx.obj is None:
+        ctx.obj = Session(name)
+    _CONTEXT.set(ctx)
+
+
+def the_session() -> Session:
+    """Return the session of the command that runs."""
+    session: Session = _CONTEXT.get().obj
+    return session
+
+
+def the_instance(*, makes: bool = False, works: bool = False) -> Instance:
     """Return the instance to work on, connecting to it at the first call.
 
     A command that `works` on a folder does so in the background, for as long as it lives; it does
@@ -40,24 +58,25 @@ def instance_of(ctx: typer.Context, *, makes: bool = False, works: bool = False)
     # It takes longer to import than the rest of the command.
     from dormouse.client.instance import Instance
 
-    session: Session = ctx.ensure_object(Session)
+    session = the_session()
     if session.instance is None:
         # In a folder, a command does the work that it causes before it ends (`finish_work`).
         instance = session.instance = Instance.connect(session.name, background=False, create=makes)
-        ctx.find_root().call_on_close(lambda: finish_work(session.instance or instance))
+        root = _CONTEXT.get().find_root()
+        root.call_on_close(lambda: finish_work(session.instance or instance))
         if instance.folder is not None and instance.folder.was_made:
             from dormouse_cli.terminal import note  # it takes a while to import
 
             note(f"made an instance in {instance.folder.layout.root}")
         if works:
-            instance = computing_apart(session, instance)
+            instance = computing_apart(instance)
             if instance.folder is not None and instance.folder.process is not None:
                 instance.folder.background.enabled = True
                 instance.folder.background.wake()
     return session.instance
 
 
-def computing_apart(session: Session, instance: Instance) -> Instance:
+def computing_apart(instance: Instance) -> Instance:
     """Let other processes, which may die of them, run queries and ingest jobs from now on; return
     the instance of the session that does so.
     """
@@ -66,6 +85,7 @@ def computing_apart(session: Session, instance: Instance) -> Instance:
     from dormouse.settings import Settings
 
     services, folder = instance.services, instance.folder
+    session = the_session()
     settings = Settings.from_environment(instance=session.name)
     name = settings.instance if folder is None else str(folder.layout.root)
     computing = ComputingProcess(name, services.scratch, os.environ)
@@ -93,9 +113,9 @@ def finish_work(instance: Instance) -> None:
         instance.close()
 
 
-def table_of(ctx: typer.Context, name: str) -> TableHandle:
+def table_named(name: str) -> TableHandle:
     """Return the table to work on. Raises NotFoundError: there is none of that name."""
-    return instance_of(ctx).table(name)
+    return the_instance().table(name)
 
 
 def tables_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -111,9 +131,9 @@ def queries_beginning(ctx: typer.Context, incomplete: str) -> list[str]:
 def _beginning(
     ctx: typer.Context, incomplete: str, names: Callable[[Instance], Iterable[str]]
 ) -> list[str]:
-    if ctx.obj is None:  # a shell asks: nothing was run that would have chosen the instance
-        ctx.obj = Session(ctx.find_root().params.get("instance"))
+    # a shell asks: nothing was run that would have chosen the instance
+    begin(ctx, None if ctx.obj else ctx.find_root().params.get("instance"))
     try:
-        return [name for name in names(instance_of(ctx)) if name.startswith(incomplete)]
+        return [name for name in names(the_instance()) if name.startswith(incomplete)]
     except DormouseError:
         return []

@@ -11,7 +11,7 @@ from dormouse.features.checking import acknowledge as resolve_disputes
 from dormouse.features.rebuild import RebuildReport
 from dormouse.schema.schema import Schema
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.session import instance_of, table_of, tables_beginning
+from dormouse_cli.session import table_named, tables_beginning, the_instance
 from dormouse_cli.terminal import (
     Format,
     confirm,
@@ -29,7 +29,6 @@ _COLUMNS = ("damage", "subject", "detail", "remedy")
 
 
 def check(
-    ctx: typer.Context,
     name: TableName,
     acknowledge: Annotated[
         list[str] | None,
@@ -53,7 +52,7 @@ def check(
     run while the table is in use, and changes nothing but what --acknowledge says, which may be
     given several times.
     """
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     if acknowledge:
         handle.queues.send(resolve_disputes(handle.services, handle.current(), acknowledge))
         note(f"{name}: resolved the disputes over {', '.join(acknowledge)}")
@@ -82,7 +81,6 @@ def _show(name: str, report: CheckReport, form: Format) -> None:
 
 
 def rebuild(
-    ctx: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -108,11 +106,11 @@ def rebuild(
     entry in the registry is damaged, only that is restored, from its copy.
     """
     if dry_run and name is None:
-        end_if_damaged(instance_of(ctx).list_readable()[1])
+        end_if_damaged(the_instance().list_readable()[1])
         return
-    if not dry_run and _mended(ctx, name) or name is None:
+    if not dry_run and _mended(name) or name is None:
         return
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     plan = _run(handle, dry_run=True)
     _show_plan(handle.schema, plan, form)
     if dry_run:
@@ -124,9 +122,9 @@ def rebuild(
     note(f"table {name} was rebuilt with {counted(result.state.reference_count, 'reference')}")
 
 
-def _mended(ctx: typer.Context, name: str | None) -> bool:
+def _mended(name: str | None) -> bool:
     """Restore damaged entries of the registry; return whether there were any."""
-    repaired = instance_of(ctx).repair(name or "")
+    repaired = the_instance().repair(name or "")
     for what in repaired:
         note(f"restored from its copy, as it was damaged or lost: {what}")
     if repaired and name is not None:

@@ -18,7 +18,7 @@ from dormouse.messages.requests import AdminRequest
 from dormouse.state.jobs import DAMAGED, JobKind, JobRecord
 from dormouse.state.versions import AsOf, parse_as_of
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.session import instance_of, table_of, tables_beginning
+from dormouse_cli.session import table_named, tables_beginning, the_instance
 from dormouse_cli.terminal import (
     confirm,
     counted,
@@ -31,9 +31,9 @@ from dormouse_cli.terminal import (
 from dormouse_cli.values import AnyTableName, AsOfOption, ForceOption, ListFormatOption, TableName
 
 
-def status(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
+def status(name: TableName, form: ListFormatOption = "table") -> None:
     """Show a table in numbers: rows, bytes, shards, partitions, version, what is pending."""
-    print_facts(asdict(table_of(ctx, name).status()), form)
+    print_facts(asdict(table_named(name).status()), form)
 
 
 _PARTITION = ("partition", "range", "leaf", "depth", "rows", "shards")
@@ -42,7 +42,6 @@ _FILE = ("uri", "size_bytes", "rows", "live_rows")
 
 
 def partitions(
-    ctx: typer.Context,
     name: TableName,
     everything: Annotated[
         bool, typer.Option("--all", help="Also partitions that were split and hold no rows now.")
@@ -51,39 +50,33 @@ def partitions(
     form: ListFormatOption = "table",
 ) -> None:
     """List a table's partitions in key order, with the ranges that `query --range` takes."""
-    parts = table_of(ctx, name).partitions(everything=everything, as_of=_version(as_of))
+    parts = table_named(name).partitions(everything=everything, as_of=_version(as_of))
     print_items(_PARTITION, parts, form, partition="id", leaf="is_leaf")
 
 
-def shards(
-    ctx: typer.Context, name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table"
-) -> None:
+def shards(name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table") -> None:
     """List a table's shards by their first key, with the keys that `query --key` takes.
 
     live_rows are those of its rows that were not compacted into other shards yet.
     """
-    items = table_of(ctx, name).shards(as_of=_version(as_of))
+    items = table_named(name).shards(as_of=_version(as_of))
     print_items(_SHARD, items, form, shard="id", min_key="first", max_key="last")
 
 
-def row_tags(
-    ctx: typer.Context, name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table"
-) -> None:
+def row_tags(name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table") -> None:
     """List which row tags rows of a table have, and how many rows have just these.
 
     Rows get them when they are ingested; `tags` lists those of versions.
     """
-    print_items(("tags", "rows"), table_of(ctx, name).row_tags(as_of=_version(as_of)), form)
+    print_items(("tags", "rows"), table_named(name).row_tags(as_of=_version(as_of)), form)
 
 
-def files(
-    ctx: typer.Context, name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table"
-) -> None:
+def files(name: TableName, as_of: AsOfOption = None, form: ListFormatOption = "table") -> None:
     """List a table's Parquet files as URIs, by their first key.
 
     A reader of the files alone sees all rows, live_rows of which are rows of the table.
     """
-    items = table_of(ctx, name).files(as_of=_version(as_of))
+    items = table_named(name).files(as_of=_version(as_of))
     print_listing(_FILE, [row_of((*_FILE, "shard"), each) for each in items], form)
 
 
@@ -91,17 +84,15 @@ def _version(text: str | None) -> AsOf | None:
     return None if text is None else parse_as_of(text)
 
 
-def metrics(
-    ctx: typer.Context, name: AnyTableName = None, form: ListFormatOption = "table"
-) -> None:
+def metrics(name: AnyTableName = None, form: ListFormatOption = "table") -> None:
     """Show the metrics that each table publishes every minute.
 
     The row of a table that cannot be read says why; then the exit code is 1.
     """
     if name is not None:
-        print_facts(_status_row(table_of(ctx, name)), form)
+        print_facts(_status_row(table_named(name)), form)
         return
-    tables, entries = instance_of(ctx).list_readable()
+    tables, entries = the_instance().list_readable()
     rows: list[Mapping[str, object]] = []
     damaged: list[CorruptDataError] = list(entries)
     for table in tables:
@@ -138,19 +129,16 @@ LimitOption = Annotated[
 ]
 
 
-def versions(
-    ctx: typer.Context, name: TableName, limit: LimitOption = 50, form: ListFormatOption = "table"
-) -> None:
+def versions(name: TableName, limit: LimitOption = 50, form: ListFormatOption = "table") -> None:
     """Show the versions of a table that can be read, the newest first.
 
     Versions are kept for gc_delay_seconds of the table, those with a tag until it is removed.
     """
     columns = ("version", "time", "changes", "rows", "job", "tags")
-    print_items(columns, table_of(ctx, name).versions()[:limit], form, job="jobs")
+    print_items(columns, table_named(name).versions()[:limit], form, job="jobs")
 
 
 def tag(
-    ctx: typer.Context,
     name: TableName,
     version: VersionArgument,
     tag: TagArgument,
@@ -162,30 +150,28 @@ def tag(
 
     Its shards are not deleted meanwhile, so storage grows by what is rewritten since.
     """
-    entry = table_of(ctx, name).tag(parse_as_of(version), tag, move=move)
+    entry = table_named(name).tag(parse_as_of(version), tag, move=move)
     note(f"version {entry.version} of table {name} is kept as {tag!r}")
 
 
-def untag(ctx: typer.Context, name: TableName, tag: TagArgument) -> None:
+def untag(name: TableName, tag: TagArgument) -> None:
     """Remove a tag from a table: its version is no longer kept."""
-    table_of(ctx, name).untag(tag)
+    table_named(name).untag(tag)
     note(f"table {name} has no tag {tag} any more")
 
 
-def tags(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
+def tags(name: TableName, form: ListFormatOption = "table") -> None:
     """Show the tags of a table, by version."""
     columns = ("tag", "version", "time", "rows", "tagged")
-    print_items(columns, table_of(ctx, name).tags(), form)
+    print_items(columns, table_named(name).tags(), form)
 
 
-def restore(
-    ctx: typer.Context, name: TableName, version: VersionArgument, force: ForceOption = False
-) -> None:
+def restore(name: TableName, version: VersionArgument, force: ForceOption = False) -> None:
     """Make an earlier version of a table its newest.
 
     Later changes are undone. Files that were ingested since can be ingested again.
     """
-    table = table_of(ctx, name)
+    table = table_named(name)
     as_of = parse_as_of(version)
     _, state = read_as_of(table.services, table.current(), as_of)
     now = table.state()
@@ -221,7 +207,6 @@ KINDS = (*get_args(JobKind), *(kind.__struct_config__.tag for kind in get_args(A
 
 
 def jobs(
-    ctx: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -262,7 +247,7 @@ def jobs(
             f"there is no kind {kind!r} of jobs",
             hint=did_you_mean(str(kind), KINDS, "kinds: " + ", ".join(KINDS)),
         )
-    instance = instance_of(ctx)
+    instance = the_instance()
     records = instance.jobs() if name is None else instance.table(name).jobs()
     if job_id is not None:
         shown = [_of_id(records, job_id, name)]

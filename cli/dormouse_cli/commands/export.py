@@ -16,7 +16,7 @@ from dormouse.state.versions import parse_as_of
 from dormouse.tables.properties import SparkOptions
 from dormouse_cli import values
 from dormouse_cli.commands.query import ColumnsOption, KeyOption, RangeOption, WhereOption
-from dormouse_cli.session import finish_work, instance_of, table_of, tables_beginning
+from dormouse_cli.session import finish_work, table_named, tables_beginning, the_instance
 from dormouse_cli.terminal import (
     Format,
     counted,
@@ -62,7 +62,6 @@ _BESIDE_SQL = "--sql goes with --to, --file-format, --spark, --timeout; no NAME"
 
 
 def export(
-    ctx: typer.Context,
     name: TableOption = "",
     sql: SqlOption = "",
     file_format: FileFormatOption = ResultFormat.parquet,
@@ -93,14 +92,14 @@ def export(
     if sql:
         if any((name, key, key_range, where, columns, as_of, output, skip_damaged, not wait)):
             raise typer.BadParameter(_BESIDE_SQL)
-        _export_sql(ctx, sql, to, file_format, timeout, form, options)
+        _export_sql(sql, to, file_format, timeout, form, options)
         return
     _check_table(name, file_format)
     if output is not None:
         if not wait:
             raise typer.BadParameter("--output needs to wait: it does not go with --no-wait")
         empty_folder(output)
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     job = handle.export(
         values.parse_ranges(key_range, handle.schema),
         to=to,
@@ -146,7 +145,6 @@ def _check_table(name: str, file_format: ResultFormat) -> None:
 
 
 def _export_sql(
-    ctx: typer.Context,
     sql: str,
     to: str,
     file_format: ResultFormat,
@@ -154,7 +152,7 @@ def _export_sql(
     form: Format,
     spark: SparkOptions | None,
 ) -> None:
-    result = instance_of(ctx).export_sql(
+    result = the_instance().export_sql(
         sql, to=to, form=file_format.value, timeout_seconds=timeout, spark=spark
     )
     manifest = result.manifest

@@ -28,7 +28,7 @@ from dormouse.state.sources import format_of
 from dormouse.tables.properties import SparkOptions, parse_settings, properties_of, property_named
 from dormouse.tables.table import Table
 from dormouse_cli import values
-from dormouse_cli.session import Session, computing_apart, instance_of, table_of
+from dormouse_cli.session import computing_apart, table_named, the_instance
 from dormouse_cli.terminal import counted, note, notes, progress_bars
 
 Roles: TypeAlias = tuple[list[str] | None, list[str] | None, list[str] | None]
@@ -116,7 +116,6 @@ WaitOption = Annotated[
 
 
 def ingest(
-    ctx: typer.Context,
     name: values.TableName,
     files: FilesArgument = None,
     form: FormatOption = "",
@@ -145,7 +144,7 @@ def ingest(
             "keys and types are those of a table that is created", hint="add --create"
         )
     tags = parse_tags(tag or [])
-    instance = instance_of(ctx, makes=create)
+    instance = the_instance(makes=create)
     wait = instance.polling.works_here if wait is None else wait
     began_ms = instance.services.clock.now_ms()
     with _here(files or [], form) as local, progress_bars() as progress:
@@ -157,7 +156,7 @@ def ingest(
             drop = instance.ingest_files(name, keys, spark=options, again=again, tags=tags)
             verb = "on the way"
         else:
-            handle = table_of(ctx, name)
+            handle = table_named(name)
             drop, verb = _drop(progress, handle, local, again, on_error, tags), "dropped"
         if wait:
             try:
@@ -315,12 +314,10 @@ def _key_in(bucket: str, text: str) -> str:
 
 
 def wait_until_done(
-    ctx: typer.Context,
-    name: values.AnyTableName = None,
-    timeout: values.TimeoutOption = WAIT_SECONDS,
+    name: values.AnyTableName = None, timeout: values.TimeoutOption = WAIT_SECONDS
 ) -> None:
     """Wait until nothing is pending: every file ingested or refused, no work in the queues."""
-    wait_for(instance_of(ctx) if name is None else table_of(ctx, name), timeout)
+    wait_for(the_instance() if name is None else table_named(name), timeout)
 
 
 def wait_for(target: Instance | TableHandle, timeout_seconds: float) -> None:
@@ -359,7 +356,6 @@ PendingOption = Annotated[bool, typer.Option("--wait", help="Wait until nothing 
 
 
 def compact(
-    ctx: typer.Context,
     name: values.TableName,
     everything: Annotated[
         bool,
@@ -377,10 +373,10 @@ def compact(
     rewrites lone shards that old readers read slowly, or whose rows are partly dead.
     """
     options = values.parse_spark(spark, properties)
-    count = instance_of(ctx).compact(name, everything=everything, spark=options)
+    count = the_instance().compact(name, everything=everything, spark=options)
     note(f"{counted(count, 'compaction')} of table {name} started")
     if wait:
-        handle = table_of(ctx, name)
+        handle = table_named(name)
         wait_for(handle, timeout)
         if disputed := handle.state().disputed:
             raise CorruptDataError(
@@ -390,7 +386,6 @@ def compact(
 
 
 def split(
-    ctx: typer.Context,
     name: values.TableName,
     partition: Annotated[
         str, typer.Argument(metavar="[PARTITION]", help="A leaf; by default all that are due.")
@@ -403,15 +398,15 @@ def split(
 
     It works on tables that are offline too. A leaf whose rows all share one key stays whole.
     """
-    count = instance_of(ctx).split(name, partition, forced=forced)
+    count = the_instance().split(name, partition, forced=forced)
     note(f"{counted(count, 'split')} of table {name} started")
     if wait:
-        wait_for(table_of(ctx, name), timeout)
+        wait_for(table_named(name), timeout)
 
 
-def collect(ctx: typer.Context, name: values.TableName) -> None:
+def collect(name: values.TableName) -> None:
     """Delete the shards of a table that nothing needs any more and whose delay is over."""
-    shards = instance_of(ctx).collect_garbage(name)
+    shards = the_instance().collect_garbage(name)
     note(f"{counted(shards, 'shard')} of table {name} will be deleted in a moment")
 
 
@@ -422,7 +417,6 @@ FULL_SECONDS = 5.0
 
 
 def work(
-    ctx: typer.Context,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when nothing is left to do now.")
     ] = False,
@@ -435,7 +429,7 @@ def work(
 
     With `--until-idle`, it does not wait for dead letters: it names them, and the exit code is 1.
     """
-    instance = instance_of(ctx)
+    instance = the_instance()
     folder = instance.folder
     if folder is None:
         raise InvalidRequestError(
@@ -443,7 +437,7 @@ def work(
             hint="`dormouse work` is for an instance in a folder: --instance ./mice",
         )
     folder.database.check_writable()
-    instance = computing_apart(ctx.ensure_object(Session), instance)
+    instance = computing_apart(instance)
     with notes().status("looking for work") as status:
         try:
             seconds = 0.0

@@ -10,7 +10,7 @@ import typer
 from dormouse.access import VERBS
 from dormouse.errors import InvalidRequestError, UnavailableError
 from dormouse.features.dead_letters import Redriven
-from dormouse_cli.session import instance_of, tables_beginning
+from dormouse_cli.session import tables_beginning, the_instance
 from dormouse_cli.terminal import (
     Format,
     confirm,
@@ -33,16 +33,16 @@ Ids = Annotated[
 REASONS_SHOWN = 3
 
 
-def queues(ctx: typer.Context, form: ListFormatOption = "table") -> None:
+def queues(form: ListFormatOption = "table") -> None:
     """Show every queue: messages waiting, in flight, delayed, and in its dead-letter queue."""
-    states, unknown = instance_of(ctx).queue_states()
+    states, unknown = the_instance().queue_states()
     columns = ("queue", "waiting", "in_flight", "delayed", "oldest_seconds", "dead")
     print_items(columns, states, form)
     if unknown:
         note(f"the age of the oldest messages is unknown: {unknown}")
 
 
-def list_dead_letters(ctx: typer.Context, form: ListFormatOption = "table") -> None:
+def list_dead_letters(form: ListFormatOption = "table") -> None:
     """Show how many dead letters each queue has, since when, and the commonest reasons.
 
     A dead letter is a message that failed three times, or that nothing can read.
@@ -50,19 +50,18 @@ def list_dead_letters(ctx: typer.Context, form: ListFormatOption = "table") -> N
     rows = [
         row_of(("queue", "dead", "oldest"), each)
         | {"reasons": "; ".join(reason[:200] for reason in each.reasons[:REASONS_SHOWN])}
-        for each in instance_of(ctx).dead_letters().summary()
+        for each in the_instance().dead_letters().summary()
     ]
     print_listing(("queue", "dead", "oldest", "reasons"), rows, form)
 
 
-def show(ctx: typer.Context, queue: Queue, form: ListFormatOption = "table") -> None:
+def show(queue: Queue, form: ListFormatOption = "table") -> None:
     """Show the dead letters of a queue, the oldest first. They stay where they are."""
-    letters = instance_of(ctx).dead_letters().show(queue)
+    letters = the_instance().dead_letters().show(queue)
     print_items(("id", "sent", "receives", "reason", "body"), letters, form)
 
 
 def redrive(
-    ctx: typer.Context,
     queue: Queue,
     ids: Ids = None,
     everything: Annotated[
@@ -76,19 +75,15 @@ def redrive(
     """
     if bool(ids) == everything:
         raise InvalidRequestError("say which dead letters: --id, once or more, or --all")
-    result = instance_of(ctx).dead_letters().redrive(queue, ids or ())
+    result = the_instance().dead_letters().redrive(queue, ids or ())
     _account(result, "sent back", form)
 
 
 def discard(
-    ctx: typer.Context,
-    queue: Queue,
-    ids: Ids = None,
-    force: ForceOption = False,
-    form: FormatOption = "table",
+    queue: Queue, ids: Ids = None, force: ForceOption = False, form: FormatOption = "table"
 ) -> None:
     """Delete dead letters of a queue for good: what they ask for is never done."""
-    dead_letters = instance_of(ctx).dead_letters()
+    dead_letters = the_instance().dead_letters()
     letters = [each for each in dead_letters.show(queue) if not ids or each.id in ids]
     if not letters and not ids:
         note(f"queue {queue} has no dead letters")
@@ -149,13 +144,13 @@ Tables = Annotated[
 ]
 
 
-def list_rules(ctx: typer.Context, form: ListFormatOption = "table") -> None:
+def list_rules(form: ListFormatOption = "table") -> None:
     """Show the access rules of the instance.
 
     Services of the instance that answer any caller, such as the catalog, let each principal do what
     its rules say. Rules do not bind principals that read objects, items or queues by own rights.
     """
-    rules = instance_of(ctx).access_rules()
+    rules = the_instance().access_rules()
     if rules is None:
         note(_BY_INSTANCE)
     elif not rules:
@@ -164,7 +159,6 @@ def list_rules(ctx: typer.Context, form: ListFormatOption = "table") -> None:
 
 
 def grant(
-    ctx: typer.Context,
     principal: Principal,
     tables: Tables,
     verbs: Annotated[
@@ -183,7 +177,7 @@ def grant(
     A rule of the same principal for the same tables is replaced. Rules add up: a column is hidden
     only if every rule by which the principal reads the table hides it.
     """
-    instance = instance_of(ctx)
+    instance = the_instance()
     if instance.access_rules() is None and not force:
         confirm(
             "There are no access rules, so all who may ask services of this instance may use all "
@@ -198,9 +192,9 @@ def grant(
     note(f"{principal} may {', '.join(verbs)} {tables}")
 
 
-def revoke(ctx: typer.Context, principal: Principal, tables: Tables) -> None:
+def revoke(principal: Principal, tables: Tables) -> None:
     """Remove the rule of a principal for tables. Other rules may still apply to both."""
-    instance = instance_of(ctx)
+    instance = the_instance()
     remaining = instance.revoke(principal, tables)
     note(f"the access rule of {principal} for {tables} is removed")
     permitted = instance.permission(principal, tables)
@@ -211,9 +205,9 @@ def revoke(ctx: typer.Context, principal: Principal, tables: Tables) -> None:
         note(_NONE_LEFT)
 
 
-def off(ctx: typer.Context, force: ForceOption = False) -> None:
+def off(force: ForceOption = False) -> None:
     """Remove all access rules: IAM alone decides again who may use the services of the instance."""
-    instance = instance_of(ctx)
+    instance = the_instance()
     rules = instance.access_rules()
     if rules is not None and not force:
         confirm(
@@ -224,15 +218,13 @@ def off(ctx: typer.Context, force: ForceOption = False) -> None:
     note(_BY_INSTANCE)
 
 
-def check(
-    ctx: typer.Context, principal: Principal, table: TableName, form: FormatOption = "table"
-) -> None:
+def check(principal: Principal, table: TableName, form: FormatOption = "table") -> None:
     """Show what a principal may do with a table, and which columns it does not see.
 
     The ARN of a session is taken for that of its role. Nothing says whether there is such a
     principal or table: rules apply to names.
     """
-    permitted = instance_of(ctx).permission(principal, table)
+    permitted = the_instance().permission(principal, table)
     verbs: list[str] = [verb for verb in VERBS if verb in permitted.verbs]
     facts = {"verbs": verbs, "hidden_columns": sorted(permitted.hidden)}
     text = {name: values or "none" for name, values in facts.items()}

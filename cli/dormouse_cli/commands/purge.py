@@ -14,7 +14,7 @@ from dormouse.features.purge import Proof
 from dormouse.key_codec import KeyLike, part_from_text, part_to_python
 from dormouse.tables.encryption import subject_of
 from dormouse_cli import values
-from dormouse_cli.session import table_of
+from dormouse_cli.session import table_named
 from dormouse_cli.terminal import (
     Format,
     confirm,
@@ -44,7 +44,6 @@ def confirm_deletion(handle: TableHandle, where: str, keys: Sequence[KeyLike] = 
 
 
 def delete_rows(
-    ctx: typer.Context,
     name: values.TableName,
     where: WhereOption = "",
     key: KeyOption = None,
@@ -55,7 +54,7 @@ def delete_rows(
     Rows that are ingested later are not affected, and earlier versions keep the deleted ones.
     Compactions leave them out. To remove rows from every object, for good: `dormouse table purge`.
     """
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     keys = values.parse_keys(key, handle.schema)
     if not force and bool(keys) != bool(where):
         confirm_deletion(handle, where, keys)
@@ -64,7 +63,6 @@ def delete_rows(
 
 
 def purge(
-    ctx: typer.Context,
     name: values.TableName,
     where: WhereOption = "",
     key: KeyOption = None,
@@ -85,7 +83,7 @@ def purge(
     Spark rewrites. The exit code is 1 while the table holds such rows; with --prove, also while any
     object does.
     """
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     keys = values.parse_keys(key, handle.schema)
     options = values.parse_spark(spark, properties)
     if not prove:
@@ -105,7 +103,6 @@ def purge(
 
 
 def forget(
-    ctx: typer.Context,
     name: values.TableName,
     subject: Annotated[
         list[str], typer.Option(help="A value of the table's subject_column; repeat for more.")
@@ -117,7 +114,7 @@ def forget(
     That is so in every version, export and copy, at once: nothing is rewritten. Rows stay, with
     their other columns: `dormouse table purge` removes them. Rows that come later are readable.
     """
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     column = subject_of(handle.table.schema)
     subjects = [part_to_python(part_from_text(each, column), column) for each in subject]
     counts = counted(len(subjects), "subject")

@@ -29,7 +29,7 @@ from dormouse.statements.limits import MEMORY_BYTES, TIMEOUT_SECONDS
 from dormouse_cli import values
 from dormouse_cli.commands.contents import records_of
 from dormouse_cli.errors import print_error
-from dormouse_cli.session import instance_of, queries_beginning, table_of
+from dormouse_cli.session import queries_beginning, table_named, the_instance
 from dormouse_cli.terminal import (
     counted,
     note,
@@ -89,7 +89,6 @@ OutputOption = Annotated[
 
 
 def query(
-    ctx: typer.Context,
     name: values.TableName,
     key: KeyOption = None,
     key_range: RangeOption = None,
@@ -120,7 +119,7 @@ def query(
     if remote and (count or explain):
         raise typer.BadParameter("--remote goes with neither --count nor --explain")
     row_format = format_for(form, output, explain=explain)
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     ranges, exact = (
         values.parse_ranges(key_range, handle.schema),
         values.parse_keys(key, handle.schema) or None,
@@ -147,7 +146,6 @@ def query(
 
 
 def changes(
-    ctx: typer.Context,
     name: values.TableName,
     since: Annotated[
         str, typer.Option("--since", metavar="VERSION|TAG|TIME", help="Rows ingested after it.")
@@ -175,7 +173,7 @@ def changes(
     are kept for gc_delay_seconds of the table.
     """
     row_format = format_for(form, output)
-    handle, began = table_of(ctx, name), time.monotonic()
+    handle, began = table_named(name), time.monotonic()
     result = handle.changes(
         parse_as_of(since),
         where=where,
@@ -216,7 +214,6 @@ def format_for(form: RowFormat | None, output: Path | None, *, explain: bool = F
 
 
 def why(
-    ctx: typer.Context,
     name: values.TableName,
     key: Annotated[
         str, typer.Option("--key", metavar="KEY=VALUE,…", help="The key of the rows, or a prefix.")
@@ -229,7 +226,7 @@ def why(
     File and commit are known of rows that were ingested with the property row_origin=on; of others,
     the files that may have them. The exit code is 3 if there is no such row.
     """
-    handle = table_of(ctx, name)
+    handle = table_named(name)
     version = None if as_of is None else parse_as_of(as_of)
     codec = KeyCodec(handle.schema)
     origins = handle.why(codec.from_assignments(key), as_of=version)
@@ -375,7 +372,6 @@ QueryId = Annotated[
 
 
 def list_queries(
-    ctx: typer.Context,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Only what has not ended.")
     ] = False,
@@ -387,15 +383,15 @@ def list_queries(
     Parts are the sub-queries of a query; bytes and requests are those that read shards. A query
     whose message still waits in the queue is not among them.
     """
-    matches = records_of(instance_of(ctx).queries(), unfinished=unfinished, failed=failed)
+    matches = records_of(the_instance().queries(), unfinished=unfinished, failed=failed)
     print_listing(_QUERY_COLUMNS, [_query_row(record) for record in matches], form)
     if any(record.state == DAMAGED for record in matches):
         raise typer.Exit(1)
 
 
-def show(ctx: typer.Context, query_id: QueryId, form: values.FormatOption = "table") -> None:
+def show(query_id: QueryId, form: values.FormatOption = "table") -> None:
     """Show one query: its progress and, once it has ended, the files of its result."""
-    query = instance_of(ctx).asked(query_id)
+    query = the_instance().asked(query_id)
     record = query.record()
     facts = _query_row(record)
     if record.state == "finished":
@@ -412,7 +408,6 @@ def show(ctx: typer.Context, query_id: QueryId, form: values.FormatOption = "tab
 
 
 def result(
-    ctx: typer.Context,
     query_id: QueryId,
     limit: LimitOption = None,
     form: RowFormatOption = None,
@@ -422,18 +417,16 @@ def result(
     """Wait for a query, and show or write the rows of its result, in any format."""
     row_format = format_for(form, output)
     began = time.monotonic()
-    rows = instance_of(ctx).asked(query_id).result(timeout)
+    rows = the_instance().asked(query_id).result(timeout)
     write_rows(rows, row_format, limit, output, began)
 
 
-def cancel(
-    ctx: typer.Context, query_id: QueryId, timeout: values.TimeoutOption = WAIT_SECONDS
-) -> None:
+def cancel(query_id: QueryId, timeout: values.TimeoutOption = WAIT_SECONDS) -> None:
     """Cancel a query that has not ended; it has no result then.
 
     Only the caller that asked it can, and one that administers all tables by an access rule.
     """
-    query = instance_of(ctx).asked(query_id)
+    query = the_instance().asked(query_id)
     if query.progress() is not None:
         query.cancel()
         query.polling.until_ended(query.progress, timeout_seconds=timeout)
@@ -457,7 +450,6 @@ SparkSqlOption = Annotated[
 
 
 def sql(
-    ctx: typer.Context,
     text: Annotated[
         str | None,
         typer.Argument(
@@ -489,7 +481,7 @@ def sql(
     there at a time. EXPLAIN before the query shows what would be read, and reads no rows.
     """
     row_format = format_for(form, output)
-    instance = instance_of(ctx)
+    instance = the_instance()
     parameters = values.parse_parameters(param or [])
 
     def run(query: str) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from dormouse.errors import needs_extra
 from dormouse_cli.local import signals
-from dormouse_cli.session import Session, instance_of, table_of
+from dormouse_cli.session import table_named, the_instance, the_session
 from dormouse_cli.terminal import note, print_listing
 from dormouse_cli.values import ListFormatOption, PortOption, TableName
 
@@ -27,7 +27,6 @@ CommandArgument = Annotated[
 
 
 def serve(
-    ctx: typer.Context,
     command: CommandArgument = None,
     port: PortOption = 0,
     token: Annotated[
@@ -46,7 +45,7 @@ def serve(
     from dormouse.features.http.serve_http import serve_http
     from dormouse.http.loopback import LoopbackServer
 
-    instance = instance_of(ctx, works=True)
+    instance = the_instance(works=True)
     key = token or secrets.token_urlsafe(24)
     answer = guarded(with_console(partial(serve_http, instance)), key, is_open=is_console)
     with LoopbackServer(answer, port, refuse=refusal, streamed=("PUT",)) as server:
@@ -61,7 +60,6 @@ def serve(
 
 
 def console(
-    ctx: typer.Context,
     api: Annotated[
         str,
         typer.Option(
@@ -87,24 +85,23 @@ def console(
     if uri and token and not api:
         _show(console_uri(uri, token), opens)
         return
-    (answer, streamed), key = _answer(ctx, api), secrets.token_urlsafe(24)
+    (answer, streamed), key = _answer(api), secrets.token_urlsafe(24)
     door = guarded(with_console(answer), key, is_open=is_console)
     with LoopbackServer(door, port, refuse=refusal, streamed=streamed) as server:
         signals.serve(None, {}, lambda: _show(console_uri(server.url, key), opens))
 
 
-def _answer(ctx: typer.Context, api: str) -> "tuple[Responder, tuple[str, ...]]":
+def _answer(api: str) -> "tuple[Responder, tuple[str, ...]]":
     """Return what answers the requests of the page, and the methods whose bodies it reads as they
     arrive.
     """
     from dormouse.settings import Settings
 
-    session: Session = ctx.ensure_object(Session)
-    settings = Settings.from_environment(instance=session.name)
+    settings = Settings.from_environment(instance=the_session().name)
     if settings.folder is not None and not api:
         from dormouse.features.http.serve_http import serve_http
 
-        return partial(serve_http, instance_of(ctx, works=True)), ("PUT",)
+        return partial(serve_http, the_instance(works=True)), ("PUT",)
     with needs_extra("aws", "the console of a deployment"):
         from dormouse.aws.http_proxy import SigningProxy, api_uri
     return SigningProxy(api or api_uri(settings.instance)).answer, ()
@@ -118,18 +115,17 @@ def _show(uri: str, opens: bool) -> None:
         note("no browser could be opened: open the address yourself")
 
 
-def show(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
+def show(name: TableName, form: ListFormatOption = "table") -> None:
     """Show what readers of Iceberg find of a table, and a line to paste for each engine.
 
     The lines read the version that is published now, also when there are later ones.
     """
-    facts = table_of(ctx, name).iceberg.show().facts
+    facts = table_named(name).iceberg.show().facts
     rows = [{"what": what, "value": str(value)} for what, value in facts.items()]
     print_listing(("what", "value"), rows, form)
 
 
 def publish(
-    ctx: typer.Context,
     name: TableName,
     everything: Annotated[
         bool, typer.Option("--all", help="Publish all of it again, as if nothing were published.")
@@ -139,13 +135,13 @@ def publish(
 
     This happens by itself within about a minute of each change.
     """
-    table_of(ctx, name).iceberg.publish(everything=everything)
+    table_named(name).iceberg.publish(everything=everything)
     note(f"table {name} will be published in a moment")
 
 
-def check(ctx: typer.Context, name: TableName) -> None:
+def check(name: TableName) -> None:
     """Check that all objects are there that readers of Iceberg may open; exit 1 if not."""
-    problems = table_of(ctx, name).iceberg.check()
+    problems = table_named(name).iceberg.check()
     for problem in problems:
         typer.echo(problem)
     if problems:
@@ -154,9 +150,9 @@ def check(ctx: typer.Context, name: TableName) -> None:
     note(f"all that is published of table {name} is there")
 
 
-def files(ctx: typer.Context, name: TableName, form: ListFormatOption = "table") -> None:
+def files(name: TableName, form: ListFormatOption = "table") -> None:
     """List the files that readers of the newest published version open."""
-    entries = table_of(ctx, name).iceberg.files()
+    entries = table_named(name).iceberg.files()
     from dormouse.client.iceberg import holds
 
     rows = [{"uri": each.uri, "holds": holds(each)} for each in entries]
@@ -167,9 +163,7 @@ URI_VARIABLES = ("DORMOUSE_CATALOG_URI", "PYICEBERG_CATALOG__DORMOUSE__URI")
 """The variables that name the catalog to a command; by the second, PyIceberg knows it."""
 
 
-def serve_catalog(
-    ctx: typer.Context, command: CommandArgument = None, port: PortOption = 0
-) -> None:
+def serve_catalog(command: CommandArgument = None, port: PortOption = 0) -> None:
     """Serve the published tables as an Iceberg REST catalog to engines on this machine, until
     Ctrl-C.
 
@@ -179,7 +173,7 @@ def serve_catalog(
     """
     from dormouse.iceberg.rest import BASE
 
-    with instance_of(ctx).serve_catalog(port) as server:
+    with the_instance().serve_catalog(port) as server:
         uri = f"{server.url}{BASE}"
         announce = partial(print, uri, flush=True)
         signals.serve(command, dict.fromkeys(URI_VARIABLES, uri), announce)

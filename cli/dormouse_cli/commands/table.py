@@ -26,7 +26,7 @@ from dormouse.tables.properties import KNOWN, Properties, properties_of
 from dormouse.tables.table import property_sources
 from dormouse_cli import values
 from dormouse_cli.errors import end_if_damaged
-from dormouse_cli.session import instance_of, table_of
+from dormouse_cli.session import table_named, the_instance
 from dormouse_cli.terminal import (
     Format,
     confirm,
@@ -45,7 +45,6 @@ _SIZES = ("rows", "size_bytes")
 
 
 def add(
-    ctx: typer.Context,
     name: values.NewTableName,
     schema: Annotated[
         str | None,
@@ -85,7 +84,7 @@ def add(
     settings = values.parse_properties(properties or [])
     if (schema is None) == (like is None):
         raise typer.BadParameter("give --schema FILE, or --like FILE --row-keys NAME,…")
-    instance, inferred = instance_of(ctx, makes=True), None
+    instance, inferred = the_instance(makes=True), None
     if like is not None:
         of_table = instance.settings_of(settings)
         inferred = values.inferred_schema(like, row_keys, sort_keys, types, of_table)
@@ -107,7 +106,6 @@ def _sizes(table: TableHandle, is_damaged: bool) -> dict[str, object]:
 
 
 def list_tables(
-    ctx: typer.Context,
     form: values.ListFormatOption = "table",
     sizes: Annotated[
         bool | None,
@@ -123,7 +121,7 @@ def list_tables(
     One whose entry in the registry is damaged is listed with what is wrong; then the exit code
     is 1.
     """
-    instance = instance_of(ctx)
+    instance = the_instance()
     sizes = instance.folder is not None if sizes is None else sizes
     tables, damaged = instance.list_readable()
     problems = {error.table_id or error.name: str(error) for error in damaged}
@@ -149,26 +147,26 @@ def list_tables(
     end_if_damaged(damaged)
 
 
-def unregistered(ctx: typer.Context, form: values.ListFormatOption = "table") -> None:
+def unregistered(form: values.ListFormatOption = "table") -> None:
     """List what in the data bucket belongs to no known table; none of it is ever deleted.
 
     Each line is an id with neither an entry in the registry nor the tombstone of a table that was
     deleted: the entry may be lost. The exit code is 0 if there is none, else 1.
     """
-    leftovers = instance_of(ctx).unregistered()
+    leftovers = the_instance().unregistered()
     print_items(("id", "objects", "size_bytes", "newest"), leftovers, form, id="table_id")
     if leftovers:
         raise typer.Exit(1)
 
 
-def show(ctx: typer.Context, name: values.TableName, form: values.FormatOption = "table") -> None:
+def show(name: values.TableName, form: values.FormatOption = "table") -> None:
     """Show a table's columns and properties, and where each value comes from.
 
     A property is the table's own, or the instance's, or the default.
     """
-    table = table_of(ctx, name)
+    table = table_named(name)
     properties, own = table.table.properties, table.table.own
-    defaults = instance_of(ctx).defaults()
+    defaults = the_instance().defaults()
     if form == "json":
         settings = {name: getattr(properties, name) for name in KNOWN}
         origins = property_sources(own, defaults)
@@ -181,7 +179,6 @@ def show(ctx: typer.Context, name: values.TableName, form: values.FormatOption =
 
 
 def alter(
-    ctx: typer.Context,
     name: values.TableName,
     add_field: Annotated[
         list[str] | None,
@@ -222,7 +219,7 @@ def alter(
     A member is named by its column, a dot and its own name. Between them, the elements of a list
     are called element, the values of a map value: points.element.x.
     """
-    table = table_of(ctx, name)
+    table = table_named(name)
     changed = table.alter(
         add=values.parse_new_fields(add_field or []),
         drop=drop_field or [],
@@ -237,27 +234,26 @@ def alter(
 
 
 def delete(
-    ctx: typer.Context,
     name: values.TableName,
     force: values.ForceOption = False,
     release_tags: values.ReleaseTagsOption = False,
 ) -> None:
     """Delete a table with all its rows. Files dropped for it stay in the ingest bucket."""
     if not force:
-        confirm(f"Delete table {name}? {contents_of(table_of(ctx, name))} are lost.")
-    instance_of(ctx).delete_table(name, release_tags=release_tags)
+        confirm(f"Delete table {name}? {contents_of(table_named(name))} are lost.")
+    the_instance().delete_table(name, release_tags=release_tags)
     note(f"table {name} was deleted")
 
 
-def online(ctx: typer.Context, name: values.TableName) -> None:
+def online(name: values.TableName) -> None:
     """Put a table online: it is compacted and split as needed."""
-    instance_of(ctx).set_online(name, True)
+    the_instance().set_online(name, True)
     note(f"table {name} is online")
 
 
-def offline(ctx: typer.Context, name: values.TableName) -> None:
+def offline(name: values.TableName) -> None:
     """Take a table offline: it ingests and answers, but is neither compacted nor split."""
-    instance_of(ctx).set_online(name, False)
+    the_instance().set_online(name, False)
     note(f"table {name} is offline")
 
 
@@ -280,20 +276,17 @@ Names = Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of pro
 
 
 def rename(
-    ctx: typer.Context,
-    old: values.TableName,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    old: values.TableName, new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
 ) -> None:
     """Rename a table. Files are dropped for it under the new name from then on.
 
     Files dropped under the old name that no job has taken up yet are refused.
     """
-    instance_of(ctx).rename_table(old, new)
+    the_instance().rename_table(old, new)
     note(f"table {old} is called {new} now")
 
 
 def set_properties(
-    ctx: typer.Context,
     name: values.TableName,
     settings: Settings,
     force: values.ForceOption = False,
@@ -304,13 +297,12 @@ def set_properties(
     Asks first if new filters or aggregations hide rows that the table has.
     """
     properties = values.parse_properties(settings)
-    instance = instance_of(ctx)
+    instance = the_instance()
     with_consent(partial(instance.set_properties, name, properties), force)
     _show_changed(instance, name, properties, form)
 
 
 def unset_properties(
-    ctx: typer.Context,
     name: values.TableName,
     names: Names,
     force: values.ForceOption = False,
@@ -320,13 +312,12 @@ def unset_properties(
 
     Asks first if filters or aggregations of the instance hide rows that the table has.
     """
-    instance = instance_of(ctx)
+    instance = the_instance()
     with_consent(partial(instance.set_properties, name, unset=names), force)
     _show_changed(instance, name, names, form)
 
 
 def reinitialise(
-    ctx: typer.Context,
     name: values.TableName,
     splits: Annotated[
         Path | None,
@@ -351,7 +342,7 @@ def reinitialise(
     deleted. Files that were ingested can be ingested again; those dropped for it and not ingested
     yet are refused. Versions with a tag can still be read, unless the tags are released.
     """
-    table = table_of(ctx, name)
+    table = table_named(name)
     new_schema = Schema.loads(values.read_file(schema)) if schema else None
     points = (
         values.parse_split_points(values.read_file(splits), new_schema or table.schema)
@@ -365,7 +356,7 @@ def reinitialise(
         loss = f"{contents_of(table)} are lost; its {leaves:,} leaf partitions {fate}."
         loss += " It gets another schema." if new_schema else ""
         confirm(f"Empty table {name}? {loss}")
-    instance_of(ctx).reinitialise_table(
+    the_instance().reinitialise_table(
         name, points, delete_partitions=replaces, schema=new_schema, release_tags=release_tags
     )
     note(f"table {name} is empty")
@@ -392,9 +383,9 @@ def _print_properties(
     print_listing(("property", "value", "set_by"), rows, form)
 
 
-def show_defaults(ctx: typer.Context, form: values.FormatOption = "table") -> None:
+def show_defaults(form: values.FormatOption = "table") -> None:
     """Show the properties of the instance, which of them are set, and what it has of Spark."""
-    instance = instance_of(ctx)
+    instance = the_instance()
     _show_defaults(instance.defaults(), KNOWN, form)
     standing = instance.spark()
     if form == "json":
@@ -425,23 +416,20 @@ def _package(standing: SparkStatus) -> str:
 
 
 def set_defaults(
-    ctx: typer.Context,
-    settings: Settings,
-    force: values.ForceOption = False,
-    form: values.FormatOption = "table",
+    settings: Settings, force: values.ForceOption = False, form: values.FormatOption = "table"
 ) -> None:
     """Set properties of the instance. They hold at once for tables that do not set them.
 
     Asks first if new filters or aggregations hide rows that a table has.
     """
-    instance, properties = instance_of(ctx), values.parse_properties(settings)
+    instance, properties = the_instance(), values.parse_properties(settings)
     with_consent(partial(instance.set_defaults, properties), force)
     _show_defaults(instance.defaults(), properties, form)
 
 
-def unset_defaults(ctx: typer.Context, names: Names, form: values.FormatOption = "table") -> None:
+def unset_defaults(names: Names, form: values.FormatOption = "table") -> None:
     """Unset properties of the instance: their defaults hold again."""
-    _show_defaults(instance_of(ctx).set_defaults(unset=names), names, form)
+    _show_defaults(the_instance().set_defaults(unset=names), names, form)
 
 
 def _show_defaults(defaults: dict[str, int | str], names: Container[str], form: Format) -> None:
@@ -453,7 +441,6 @@ _COLUMNS = ("table", "change", "before", "after")
 
 
 def apply(
-    ctx: typer.Context,
     file: Annotated[
         Path,
         typer.Argument(
@@ -474,7 +461,7 @@ def apply(
     what the file does not name stays. Run again, it changes nothing.
     """
     declared = read_declarations(file)
-    instance = instance_of(ctx)
+    instance = the_instance()
     changes = instance.plan_declared(declared)
     rows = [row for change in changes for row in _rows(change)]
     if rows or form == "json":
@@ -599,11 +586,11 @@ def estimate(
         )
 
 
-def export(ctx: typer.Context, name: values.TableName) -> None:
+def export(name: values.TableName) -> None:
     """Print the split points at which the leaf partitions of a table meet.
 
     What is printed is what `table add --splits` takes.
     """
-    table = table_of(ctx, name)
+    table = table_named(name)
     points = [leaf.range.min for leaf in table.state().partitions.leaves()][1:]
     typer.echo(values.show_split_points(points, table.schema), nl=False)

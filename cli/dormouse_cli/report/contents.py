@@ -20,7 +20,7 @@ from dormouse.state.state import TableState
 from dormouse.state.versions import iso_time
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
-from dormouse_cli.session import instance_of
+from dormouse_cli.session import the_instance
 from dormouse_cli.terminal import note, row_of
 from dormouse_cli.values import TableName
 
@@ -244,7 +244,6 @@ def _properties(properties: Properties) -> list[tuple[str, str, bool]]:
 
 
 def report(
-    ctx: typer.Context,
     name: TableName,
     output: Annotated[
         Path, typer.Option("--output", metavar="FILE", help="The page; replaced if it is there.")
@@ -254,7 +253,7 @@ def report(
 
     It holds all it needs, and opens in a browser without a network.
     """
-    size_bytes = write_page(instance_of(ctx), name, output)
+    size_bytes = write_page(the_instance(), name, output)
     note(f"{output}: {size_bytes / 1e6:.1f} MB")
 
 
