@@ -17,6 +17,6 @@ def write_small_blocks(patch: pytest.MonkeyPatch, rows: int, row_group: int | No
     patch.setattr(parquet, "MAX_ROW_GROUP_ROWS", row_group or 3 * rows)
     patch.setattr(parquet, "MOST_COLUMNS", 1000)
     patch.setattr(footer, "BLOCK_BYTES", 256)  # by which the lengths of indexes are guessed
-    patch.setattr(footer, "GROWTH_BYTES", 1)
+    patch.setattr(footer, "_growth_bytes", lambda *_, **__: 1)
     patch.setattr(footer, "LEAST_GROUP_BYTES", 1)
-    patch.setattr(parquet, "block_bytes", lambda *_: 1)
+    patch.setattr(parquet, "block_bytes", lambda *_, **__: 1)

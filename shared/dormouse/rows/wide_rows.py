@@ -222,8 +222,8 @@ class WideRows:
         fields_there = blocks.index.stored_fields(fields)
         span = KeyRange() if blocks.slice.is_whole else fit_range(blocks.slice.range, schema)
         leaves = [leaf for _, leaf in blocks.index.leaves(fields)]
-        if local.is_part:  # it has no other columns, and its row groups are the blocks
-            groups = map(blocks.index.stored.layout.row_group_of, blocks.numbers)
+        if local.is_part:  # it has no other columns, and its row groups are joined blocks
+            groups = [blocks.index.stored.layout.row_group_of(some[0]) for some in blocks.joined]
             rows = {place: sizes[number].row_bytes for place, number in enumerate(groups)}
         else:
             rows = {number: sizes[number].row_bytes for number in blocks.row_groups}

@@ -525,7 +525,7 @@ def write_short_footer(
     local: Path, blocks: reading.Blocks, fields: Sequence[Field], path: str
 ) -> None:
     """End the local copy of what is read of a shard, which is called `path` in errors: describe the
-    columns `fields` of its blocks.
+    columns `fields` of its blocks, some of which are joined.
     Raises DamagedShardError: its pages are in a form that Dormouse does not write.
     """
     index = blocks.index
@@ -535,27 +535,27 @@ def write_short_footer(
         file.seek(index.stored.starts[-1])
         chunks = [
             (
-                index.rows(block),
-                [_placed(file, index, block, leaf, path, flat=flat) for leaf, flat in leaves],
+                sum(map(index.rows, joined)),
+                [_placed(file, index, joined, leaf, path, flat=flat) for leaf, flat in leaves],
             )
-            for block in blocks.numbers
+            for joined in blocks.joined
         ]
         file.write(file_end(stored, chunks))
         file.truncate()
 
 
 def _placed(
-    file: BinaryIO, index: ShardIndex, block: int, leaf: int, path: str, *, flat: bool
+    file: BinaryIO, index: ShardIndex, blocks: range, leaf: int, path: str, *, flat: bool
 ) -> PlacedChunk:
-    """Return where a Parquet column of a block is, which may be written to the end of the file.
-    Only the pages of nested columns have to be looked at.
+    """Return where a Parquet column of joined blocks is, which may be written to the end of the
+    file. Only the pages of nested columns have to be looked at.
     """
-    stored, values = index.stored, index.rows(block)
-    start, end = index.pages_span(block, leaf)
+    stored, values = index.stored, sum(map(index.rows, blocks))
+    start, end = index.pages_span(blocks[0], leaf)[0], index.pages_span(blocks[-1], leaf)[1]
     if not flat:
         with raise_damaged(path):
             values = thrift.pages_of(os.pread(file.fileno(), end - start, start))[-1].end_row
-    first, after = index.dictionary_span(stored.layout.row_group_of(block), leaf)
+    first, after = index.dictionary_span(stored.layout.row_group_of(blocks[0]), leaf)
     if first < after < start:
         dictionary = os.pread(file.fileno(), after - first, first)
         pages = os.pread(file.fileno(), end - start, start)
@@ -563,7 +563,8 @@ def _placed(
         end = start + file.write(dictionary + pages)
     elif first < after:
         start = first
-    memory_bytes, is_compressed = stored.memory_bytes(block, leaf), stored.is_compressed(leaf)
+    memory_bytes = sum(stored.memory_bytes(block, leaf) for block in blocks)
+    is_compressed = stored.is_compressed(leaf)
     return PlacedChunk(start, end, after - first, values, is_compressed, memory_bytes)
 
 

@@ -41,25 +41,21 @@ from dormouse.stored.paths import is_index_object, shard_path
 #
 # Blocks are small, so that a look-up reads little: it finds the key in the index at the end of the
 # footer and reads one block, not the shard. But each block takes room in the index, and where it is
-# a row group of its own, time to write and merge, and room in the footer that merges and other
-# readers read whole. So blocks grow with the square root of the file's size, and with them both
-# parts of the footer.
+# a row group of its own, room in the footer that merges and other readers read whole. So blocks
+# grow with the square root of the file's size, and with them both parts of the footer.
 #
-# For example, a file of three columns and 20 MB has 290 blocks of 60 to 88 KB and an index of 16
-# KB; one of 512 MB has 2,300 of up to 443 KB and an index of 120 KB. If each was a row group, the
-# footers would have 107 KB and 0.8 MB.
+# For example, a file of three columns and 20 MB has 490 blocks of 36 to 52 KB and an index of 34
+# KB; one of 512 MB has 3,800 of up to 270 KB and an index of 260 KB. If each was a row group, the
+# footers would have 160 KB and 1.1 MB.
 
 BLOCK_BYTES = 160 * 1024
-COLUMN_BYTES = 20 * 1024
+COLUMN_BYTES = 12 * 1024
 """The compressed size of the first blocks is this for each column, up to `BLOCK_BYTES`: smaller
 ones would cost more time to write and merge."""
 MANY_COLUMNS = 40
 MANY_COLUMN_BYTES = BLOCK_BYTES // MANY_COLUMNS
 """With more columns than these, the first blocks have this of each, 4 KiB: every column chunk takes
 some KB of memory where it is written or merged."""
-GROWTH_BYTES = 128
-"""A block is as large as a square of which one side is what is written so far, the other this
-for each column."""
 MOST_COLUMNS = 16
 """With more Parquet columns, a row group is one block: a block takes a request for each column."""
 LEAST_GROUP_BYTES = 512 * 1024
@@ -79,9 +75,20 @@ BASE_INDEX_BYTES = 1024
 """The approximate sizes of what follows the index in the footer, for each column, and besides."""
 
 
-def block_bytes(written_bytes: int, columns: int) -> int:
-    """Return the compressed size of the next block after `written_bytes` of others."""
-    return max(first_bytes(columns), math.isqrt(GROWTH_BYTES * columns * written_bytes))
+def block_bytes(written_bytes: int, columns: int, *, is_group: bool) -> int:
+    """Return the compressed size of the next block after `written_bytes` of others, each of which
+    `is_group` of its own, or is one of several in a row group.
+    """
+    growth_bytes = _growth_bytes(columns, is_group=is_group)
+    return max(first_bytes(columns), math.isqrt(growth_bytes * written_bytes))
+
+
+def _growth_bytes(columns: int, *, is_group: bool) -> int:
+    """Return with what, times the bytes before it, a block is a square: if g is what describes
+    each block of S bytes, blocks of up to √(2gS) and all that describes them take least together.
+    """
+    in_footer = CHUNK_FOOTER_BYTES * columns if is_group else 0
+    return 2 * (PAGES_INDEX_BYTES * columns + BLOCK_INDEX_BYTES) + in_footer
 
 
 def first_bytes(columns: int) -> int:
@@ -111,7 +118,7 @@ def estimated_index_bytes(size_bytes: int, columns: int, rows: int) -> int:
 
 def _estimated_blocks(size_bytes: int, columns: int) -> float:
     """Return how many blocks a shard of `size_bytes` has, or some more."""
-    density = GROWTH_BYTES * columns
+    density = _growth_bytes(columns, is_group=columns > MOST_COLUMNS)
     grown_from = first_bytes(columns) ** 2 / density
     blocks = min(size_bytes, grown_from) / first_bytes(columns)
     if size_bytes > grown_from:

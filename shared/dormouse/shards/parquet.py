@@ -495,7 +495,7 @@ class ParquetFileWriter:
         size_bytes = self.size_bytes
         sizes = self._dictionaries.values()
         of_first, of_others = (sum(each[n] for each in sizes) for n in (0, 1))
-        target_bytes = block_bytes(size_bytes, self._columns)
+        target_bytes = block_bytes(size_bytes, self._columns, is_group=not self._has_blocks)
         if of_others <= target_bytes // DICTIONARY_SHARE:  # longer ones are of few rows
             target_bytes -= of_others
         values_bytes = size_bytes - of_first - (len(self._row_groups) - 1) * of_others
@@ -645,7 +645,7 @@ def _filter_rows(first: pa.Table, schema: Schema) -> int:
     filter excludes somewhat fewer row groups.
     """
     row_bytes = max(1, first.nbytes // first.num_rows)
-    target_bytes = block_bytes(TYPICAL_BYTES, schema.leaf_columns)
+    target_bytes = block_bytes(TYPICAL_BYTES, schema.leaf_columns, is_group=True)
     return max(FIRST_ROW_GROUP_ROWS, min(MAX_ROW_GROUP_ROWS, 2 * target_bytes // row_bytes))
 
 

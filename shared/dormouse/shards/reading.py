@@ -207,6 +207,12 @@ class Slice:
         return any(each.hides_all(self.shard) for each in self.deletions)
 
 
+JOINED_BYTES = 256 * 1024
+"""So much in memory is decoded as one row group: each takes time, whatever its size, and a merge
+holds one of each input.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """The row groups of a shard that can hold the rows of a slice.
@@ -233,6 +239,23 @@ class Blocks:
         """Return all blocks of its row groups, as a scan or a merge reads them."""
         blocks_of = self.index.stored.layout.blocks_of
         return replace(self, numbers=[n for group in self.row_groups for n in blocks_of(group)])
+
+    @property
+    def joined(self) -> list[range]:
+        """Its blocks as a merge decodes them: those that follow each other in a row group as one,
+        up to `JOINED_BYTES`.
+        """
+        stored, joined, joined_bytes, group = self.index.stored, list[range](), 0, -1
+        for number in self.numbers:
+            last_group, group = group, stored.layout.row_group_of(number)
+            size_bytes = sum(stored.memory_bytes(number, leaf) for leaf in range(stored.leaves))
+            joined_bytes += size_bytes
+            if group == last_group and joined[-1].stop == number and joined_bytes <= JOINED_BYTES:
+                joined[-1] = range(joined[-1].start, number + 1)
+            else:
+                joined.append(range(number, number + 1))
+                joined_bytes = size_bytes
+        return joined
 
     @property
     def first_bytes(self) -> range:

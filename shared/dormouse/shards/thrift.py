@@ -5,7 +5,9 @@ files by them, but offers no single page; `decoding` and `parquet` need these fe
 whether a footer names encryption, which has to be known before its columns are asked for.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dormouse.errors import CorruptDataError
@@ -274,6 +276,20 @@ _TYPE, _PLAIN_BYTES, _STORED_BYTES, _DATA_HEADER, _VALUES = 1, 2, 3, 5, 1
 """Types of pages, and fields of their headers, as Parquet numbers them."""
 
 
+_VARINT = rb"[\x80-\xff]*[\x00-\x7f]"
+_USUAL_HEADER = re.compile(
+    rb"\x15\0\x15(%b)\x15(%b)\x15%b\x1c\x15(%b)\x15%b\x15%b\x15%b\0\0" % ((_VARINT,) * 7)
+)
+"""The header of a page of rows as pyarrow writes it: its type, its sizes, its CRC, and how many
+values it has in which encodings. Field by field, it takes four times as long to read.
+"""
+
+
+@lru_cache(maxsize=4096)
+def _size_of(varint: bytes) -> int:
+    return read_signed(varint, 0)[0]
+
+
 class DataPage(NamedTuple):
     """A page of rows: its offsets in the chunk, header included; its rows, counted from the first
     page that is looked at; and its size before it was compressed.
@@ -294,15 +310,21 @@ def pages_of(chunk: Body) -> list[DataPage]:
     pages: list[DataPage] = []
     at = row = 0
     while at < len(chunk):
-        header, body = read_struct(chunk, at)
-        end = body + header[_STORED_BYTES]
-        if header[_TYPE] == _DATA:
-            rows = header[_DATA_HEADER][_VALUES]  # nulls included: one a row, unless nested
-            pages.append(DataPage(at, end, row, row + rows, header[_PLAIN_BYTES]))
-            row += rows
-        elif header[_TYPE] != _DICTIONARY or pages:
-            raise CorruptDataError(f"a page is of the unknown type {header[_TYPE]}")
-        at = end
+        if usual := _USUAL_HEADER.match(chunk, at):
+            plain_bytes, stored_bytes, rows = map(_size_of, usual.groups())
+            end = usual.end() + stored_bytes
+        else:
+            header, body = read_struct(chunk, at)
+            end = body + header[_STORED_BYTES]
+            if header[_TYPE] == _DICTIONARY and not pages:
+                at = end
+                continue
+            if header[_TYPE] != _DATA:
+                raise CorruptDataError(f"a page is of the unknown type {header[_TYPE]}")
+            rows, plain_bytes = header[_DATA_HEADER][_VALUES], header[_PLAIN_BYTES]
+        # nulls are among its values: there is one a row, unless the column is nested
+        pages.append(DataPage(at, end, row, row + rows, plain_bytes))
+        row, at = row + rows, end
     if not pages:
         raise CorruptDataError("a column chunk has no pages")
     return pages

@@ -237,7 +237,7 @@ def test_statements_read_few_row_groups_where_paths_are_shredded(mice: Instance)
         found = mice.sql(text.format(name), [3456])
         assert sorted(found.to_arrow().column("id").to_pylist()) == [3456, 3457, 3458, 3459, 3460]
         read[name] = found.reads.row_groups
-    assert read["asked"] == 2 < read["plain"]
+    assert 2 * read["asked"] < read["plain"]
 
 
 def test_a_column_of_paths_is_not_renamed_away_from_them(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from dormouse.rows.merging import merge_slices
 from dormouse.rows.predicates import parse_predicate
 from dormouse.schema.schema import Schema
 from dormouse.shards import crcs, footer, local_copies, reading
-from dormouse.shards.reading import Slice
+from dormouse.shards.reading import Slice, find_blocks
 from dormouse.storage import FolderStorage
 from tests.support.distant_folder import DistantFolder
+from tests.support.every_type import EVERY_TYPE
 from tests.support.shard_files import ROWS, SCHEMA, Bodies, Shard, merged
 from tests.support.small_blocks import write_small_blocks
 from tests.support.tables import MEMORY_BYTES
@@ -29,6 +30,26 @@ from tests.support.tables import MEMORY_BYTES
 @pytest.fixture(autouse=True)
 def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_blocks(monkeypatch, 32)
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, EVERY_TYPE])
+@pytest.mark.parametrize("joined_bytes", [0, 2000, 10**9])
+def test_blocks_are_joined_in_copies_within_their_row_groups_up_to_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined_bytes: int, schema: Schema
+) -> None:
+    monkeypatch.setattr(reading, "JOINED_BYTES", joined_bytes)
+    shard = Shard(tmp_path, schema)
+    (blocks,) = find_blocks(shard.table.storage, "table", [Slice(shard.shard, KeyRange())], schema)
+    stored = blocks.index.stored
+    assert [number for some in blocks.joined for number in some] == [*blocks.numbers]
+    for some in blocks.joined:
+        assert len({stored.layout.row_group_of(number) for number in some}) == 1
+        sizes = [stored.memory_bytes(n, leaf) for n in some for leaf in range(stored.leaves)]
+        assert len(some) == 1 or sum(sizes) <= joined_bytes
+    if joined_bytes == 10**9:
+        assert len(blocks.joined) == len(blocks.row_groups) < len(blocks.numbers)
+    rows = merged(shard.table, shard.table.storage)
+    assert rows == [*shard.table.rows(KeyRange())]
 
 
 NEAR_AND_DISTANT = pytest.mark.parametrize("storage", [FolderStorage, DistantFolder])

@@ -99,7 +99,7 @@ def test_every_block_has_its_rows_and_all_blocks_have_all(
     rows = rows_of(seed, count)
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         write_small_blocks(patch, page, row_group=row_group)
-        patch.setattr(parquet, "block_bytes", lambda *_: block)
+        patch.setattr(parquet, "block_bytes", lambda *_, **__: block)
         storage = FolderStorage(Path(folder) / "data") if links else MemoryStorage()
         table = ShardTable(storage, SCHEMA, Path(folder))
         table.add(rows)
@@ -153,7 +153,7 @@ def test_a_row_group_has_several_blocks_and_of_many_columns_or_with_filters_one(
     ):
         monkeypatch.setattr(parquet, "MOST_COLUMNS", most)
         monkeypatch.setattr(
-            parquet, "block_bytes", lambda *_, few=name == "several": 1 if few else 10**9
+            parquet, "block_bytes", lambda *_, few=name == "several", **__: 1 if few else 10**9
         )
         table = ShardTable(FolderStorage(tmp_path / name / "data"), SCHEMA, tmp_path)
         table.properties = Properties(bloom_columns=filters)

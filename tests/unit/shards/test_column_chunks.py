@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dormouse.schema.schema import Schema
-from dormouse.shards import parquet
+from dormouse.shards import footer, parquet
 from dormouse.shards.writer import ShardContext, write_shards
 from dormouse.state.partitions import NewShard, Partition
 from tests.support.memory_storage import MemoryStorage
@@ -55,6 +55,7 @@ def test_row_groups_are_as_long_however_large_their_dictionaries_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "FIRST_ROW_GROUP_ROWS", 400)
+    monkeypatch.setattr(footer, "COLUMN_BYTES", 20 * 1024)
     texts = [random.Random(i).randbytes(5000).hex() for i in range(100)]
     storage = MemoryStorage()
     rows = [{"k": "a", "n": i, "v": texts[i % 100], "w": "w"} for i in range(4000)]
