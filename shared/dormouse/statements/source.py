@@ -160,7 +160,10 @@ def with_paths(
 
 
 def _written(whole: Tree, parser: duckdb.DuckDBPyConnection) -> str:
-    row = parser.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(whole)]).fetchone()
+    try:
+        row = parser.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(whole)]).fetchone()
+    except duckdb.SerializationException as error:  # it has more levels than what was written
+        raise InvalidRequestError("the statement is nested too deeply") from error
     assert row is not None
     return str(row[0])
 
@@ -283,7 +286,7 @@ class _Replacing:
         names = [*map(folded, called), *(name for name, _ in columns[len(called) :])]
         kinds = [is_document for _, is_document in columns]
         own = dict(zip(names, kinds, strict=False))
-        return {folded(source.get("alias") or source.get("table_name", "")): own}
+        return {folded(source.get("alias") or source.get("table_name") or str(id(source))): own}
 
     def _columns_of(self, query: Tree) -> _Columns:
         """Return the columns of the rows of a query."""

@@ -633,9 +633,25 @@ def test_a_column_of_text_is_no_document_of_another_table_with_its_name(
     assert mice.sql(named).to_arrow().column("i").to_pylist() == [1]
 
 
+@pytest.mark.parametrize("levels", [60, 95])
+def test_a_statement_nested_deeply_is_answered_or_refused(
+    mice: Instance, table: TableHandle, levels: int
+) -> None:
+    text = f"SELECT {'upper(' * levels}payload.kind{')' * levels} AS k FROM docs WHERE id = 1"
+    if levels < 90:
+        assert mice.sql(text).to_arrow().column("k").to_pylist() == ["A"]
+    else:
+        with pytest.raises(InvalidRequestError, match="nested too deeply"):
+            mice.sql(text)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            "SELECT q FROM (SELECT payload.kind AS q, id FROM docs), (SELECT 1 AS o) WHERE q = 'b'",
+            ['"b"'],
+        ),
         ("SELECT id FROM texts WHERE payload = 'a' AND id IN (SELECT id FROM docs)", [1]),
         ("SELECT id FROM docs WHERE payload.kind = 'a' AND id IN (SELECT id FROM texts)", [1]),
         (
