@@ -8,6 +8,7 @@ import io
 import os
 import re
 import shutil
+import stat
 import tempfile
 from abc import abstractmethod
 from collections import deque
@@ -37,6 +38,8 @@ _UNWRITABLE = (
     *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTSUP),
     *(errno.ENAMETOOLONG, errno.EISDIR),
 )
+_NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENXIO, errno.ELOOP)
+"""The errors of nothing, a folder, a socket, or a link to itself in the place of a file."""
 _LINK_ATTEMPTS = 10
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -109,8 +112,8 @@ class FolderStorage(Storage):
 
     def get(self, path: str) -> bytes:
         """Return a whole object. Raises NotFoundError."""
-        with _looking_for(path):
-            return self._file(path).read_bytes()
+        with self._opened(path) as file:
+            return file.read()
 
     def put(self, path: str, body: bytes) -> bool:
         """Store an object if its path is free; otherwise return False and change nothing."""
@@ -143,8 +146,7 @@ class FolderStorage(Storage):
 
     def open(self, path: str, size_bytes: int) -> BinaryIO:
         """Open an object to seek and read. Raises NotFoundError."""
-        with _looking_for(path):
-            return self._file(path).open("rb")
+        return self._opened(path)
 
     def stream(self, path: str, size_bytes: int, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of an object from `start` up to `end`, piece by piece."""
@@ -153,7 +155,7 @@ class FolderStorage(Storage):
 
     def link(self, path: str, local: Path) -> bool:
         """Make `local` a second name of an object's file; False if it is on another disk."""
-        with _looking_for(path):
+        with self._opened(path), _looking_for(path):
             try:
                 os.link(self._file(path), local)
             except OSError as error:
@@ -188,9 +190,14 @@ class FolderStorage(Storage):
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored. Folders that are empty then go with them."""
         for path in paths:
-            self._file(path).unlink(missing_ok=True)
+            with suppress(IsADirectoryError, NotADirectoryError):  # then there is no object
+                self._file(path).unlink(missing_ok=True)
         for folder in sorted({self._file(path).parent for path in paths}, reverse=True):
             self._remove_if_empty(folder)
+
+    def _opened(self, path: str) -> BinaryIO:
+        with _looking_for(path):
+            return open(self._file(path), "rb", opener=regular_file)
 
     def _file(self, path: str) -> Path:
         check_path(path)
@@ -225,11 +232,12 @@ class FolderStorage(Storage):
 
     def _stored(self, path: str) -> StoredObject | None:
         try:
-            status = (self._root / path).stat()
-        except FileNotFoundError:  # deleted while the folder was walked
+            with _looking_for(path):
+                status = (self._root / path).stat()
+        except NotFoundError:  # deleted while the folder was walked
             return None
-        except PermissionError as error:
-            raise _unreadable(error) from error
+        if not stat.S_ISREG(status.st_mode):
+            return None
         return StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
@@ -283,6 +291,15 @@ def writing_files(root: Path) -> Iterator[None]:
         raise
 
 
+def regular_file(path: str | Path, flags: int) -> int:
+    """Open a file; of a pipe or a device, which has no end, raise what a folder raises."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, "it is no file", str(path))
+    return descriptor
+
+
 def flush(path: Path) -> None:
     """Make the content of a file, or the names in a folder, survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -297,10 +314,12 @@ def _looking_for(path: str) -> Iterator[None]:
     """Raise what keeps an object from being opened as errors that say so."""
     try:
         yield
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise NotFoundError(f"there is no object {path!r}") from error
     except PermissionError as error:
         raise _unreadable(error) from error
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise NotFoundError(f"there is no object {path!r}") from error
 
 
 def _unreadable(error: OSError) -> UnavailableError:

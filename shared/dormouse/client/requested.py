@@ -12,7 +12,7 @@ import msgspec
 
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Awaited, Progress, TaskProgress
-from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from dormouse.errors import CorruptDataError, DormouseError, InvalidRequestError, NotFoundError
 from dormouse.features import export, purge
 from dormouse.features.answer_query import FileSink
 from dormouse.features.purge_rows import prove_purge
@@ -114,7 +114,7 @@ class Export(RequestedWork[TaskProgress, export.ExportManifest]):
             return manifest
         record = services.tracker.get(self.table.id, self.id)
         if record is not None and record.state == "failed":
-            raise NotFoundError(f"the export to {self.uri} failed: {record.reason}")
+            raise DormouseError(f"the export to {self.uri} failed: {record.reason}")
         raise NotFoundError(f"the export to {self.uri} is not complete", hint="wait for it")
 
     def download(
@@ -295,7 +295,7 @@ class Purge(RequestedWork[PurgeProgress, None]):
     def _result(self) -> None:
         record = self.handle.services.tracker.get(self.table.id, self.id)
         if record is not None and record.state == "failed":
-            raise InvalidRequestError(f"the purge failed: {record.reason}")
+            raise DormouseError(f"the purge failed: {record.reason}")
 
     def proof(self, watch: Watch | None = None) -> purge.Proof:
         """Look for rows that match, in the table and in every object."""

@@ -9,9 +9,16 @@ from msgspec.structs import replace
 
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import TaskProgress
-from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, TimedOutError
+from dormouse.errors import (
+    CorruptDataError,
+    DormouseError,
+    InvalidRequestError,
+    NotFoundError,
+    TimedOutError,
+)
 from dormouse.features.export import MANIFESTS, load_manifest
 from dormouse.stored.paths import MANIFEST, shard_path
+from dormouse_cli.errors import exit_code
 from tests.support.instances import InMemory
 from tests.support.world import World, letters
 
@@ -60,8 +67,9 @@ def test_an_export_that_failed_says_why(memory: InMemory, handle: TableHandle) -
     export = handle.export()
     shards = [shard_path(handle.table.id, shard) for shard in handle.state().shards]
     memory.world.storage.delete(shards)
-    with pytest.raises(NotFoundError, match="--skip-damaged"):
+    with pytest.raises(DormouseError, match="--skip-damaged") as failed:
         export.wait()
+    assert exit_code(failed.value) == 1
 
 
 def test_a_long_export_continues_after_its_waiter_timed_out(
