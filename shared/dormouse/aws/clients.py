@@ -439,10 +439,8 @@ def writing(service: str) -> Iterator[None]:
         raise errors.OutcomeUnknownError(f"{service} did not answer a write: {error}") from error
     except ClientError as error:
         if kind_of(error) is Failure.CONDITION:
-            item = cast(
-                "Item | None", error.response.get("Item")
-            )  # requested by ReturnValuesOnConditionCheckFailure=ALL_OLD
-            raise ConditionFailedError(item) from error
+            item = error.response.get("Item")  # as ReturnValuesOnConditionCheckFailure=ALL_OLD asks
+            raise ConditionFailedError(cast("Item | None", item)) from error
         metadata = error.response["ResponseMetadata"]
         # The answer to a retry says nothing about the first request, which may have been applied.
         is_refused = metadata["HTTPStatusCode"] < 500 or kind_of(error) is Failure.PERMANENT

@@ -31,8 +31,6 @@ from dormouse.schema.types import (
 )
 from dormouse.sql.conditions import Call, Expression, Literal, common_type
 
-# Constants of a condition as values of the types that they are compared with.
-#
 # Errors say what is wrong; the parser says of which part of the text.
 
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
