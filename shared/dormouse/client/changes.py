@@ -78,9 +78,9 @@ def changes_of(
         condition=condition,
         limit=request.limit,
     )
-    if table.properties.keep == "latest":
-        return _Comparison(services, table, since, state, selection).result(request).for_programs()
-    return _added(services, table, since, selection, request).for_programs()
+    changes = _Changes(services, table, since, state, selection, request)
+    kept = changes.compared() if table.properties.keep == "latest" else changes.added()
+    return kept.for_programs()
 
 
 def _version_of(services: Services, table: Table, since: AsOf) -> int:
@@ -94,30 +94,6 @@ def _version_of(services: Services, table: Table, since: AsOf) -> int:
         return read_as_of(services, table, since)[1].version
     except NotBegunError:
         return 0  # all rows came later
-
-
-def _added(
-    services: Services, table: Table, since: int, selection: Selection, request: WantedChanges
-) -> QueryResult:
-    """Return the rows ingested and not deleted since a version, a few shards at a time; with
-    deleted ones, those of that version that were deleted since follow.
-    """
-    commits = ingested_since(services, table, since)
-    selection = replace(selection, version=commits.newest)
-    if not request.deleted:
-        return _as_ingested(services, table, commits.shards, commits.deletions, selection)
-    numbered = replace(selection, columns=(*selection.columns, SEQUENCE.name))
-    added = _as_ingested(services, table, commits.shards, commits.deletions, numbered)
-    losses = _deleted(services, table, since, commits.deletions, selection)
-    changes = chain(
-        (
-            ("insert", *_versioned(batch, commits.versions, commits.newest))
-            for batch in added.batches
-        ),
-        (("delete", *_versioned(batch, commits.versions, commits.newest)) for batch in losses),
-    )
-    plain = replace(added, schema=added.schema.remove(len(selection.columns)))
-    return with_changes(plain, changes, request.limit)
 
 
 def _versioned(
@@ -140,65 +116,71 @@ def _numbered(rows: pa.RecordBatch, deletions: Iterable[Deletion]) -> pa.RecordB
     return rows.append_column(SEQUENCE.name, pa.repeat(number, rows.num_rows))
 
 
-def _as_ingested(
-    services: Services,
-    table: Table,
-    shards: Iterable[Shard],
-    deletions: tuple[Deletion, ...],
-    selection: Selection,
-) -> QueryResult:
-    """Return rows of shards as ingest wrote them, but for those that deletions hide."""
-    rules = {"filters": "", "aggregations": "", "keep": "all", "latest_by": ""}
-    plain = replace(table, properties=structs.replace(table.properties, **rules))
-    parts = ([Slice(shard, KeyRange(), deletions)] for shard in shards)
-    return query_slices(services, plain, parts, selection)
-
-
-def _deleted(
-    services: Services,
-    table: Table,
-    since: int,
-    deletions: tuple[Deletion, ...],
-    selection: Selection,
-) -> Iterable[pa.RecordBatch]:
-    """Return the selected rows of a version that later deletions hide, with a number."""
-    if not row_rules(table.schema, table.properties).is_empty:
-        raise InvalidRequestError(
-            f"the rules of table {table.name!r} make other rows of those that were ingested, so it "
-            "is not known which were deleted",
-            hint="ask for changes without deleted rows",
-        )
-    if not deletions or not since:
-        return ()
-    before = read_as_of(services, table, since)[1]
-    hidden_rows = _hidden(services, table, before, deletions, selection).batches
-    return (_numbered(batch, deletions) for batch in hidden_rows)
-
-
-def _hidden(
-    services: Services,
-    table: Table,
-    before: TableState,
-    deletions: tuple[Deletion, ...],
-    selection: Selection,
-) -> QueryResult:
-    parts = slices_to_read(before, selected_ranges(table, selection))
-    return query_slices(services, table, parts, selection, lost_by=deletions)
-
-
 @dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Two versions of a table that keeps the latest rows: that of `since`, and the newest one."""
+class _Changes:
+    """What changed in a table between two of its versions: that of `since`, and the newest one."""
 
     services: Services
     table: Table
     since: int
     state: TableState
     selection: Selection
+    request: WantedChanges
 
-    def result(self, request: WantedChanges) -> QueryResult:
-        """Return what is in one version and not in the other."""
-        newest = self._rows(self.state, self.selection, (_NOTHING,))
+    def added(self) -> QueryResult:
+        """Return the rows ingested and not deleted since a version, a few shards at a time; with
+        deleted ones, those of that version that were deleted since follow.
+        """
+        commits = ingested_since(self.services, self.table, self.since)
+        selection = replace(self.selection, version=commits.newest)
+        if not self.request.deleted:
+            return self._as_ingested(commits.shards, commits.deletions, selection)
+        numbered = replace(selection, columns=(*selection.columns, SEQUENCE.name))
+        added = self._as_ingested(commits.shards, commits.deletions, numbered)
+        losses = self._deleted(commits.deletions, selection)
+        kinds = (("insert", added.batches), ("delete", losses))
+        changes = (
+            (kind, *_versioned(batch, commits.versions, commits.newest))
+            for kind, batches in kinds
+            for batch in batches
+        )
+        plain = replace(added, schema=added.schema.remove(len(selection.columns)))
+        return with_changes(plain, changes, self.request.limit)
+
+    def _as_ingested(
+        self, shards: Iterable[Shard], deletions: tuple[Deletion, ...], selection: Selection
+    ) -> QueryResult:
+        """Return rows of shards as ingest wrote them, but for those that deletions hide."""
+        rules = {"filters": "", "aggregations": "", "keep": "all", "latest_by": ""}
+        plain = replace(self.table, properties=structs.replace(self.table.properties, **rules))
+        parts = ([Slice(shard, KeyRange(), deletions)] for shard in shards)
+        return query_slices(self.services, plain, parts, selection)
+
+    def _deleted(
+        self, deletions: tuple[Deletion, ...], selection: Selection
+    ) -> Iterable[pa.RecordBatch]:
+        """Return the selected rows of a version that later deletions hide, with a number."""
+        if not row_rules(self.table.schema, self.table.properties).is_empty:
+            raise InvalidRequestError(
+                f"the rules of table {self.table.name!r} make other rows of those that were "
+                "ingested, so it is not known which were deleted",
+                hint="ask for changes without deleted rows",
+            )
+        if not deletions or not self.since:
+            return ()
+        before = read_as_of(self.services, self.table, self.since)[1]
+        hidden_rows = self._hidden(before, deletions, selection).batches
+        return (_numbered(batch, deletions) for batch in hidden_rows)
+
+    def _hidden(
+        self, before: TableState, deletions: tuple[Deletion, ...], selection: Selection
+    ) -> QueryResult:
+        parts = slices_to_read(before, selected_ranges(self.table, selection))
+        return query_slices(self.services, self.table, parts, selection, lost_by=deletions)
+
+    def compared(self) -> QueryResult:
+        """Return what is in one version and not in the other, of a table with the latest rows."""
+        newest, request = self._rows(self.state, self.selection, (_NOTHING,)), self.request
         kinds = {"insert", "update"}
         if request.deleted:
             kinds |= {"delete", "before"} if request.before else {"delete"}
@@ -261,7 +243,7 @@ class _Comparison:
         selection = Selection(self.state.version, names, (KeyRange(),), None, None, 0)
         with TemporaryDirectory(dir=self.services.scratch) as folder:
             sorter = Sorter(keys, Path(folder), memory_bytes=self.services.memory_bytes)
-            for batch in _as_ingested(self.services, self.table, shards, (), selection).batches:
+            for batch in self._as_ingested(shards, (), selection).batches:
                 sorter.add(batch)
             for state, others in deletions:
                 chosen = replace(
@@ -270,7 +252,7 @@ class _Comparison:
                     columns=names[:-1],
                     time_ms=self.selection.time_ms,
                 )
-                for batch in _hidden(self.services, self.table, state, others, chosen).batches:
+                for batch in self._hidden(state, others, chosen).batches:
                     sorter.add(_numbered(batch, others))
             yield from batched_keys(sorter.sorted_rows(), keys)
 
