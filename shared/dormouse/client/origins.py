@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from dormouse.access import EVERYTHING
 from dormouse.client.table import TableHandle
+from dormouse.client.versions import RowQuery
 from dormouse.errors import InvalidRequestError, NotFoundError
 from dormouse.features.versions import read_as_of
-from dormouse.key_codec import KeyCodec, KeyLike
+from dormouse.key_codec import KeyLike
 from dormouse.query.rows import query_rows, query_slices
-from dormouse.query.selection import Selection, select, selected_ranges, slices_to_read
+from dormouse.query.selection import Selection, selected_ranges, slices_to_read
 from dormouse.schema.schema import ETAG, FILE, INGESTED_AT, ROW_NUMBER, SHARD, VERSION
 from dormouse.shards.reading import read_own_footers
 from dormouse.state.state import TableState
@@ -68,15 +68,8 @@ def why(handle: TableHandle, key: KeyLike, as_of: AsOf | None) -> list[RowOrigin
     names = [field.name for field in table.schema.keys]
     hidden = [field.name for field in origin_fields(rules, table.properties)]
     hidden += [SHARD.name] if rules.keeps_tags else []
-    selection = select(
-        table.schema,
-        state.version,
-        services.clock.now_ms(),
-        KeyCodec(table.schema).ranges_from_python(None, key),
-        permission=EVERYTHING,  # AWS decides about what this process reads
-        columns=[*names, *hidden],
-        limit=MOST_ROWS + 1,
-    )
+    wanted = RowQuery(exact=key, columns=[*names, *hidden], limit=MOST_ROWS + 1)
+    selection = wanted.select(table, state.version, services.clock.now_ms())
     rows = query_rows(services, table, state, selection).to_arrow()
     if rows.num_rows > MOST_ROWS:
         raise InvalidRequestError(
