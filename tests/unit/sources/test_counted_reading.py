@@ -12,6 +12,7 @@ from dormouse.client.inferring import check_file, estimate_splits, infer_schema
 from dormouse.errors import RefusedSourceError
 from dormouse.files.formats import counted_reading
 from dormouse.schema.schema import parse_schema
+from dormouse.tables.properties import Properties
 
 SCHEMA = parse_schema("k:long", ["k"])
 
@@ -43,12 +44,12 @@ def test_the_third_attempt_refuses_a_file_at_every_door_and_says_the_way_out(fil
     dies(file)
     assert infer_schema(file, ["k"]).schema == SCHEMA, "one death may be bad luck"
     dies(file)
-    check_file(file, SCHEMA)
+    check_file(file, SCHEMA, Properties())
     for _ in range(2):
         dies(file)
     doors = {
         "infer_schema": lambda: infer_schema(file, ["k"]),
-        "check_file": lambda: check_file(file, SCHEMA),
+        "check_file": lambda: check_file(file, SCHEMA, Properties()),
         "estimate_splits": lambda: estimate_splits(SCHEMA, [file], 2),
     }
     for name, door in doors.items():
@@ -57,12 +58,12 @@ def test_the_third_attempt_refuses_a_file_at_every_door_and_says_the_way_out(fil
         assert "'rows.csv'" in str(error.value), name
     copy = file.rename(file.with_name("copy.csv"))
     with pytest.raises(RefusedSourceError):
-        check_file(copy, SCHEMA)
+        check_file(copy, SCHEMA, Properties())
     copy.write_text("k\n2\n")
-    check_file(copy, SCHEMA)
+    check_file(copy, SCHEMA, Properties())
     Path(error.value.hint.rpartition("rm ")[2]).unlink()
     file.write_text("k\n1\n")
-    check_file(file, SCHEMA)
+    check_file(file, SCHEMA, Properties())
 
 
 def test_what_ends_the_reading_without_its_process_is_no_death(file: Path) -> None:

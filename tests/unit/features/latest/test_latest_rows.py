@@ -26,6 +26,7 @@ from dormouse.schema.types import Primitive
 from dormouse.statements import running
 from dormouse.stored.paths import shard_path
 from dormouse.system import SystemClock
+from dormouse.tables.properties import parse_settings, properties_of
 from tests.support.every_type import EVERY_TYPE, row_of_every_type
 from tests.support.small_blocks import write_small_blocks
 
@@ -446,7 +447,7 @@ def test_a_table_is_made_like_a_file_that_says_what_becomes_of_rows(
     file.write_text("\n".join((f"{name},id,at,v", *lines)))
     given = {"keep": "latest", "change_data": form, "latest_by": "at"}
     schema = infer_schema(file, ["id"], properties=given).schema
-    check_file(file, schema, given)
+    check_file(file, schema, properties_of(parse_settings(given)))
     assert estimate_splits(schema, [file], 2, properties=given).rows == 3
     instance.set_defaults({"keep": "latest"})
     by_default = {name: value for name, value in given.items() if name != "keep"}
