@@ -136,7 +136,7 @@ def test_csv_files_are_read_as_the_table_says(world: World) -> None:
 
 def test_a_table_whose_csv_marks_contradict_each_other_cannot_be_made_or_set(world: World) -> None:
     with pytest.raises(InvalidRequestError, match="the same character"):
-        world.create(csv_separator="'", csv_quote="'")
+        world.create("others", csv_separator="'", csv_quote="'")
     table = world.create(csv_separator=";")
     with pytest.raises(InvalidRequestError, match="the same character"):
         world.administer(SetProperties("1", table.name, {"csv_quote": ";"}))
