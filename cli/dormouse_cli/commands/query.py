@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -614,18 +614,13 @@ class Shell:
         if command == "\\d" and names:
             for name in names:
                 described = self.instance.table(name.rstrip(";")).schema.described()
-                _print(("column", "type", "role"), described)
+                print_table(values.COLUMNS, described)
         elif command == "\\d":
             self._words.clear()  # there may be others since
             tables = self.instance.tables()
-            _print(("table", "columns"), [(t.name, len(t.schema.fields)) for t in tables])
+            print_table(("table", "columns"), [(t.name, len(t.schema.fields)) for t in tables])
         else:
             typer.echo(HELP)
-
-
-def _print(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    lines = [dict(zip(columns, row, strict=True)) for row in rows]
-    print_listing(columns, lines, "table")
 
 
 @contextmanager
