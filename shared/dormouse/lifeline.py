@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -54,6 +54,13 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()
+
+
+def when_ended(process: subprocess.Popen[bytes], call: Callable[[int], object]) -> threading.Thread:
+    """Call a function with the exit code of a process, from another thread, once it has ended."""
+    waiter = threading.Thread(target=lambda: call(process.wait()), daemon=True)
+    waiter.start()
+    return waiter
 
 
 def watch(descriptor: int) -> None:

@@ -114,10 +114,7 @@ class Sandbox:
                 stdout=output,
                 stderr=output,
             )
-        threading.Thread(target=self._signal_end, daemon=True).start()
-
-    def _signal_end(self) -> None:
-        self._api.signals.put(self._process.wait())
+        lifeline.when_ended(self._process, self._api.signals.put)
 
     @property
     def function(self) -> str:

@@ -11,13 +11,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 import typer
 
+from dormouse import lifeline
 from dormouse_cli.terminal import note
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -59,12 +59,11 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         process = subprocess.Popen(command, env=dict(environment))
     except FileNotFoundError:
-        typer.echo(f"command not found: {command[0]}", err=True)
+        note(f"command not found: {command[0]}")
         return 127
     before = [signal.getsignal(number) for number in _ENDING]
     with interruptible(after=before) as interruptions:
-        waiter = threading.Thread(target=_wait, args=(process, interruptions), daemon=True)
-        waiter.start()
+        waiter = lifeline.when_ended(process, lambda _: interruptions.put(_ENDED))
         while (number := interruptions.get()) != _ENDED:
             typed_at_the_terminal = number == signal.SIGINT and sys.stdin.isatty()
             if not typed_at_the_terminal:  # else the terminal has sent it to the command, too
@@ -112,8 +111,3 @@ def interruptible(
 
 def _awake(number: int, frame: FrameType | None) -> None:
     """Do nothing: without a handler in Python, none in C would write the signal's number."""
-
-
-def _wait(process: subprocess.Popen[bytes], interruptions: Interruptions) -> None:
-    process.wait()
-    interruptions.put(_ENDED)

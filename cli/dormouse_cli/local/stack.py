@@ -149,13 +149,7 @@ class LocalStack:
 
     def when_aws_ends(self, call: Callable[[], None]) -> None:
         """Call a function, from another thread, when the embedded AWS ends, however it does."""
-        moto = self._started().moto
-
-        def wait() -> None:
-            moto.wait()
-            call()
-
-        threading.Thread(target=wait, name="aws", daemon=True).start()
+        lifeline.when_ended(self._started().moto, lambda _: call())
 
     def start(self) -> None:
         """Start everything. What has been started when a part fails is stopped again."""
