@@ -149,13 +149,13 @@ class Instance(Shown):
         A damaged entry does not affect other tables; `repair` restores it.
         """
         tables, damaged = self.services.tables.list_readable()
-        return [self._handle(table) for table in tables if not table.deleting], damaged
+        return [self.handle_of(table) for table in tables if not table.deleting], damaged
 
     def table(self, name: str) -> TableHandle:
         """Return one table.
         Raises NotFoundError: no table has that name; the hint names the nearest.
         """
-        return self._handle(named_table(self.services, name))
+        return self.handle_of(named_table(self.services, name))
 
     def create_table(
         self,
@@ -702,7 +702,8 @@ class Instance(Shown):
         """Remove all rules: access is by instance again."""
         administer(self, requests.ClearAccess)
 
-    def _handle(self, table: Table) -> TableHandle:
+    def handle_of(self, table: Table) -> TableHandle:
+        """Return a table, by its entry in the registry."""
         return TableHandle(table, self.services, self.queues, self.bucket, self.polling)
 
     def _shown(self) -> tuple[str, HtmlText]:

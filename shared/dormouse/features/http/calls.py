@@ -225,11 +225,7 @@ class HttpCall:
             ForbiddenError: the caller may not do this with it.
         """
         visible = allowed_table(self.services, self.principal, name, verb)
-        instance = self.instance
-        handle = TableHandle(
-            visible.table, instance.services, instance.queues, instance.bucket, instance.polling
-        )
-        return OpenTable(visible, handle)
+        return OpenTable(visible, self.instance.handle_of(visible.table))
 
     def header(self, name: str) -> str:
         """Return a header, by its name in lower case; empty if there is none."""
