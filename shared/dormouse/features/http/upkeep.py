@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import md5
+from operator import attrgetter
 from pathlib import Path
 from shutil import copyfileobj
 from typing import Literal
@@ -106,12 +107,9 @@ def list_jobs(call: calls.HttpCall, table: str, query: JobsPage) -> ListPage[Job
     changed last come first.
     """
     source = call.table(table)
-    records: Iterable[JobRecord] = jobs_of(
-        call.services, source.handle.current(), reads_requests=call.instance.folder is not None
-    )
-    if not source.seen.is_whole:  # reasons may name columns, and names of partitions have keys
-        records = (replace(record, reason="", subject="") for record in records)
-    return _page_of_jobs(records, query)
+    reads_requests = call.instance.folder is not None
+    records = jobs_of(call.services, source.handle.current(), reads_requests=reads_requests)
+    return _page_of_jobs(records, query, is_whole=source.seen.is_whole)
 
 
 def list_refused_files(
@@ -125,10 +123,8 @@ def list_refused_files(
 def list_other_jobs(call: calls.HttpCall, query: JobsPage) -> ListPage[JobShown]:
     """List the requests about no table, and the files that were dropped for none."""
     check_instance(call.services, call.principal, "read")
-    records: Iterable[JobRecord] = call.instance.jobs()
-    if not instance_permission(call.services.tables.access_rules(), call.principal).hides_nothing:
-        records = (replace(record, reason="", subject="") for record in records)
-    return _page_of_jobs(records, query)
+    rights = instance_permission(call.services.tables.access_rules(), call.principal)
+    return _page_of_jobs(call.instance.jobs(), query, is_whole=rights.hides_nothing)
 
 
 def list_queues(call: calls.HttpCall) -> QueueList:
@@ -185,18 +181,20 @@ def _recorded(instance: Instance, table_id: str, request_id: str) -> JobRecord |
     return record or get(NO_TABLE, request_id)
 
 
-def _page_of_jobs(records: Iterable[JobRecord], query: JobsPage) -> ListPage[JobShown]:
+def _page_of_jobs(
+    records: Iterable[JobRecord], query: JobsPage, *, is_whole: bool
+) -> ListPage[JobShown]:
+    if not is_whole:  # reasons may name columns, and names of partitions have keys
+        records = (replace(record, reason="", subject="") for record in records)
     matches = [
         record
         for record in records
         if query.kind in ("", record.kind) and query.state in ("", record.state)
     ]
     matches.sort(key=lambda record: (-record.updated_ms, record.job_id))
-
-    def shown(record: JobRecord) -> JobShown:
-        return picked(JobShown, record, id=record.job_id)
-
-    return page_of(matches, query, lambda each: each.job_id, shown)
+    return page_of(
+        matches, query, attrgetter("job_id"), lambda each: picked(JobShown, each, id=each.job_id)
+    )
 
 
 # A file is dropped into the ingest bucket under the table's folder, as by every other way; it
