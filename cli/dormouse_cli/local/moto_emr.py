@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -143,26 +144,28 @@ _NOWHERE = "http://127.0.0.1:9"
 """The port of the discard service, where nobody listens."""
 
 
+@dataclass(frozen=True, slots=True)
 class SparkRunner:
-    """Runs one job at a time; its output goes to a log of its own."""
+    """Runs one job at a time; its output goes to a log of its own.
 
-    def __init__(self, code: Path, folder: Path, environment: Mapping[str, str]) -> None:
-        """`code` holds the entry points; logs and temporary files go to `folder`.
+    `code` holds the entry points; logs and temporary files go to `folder`. `environment` is what
+    the job's processes see beside what Spark needs.
+    """
 
-        `environment` is what the job's processes see beside what Spark needs.
-        """
-        self._code, self._folder, self._environment = code, folder, environment
+    code: Path
+    folder: Path
+    environment: Mapping[str, str]
 
     def __call__(self, run: JobRun) -> tuple[str, str]:
         """Do a run; return the state in which it ended, and details for people."""
         driver = (run.job_driver or {})["sparkSubmit"]
-        entry_point = self._code / PurePosixPath(str(driver["entryPoint"])).name
+        entry_point = self.code / PurePosixPath(str(driver["entryPoint"])).name
         if not entry_point.is_file():
             return "FAILED", f"there is no entry point {entry_point}"
         if importlib.util.find_spec("pyspark") is None:
             return "FAILED", "pyspark is not installed: pip install 'dormouse-tables[spark]'"
-        log = self._folder / "logs" / f"spark-{run.id}.log"
-        scratch = self._folder / "spark" / run.id
+        log = self.folder / "logs" / f"spark-{run.id}.log"
+        scratch = self.folder / "spark" / run.id
         scratch.mkdir(parents=True)
         try:
             arguments = [str(entry_point), *driver.get("entryPointArguments", [])]
@@ -180,7 +183,7 @@ class SparkRunner:
                 [*options, *arguments],
                 cwd=scratch,
                 environment={
-                    **self._environment,
+                    **self.environment,
                     **{f"AWS_ENDPOINT_URL_{service}": _NOWHERE for service in _OUT_OF_REACH},
                     "SPARK_LOCAL_DIRS": str(scratch),
                     "SPARK_LOCAL_IP": "127.0.0.1",

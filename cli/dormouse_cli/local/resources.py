@@ -23,26 +23,21 @@ _NOTHING = object()
 """The value of AWS::NoValue: the property or item it stands for is left out."""
 
 
+@dataclass(frozen=True, slots=True)
 class Resolver:
     """Turns a template's values into plain ones, only where one is really read.
 
     What it does not know it refuses, with the place (`where`) of the value: what was silently
-    dropped would show up as a wrong name somewhere else.
+    dropped would show up as a wrong name somewhere else. `parameters` include the pseudo
+    parameters, such as `AWS::Region`; `ref` and `attribute` say what `Ref` and `Fn::GetAtt` of
+    resources mean, None for what is unknown.
     """
 
-    def __init__(
-        self,
-        parameters: Mapping[str, str],
-        conditions: Mapping[str, Any],
-        mappings: Mapping[str, Any],
-        ref: Callable[[str], str | None],
-        attribute: Callable[[str, str], str | None],
-    ) -> None:
-        """`parameters` include the pseudo parameters, such as `AWS::Region`; `ref` and `attribute`
-        say what `Ref` and `Fn::GetAtt` of resources mean, None for what is unknown.
-        """
-        self._parameters, self._conditions, self._mappings = parameters, conditions, mappings
-        self._of_resource, self._attribute = ref, attribute
+    parameters: Mapping[str, str]
+    conditions: Mapping[str, Any]
+    mappings: Mapping[str, Any]
+    ref: Callable[[str], str | None]
+    attribute: Callable[[str, str], str | None]
 
     def resolve(self, value: Any, where: str) -> Any:
         """The plain value; `None` where AWS::NoValue takes the value away."""
@@ -60,9 +55,9 @@ class Resolver:
 
     def holds(self, condition: str, where: str) -> bool:
         """Whether the template's condition of that name holds."""
-        if condition not in self._conditions:
+        if condition not in self.conditions:
             raise TemplateError(f"{where}: there is no condition {condition!r}")
-        return self.resolve(self._conditions[condition], f"Conditions.{condition}") is True
+        return self.resolve(self.conditions[condition], f"Conditions.{condition}") is True
 
     def _resolve(self, value: Any, where: str) -> Any:
         if isinstance(value, list):
@@ -114,9 +109,9 @@ class Resolver:
     def _ref(self, name: str, where: str) -> Any:
         if name == NO_VALUE:
             return _NOTHING
-        if name in self._parameters:
-            return self._parameters[name]
-        value = self._of_resource(name)
+        if name in self.parameters:
+            return self.parameters[name]
+        value = self.ref(name)
         if value is None:
             raise TemplateError(f"{where}: !Ref {name} names neither a parameter nor a resource")
         return value
@@ -124,7 +119,7 @@ class Resolver:
     def _get_att(self, argument: str | list[str], where: str) -> str:
         path = argument.split(".") if isinstance(argument, str) else argument
         resource, attribute = path[0], ".".join(path[1:])
-        value = self._attribute(resource, attribute)
+        value = self.attribute(resource, attribute)
         if value is None:
             raise TemplateError(
                 f"{where}: the local stack does not know !GetAtt {resource}.{attribute}"
@@ -146,7 +141,7 @@ class Resolver:
         return _PLACEHOLDER.sub(replacement, pattern)
 
     def _find_in_map(self, argument: list[Any], where: str) -> Any:
-        value = self._mappings
+        value = self.mappings
         for part in argument:
             key = self.text(part, where)
             if not isinstance(value, dict) or key not in value:

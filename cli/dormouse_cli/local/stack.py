@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -64,45 +64,40 @@ class _Running:
     http: LoopbackServer | None
 
 
+@dataclass
 class LocalStack:
-    """Runs a template on this machine between `start` and `stop`, or as a context manager."""
+    """Runs a template on this machine between `start` and `stop`, or as a context manager.
 
-    def __init__(
-        self,
-        template: Path,
-        parameters: Mapping[str, str],
-        state_dir: Path,
-        *,
-        port: int = 0,
-        http_port: int = 0,
-        triggers: bool = True,
-        concurrency: int | None = None,
-        revise: Callable[[Deployment, str], Deployment] = lambda deployment, _: deployment,
-        watch: Watch = unwatched,
-    ) -> None:
-        """`parameters` win over the template's defaults. AWS answers at `port`, and the HTTP API of
-        the template at `http_port`; 0 takes a free one.
+    `parameters` win over the template's defaults. AWS answers at `port`, and the HTTP API of the
+    template at `http_port`; 0 takes a free one.
 
-        Without `triggers`, functions and Spark jobs run only when they are invoked: no queue,
-        schedule or run starts one.
+    Without `triggers`, functions and Spark jobs run only when they are invoked: no queue, schedule
+    or run starts one.
 
-        `revise` is given what the template asks for and AWS's endpoint, and gives what is deployed:
-        for tests that want other time-outs, say. `watch` is called with every batch of messages.
+    `revise` is given what the template asks for and AWS's endpoint, and gives what is deployed: for
+    tests that want other time-outs, say. `watch` is called with every batch of messages.
 
-        No event source runs more batches at once than `concurrency`, whatever the template says;
-        by default as many as this machine has processors, and at least two.
-        """
-        self._template = template
-        self._parameters = parameters
-        self._state_dir = state_dir.resolve()
-        self._port, self._http_port = port, http_port
-        self._http_token = secrets.token_urlsafe(24)
-        self._triggers = triggers
-        self._concurrency = concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
-        self._revise = revise
-        self._watch = watch
-        self._stopping = threading.Event()
-        self._running: _Running | None = None
+    No event source runs more batches at once than `concurrency`, whatever the template says; by
+    default as many as this machine has processors, and at least two.
+    """
+
+    template: Path
+    parameters: Mapping[str, str]
+    state_dir: Path
+    _: KW_ONLY
+    port: int = 0
+    http_port: int = 0
+    triggers: bool = True
+    concurrency: int | None = None
+    revise: Callable[[Deployment, str], Deployment] = lambda deployment, _: deployment
+    watch: Watch = unwatched
+    _http_token: str = field(default_factory=lambda: secrets.token_urlsafe(24), init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _running: _Running | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Let no change of the current folder move the state."""
+        self.state_dir = self.state_dir.resolve()
 
     def __enter__(self) -> Self:
         if self._running is None:
@@ -153,18 +148,19 @@ class LocalStack:
 
     def start(self) -> None:
         """Start everything. What has been started when a part fails is stopped again."""
-        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self.state_dir.mkdir(parents=True, exist_ok=True)
         self._stopping.clear()
         moto, endpoint_url = self._start_moto()
         try:
-            plan = read(self._template, self._parameters, endpoint_url)
-            plan = with_package(plan, self._template.parent, self._state_dir / "spark-package")
-            if not self._triggers:
+            plan = read(self.template, self.parameters, endpoint_url)
+            plan = with_package(plan, self.template.parent, self.state_dir / "spark-package")
+            if not self.triggers:
                 plan = replace(plan, event_sources=(), schedules=())
-            deployment = self._revise(plan.with_at_most(self._concurrency), endpoint_url)
+            most = self.concurrency or max(DEFAULT_SLOTS, os.cpu_count() or 0)
+            deployment = self.revise(plan.with_at_most(most), endpoint_url)
             deploy(deployment, isolated_session(), endpoint_url)
             environment = {**inherited(), **_environment(endpoint_url)}
-            host = LambdaHost(deployment, environment, self._state_dir)
+            host = LambdaHost(deployment, environment, self.state_dir)
             workers = self._workers(deployment, host, endpoint_url)
             http = self._http_server(deployment, host)
         except BaseException:
@@ -192,7 +188,7 @@ class LocalStack:
 
     @property
     def _objects(self) -> Path:
-        return self._state_dir / "objects"
+        return self.state_dir / "objects"
 
     def _started(self) -> _Running:
         if self._running is None:
@@ -200,15 +196,15 @@ class LocalStack:
         return self._running
 
     def _start_moto(self) -> tuple[subprocess.Popen[bytes], str]:
-        _check_port(self._port)
-        logs = self._state_dir / "logs"
+        _check_port(self.port)
+        logs = self.state_dir / "logs"
         logs.mkdir(exist_ok=True)
-        spark_code = self._template.resolve().parent / "spark"
+        spark_code = self.template.resolve().parent / "spark"
         with (logs / "aws.log").open("ab") as log:
             moto = lifeline.start(
                 "dormouse_cli.local.moto_server",
-                [str(self._port), str(self._objects), *([str(spark_code)] * self._triggers)],
-                cwd=self._state_dir,
+                [str(self.port), str(self._objects), *([str(spark_code)] * self.triggers)],
+                cwd=self.state_dir,
                 environment={**inherited(), **_MALLOC, "PYTHONPATH": str(_PACKAGES)},
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -218,7 +214,7 @@ class LocalStack:
         if not line.startswith(_READY):
             lifeline.kill(moto)
             raise StartError(
-                f"the embedded AWS did not start on port {self._port}: see {logs / 'aws.log'}"
+                f"the embedded AWS did not start on port {self.port}: see {logs / 'aws.log'}"
             )
         return moto, f"http://127.0.0.1:{int(line.removeprefix(_READY))}"
 
@@ -228,7 +224,7 @@ class LocalStack:
             return None
         answer = with_console(HttpApi(deployment.routes, host.invoke).answer)
         door = guarded(answer, self._http_token, is_open=_is_open)
-        return LoopbackServer(door, self._http_port)
+        return LoopbackServer(door, self.http_port)
 
     def _workers(
         self, deployment: Deployment, host: LambdaHost, endpoint_url: str
@@ -242,7 +238,7 @@ class LocalStack:
         )
         sqs: Any = isolated_session().client("sqs", endpoint_url=endpoint_url, config=config)
         pollers = (
-            EventSourcePoller(source, sqs, host.invoke, self._stopping, self._watch)
+            EventSourcePoller(source, sqs, host.invoke, self._stopping, self.watch)
             for source in deployment.event_sources
         )
         timers = (
@@ -456,24 +452,25 @@ Invoke = Callable[[str, bytes], Outcome]
 """Runs a function, by its name, on an event."""
 
 
+@dataclass(frozen=True, slots=True)
 class HttpApi:
     """Answers requests by the functions of its routes, as an HTTP API of AWS does.
 
     Nobody is asked for a signature: every caller is the user ``local`` of the stack's account.
     """
 
-    def __init__(self, routes: Sequence[HttpRoute], invoke: Invoke) -> None:
-        self._routes, self._invoke = routes, invoke
+    routes: Sequence[HttpRoute]
+    invoke: Invoke
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a request by the function of the most specific route; 404 if there is none."""
-        fitting = [route for route in self._routes if _fits(route, request)]
+        fitting = [route for route in self.routes if _fits(route, request)]
         if not fitting:
             return json_response(404, {"message": "Not Found"})
         # as AWS chooses: a whole path, then the longest beginning, then a method
         route = max(fitting, key=lambda r: ("{" not in r.path, len(r.path), r.method != "ANY"))
         event = event_of(request, route, str(uuid.uuid4()), time.time())
-        outcome = self._invoke(route.function, json.dumps(event).encode())
+        outcome = self.invoke(route.function, json.dumps(event).encode())
         if outcome.failed or len(outcome.payload) > MOST_RETURNED_BYTES:
             return json_response(500, {"message": "Internal Server Error"})
         return response_of(json.loads(outcome.payload))
