@@ -27,7 +27,7 @@ from dataclasses import astuple, dataclass
 from hashlib import md5
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 from dormouse.errors import InvalidRequestError, RefusedSourceError
 from dormouse.folder.queues import insert_message
@@ -124,6 +124,8 @@ _CHUNK_BYTES = 1024 * 1024
 class Inbox:
     """The inbox of an instance; safe for many threads and processes."""
 
+    _said: ClassVar[set[tuple[Path, str]]] = set()  # a process has several of one folder
+
     def __init__(
         self,
         root: Path,
@@ -139,7 +141,6 @@ class Inbox:
         """
         self._root, self._database, self._clock, self._sent = root, database, clock, sent
         self._check = check
-        self._said: set[tuple[str, str]] = set()
 
     @property
     def name(self) -> str:
@@ -319,8 +320,9 @@ class Inbox:
 
     def _say(self, key: str, why: str) -> None:
         """Log, once, why something in the inbox is not ingested."""
-        if (key, why) not in self._said:
-            self._said.add((key, why))
+        about = self._root / key, why
+        if about not in self._said:
+            self._said.add(about)
             logger.warning("%r in the inbox is not ingested: %s", key, why)
 
 

@@ -392,8 +392,9 @@ def test_why_something_is_not_ingested_is_said_once_with_its_name_escaped(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    for _ in range(3):
-        assert list(inbox.find_new()) == []
+    another = Inbox(inbox._root, inbox._database, clock)
+    for each in (inbox, inbox, another):
+        assert list(each.find_new()) == []
     assert said(caplog) == [
         r"'t/a\n\x1b[31m.csv' in the inbox is not ingested: its name has backslashes or control "
         "characters: rename it",
