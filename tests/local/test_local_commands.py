@@ -23,6 +23,7 @@ Local = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = Path(__file__).parent / "stack" / "template.yaml"
+PACKAGES = os.pathsep.join(str(ROOT / each) for each in ("cli", "shared"))
 
 
 def command(*arguments: str, state: Path) -> list[str]:
@@ -33,7 +34,7 @@ def command(*arguments: str, state: Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "cli"), "AWS_PROFILE": "production"}
+    return {**os.environ, "PYTHONPATH": PACKAGES, "AWS_PROFILE": "production"}
 
 
 def members(state: Path) -> list[int]:
