@@ -52,6 +52,7 @@ MAX_NAMED = 10
 _PATTERN = re.compile(r"[*?\[]")
 Ingestible = Frame | str | Path | Iterable[str | Path]
 """A frame; or a file, a folder or a pattern of files; or several of these."""
+_Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ class Drop:
                 hint="end the name in .parquet",
             )
         tagged_key(key, self.tags)  # before rows are read: these tags can be
-        schema, batches = frame_rows(frame, handle.table)
+        schema, checked = _file_rows(handle.table)
+        batches = checked(read_frame(frame, schema))
         at_once = self.at_once and not self.again
         is_named = name is not None or self.idempotency_key is not None
         few, is_all = _few(batches) if at_once and not is_named else ([], False)
@@ -457,17 +459,13 @@ FEW_BYTES = 256 * 1024
 most of the time."""
 
 
-def frame_rows(frame: Frame, table: Table) -> tuple[Schema, Iterator[pa.RecordBatch]]:
-    """Return the rows of a frame as those of a file of the table, and their columns.
-    Raises RefusedSourceError: they do not fit the table.
-    """
+def _file_rows(table: Table) -> tuple[Schema, Callable[[_Batches], _Batches]]:
+    """Return the columns of files of a table, and what yields their rows once they are checked."""
     changes = changes_in_files(table.schema, table.properties)
-    if changes is None:
-        return table.schema.opened, read_frame(frame, table.schema.opened)
-    return changes.file_schema, changes.checked(read_frame(frame, changes.file_schema))
+    return (changes.file_schema, changes.checked) if changes else (table.schema.opened, iter)
 
 
-def _few(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]:
+def _few(batches: _Batches) -> tuple[list[pa.RecordBatch], bool]:
     """Return the first batches of a frame, and whether they are all of it, and few."""
     first: list[pa.RecordBatch] = []
     for batch in batches:
@@ -533,8 +531,7 @@ class TableWriter:
             idempotent_key(handle.table, idempotency_key)
         table = handle.current()
         self._handle = handle
-        self._changes = changes_in_files(table.schema, table.properties)
-        self._schema = self._changes.file_schema if self._changes else table.schema.opened
+        self._schema, self._checked = _file_rows(table)
         self._file_bytes, self._idempotency_key = file_bytes, idempotency_key
         self._rows: list[Row] = []
         self._written_rows = self._pending_bytes = 0
@@ -620,10 +617,7 @@ class TableWriter:
             self.discard()  # the rows around the refused one are in no file, nor could be later
             raise
 
-    def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self._changes.checked(batches) if self._changes else batches
-
-    def _add_whole(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def _add_whole(self, batches: _Batches) -> None:
         """Add batches once all are known to fit: a single one at once, others by way of a file."""
         first, second = next(batches, None), next(batches, None)
         if first is None:
