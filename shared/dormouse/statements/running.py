@@ -142,10 +142,14 @@ def plain_select(
 
 
 def answer_from_state(
-    tables: SqlTables, plain: PlainSelect, most: int | None, check: Callable[[], None]
+    tables: SqlTables,
+    plain: PlainSelect,
+    most: int | None = None,
+    check: Callable[[], None] | None = None,
 ) -> pa.RecordBatch | None:
     """Return the only row of a statement that counts rows, or asks for the ends of the first key of
-    a whole table; None if it is another, or the state does not know. Raises as `SqlTables.count`.
+    a whole table; None if it is another, or the state does not know; with `check`, keys are read
+    for it. Raises as `SqlTables.count`.
     """
     try:
         cells = _known_cells(tables, plain, most, check)
@@ -159,7 +163,7 @@ def answer_from_state(
 
 
 def _known_cells(
-    tables: SqlTables, plain: PlainSelect, most: int | None, check: Callable[[], None]
+    tables: SqlTables, plain: PlainSelect, most: int | None, check: Callable[[], None] | None
 ) -> list[Any]:
     calls, condition = plain.node["select_list"], plain.condition()
     if plain.node["modifiers"]:
@@ -486,6 +490,8 @@ def run_statement(
     if any(schema.encrypted for schema in schemas.values()):
         database = engine.database(scratch, limits.memory_bytes, spills=False)
     plain = None if statement.asked else plain_select(statement, schemas, values)
+    if plain and not statement.explains and (batch := answer_from_state(tables, plain)):
+        return tables.result(batch.schema, [batch])
     tables = replace(tables, first=first_rows(plain) if plain else None)
     running = _Running(tables, statement, values, schemas, database, limits, watch)
     try:
@@ -546,8 +552,8 @@ class _Running:
                 self._cursor = self._database.connection.cursor()
 
     def known(self, plain: PlainSelect | None) -> pa.RecordBatch | None:
-        """Return the only row of a statement that is answered without DuckDB; None of others."""
-        if plain is None:
+        """Return the only row of a statement that counts rows by keys; None of others."""
+        if plain is None or not self._tables.has_rules(plain.name):
             return None
         most, check = self._limits.read_bytes, self._check_end
         return self._waited(partial(answer_from_state, self._tables, plain, most, check))

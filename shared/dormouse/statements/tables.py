@@ -368,20 +368,32 @@ class SqlTables:
         return columns, self._rows(name, scan, columns)
 
     def count(
-        self, name: str, condition: Condition | None, most: int | None, check: Callable[[], None]
+        self,
+        name: str,
+        condition: Condition | None,
+        most: int | None,
+        check: Callable[[], None] | None,
     ) -> int | None:
         """Return the number of rows of a reference for which a condition is true, if no row has to
-        be tested for it. `check` is called while keys are read.
+        be tested for it. Keys are only read with `check`, which is called meanwhile.
         Raises ReadLimitError: they may be more bytes than `most`.
         """
         visible, state = self.references[name]
         selection = self.selection(name, TableScan((), condition))
         if selection.condition is not None:
             return None
-        if has_rules(visible.table, state):
-            key = visible.table.schema.row_keys[0].name
-            self.check_reads(name, TableScan((key,), condition), most, 0)
+        if not self.has_rules(name):
+            return count_rows(self.resources, visible.table, state, selection)
+        if check is None:
+            return None
+        key = visible.table.schema.row_keys[0].name
+        self.check_reads(name, TableScan((key,), condition), most, 0)
         return count_rows(self.resources, visible.table, state, selection, check)
+
+    def has_rules(self, name: str) -> bool:
+        """Return whether the rows of a reference are others than those that are stored."""
+        visible, state = self.references[name]
+        return has_rules(visible.table, state)
 
     def selection(self, name: str, scan: TableScan) -> Selection:
         """Return the selection of a scan, and note the columns that it reads."""
