@@ -16,7 +16,8 @@ from dormouse.arrow.documents import typed, values_at
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
 from dormouse.errors import InvalidRequestError, RefusedSourceError
-from dormouse.features.http.forms import RowForm, RowPage, rows_response
+from dormouse.features.http.calls import JSON
+from dormouse.features.http.forms import RowPage, rows_response
 from dormouse.files.variants import variant_texts
 from dormouse.sql.operands import IN_DOCUMENTS
 
@@ -514,7 +515,7 @@ def test_answers_over_http_nest_documents() -> None:
     texts = pa.array(['{"a":1.50}', None], pa.large_string())
     batch = pa.record_batch([[1, 2], texts], schema=schema)
     page = RowPage(schema, [batch], 3, lambda _: "")
-    body = rows_response(RowForm.json, page, can_continue=False).body
+    body = rows_response(JSON, page, can_continue=False).body
     assert b'"payload":{"a":1.50}' in body and b'"payload":null' in body
 
 

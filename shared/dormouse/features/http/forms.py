@@ -4,7 +4,6 @@ import base64
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import blake2b
 from itertools import accumulate, takewhile
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 from dormouse.access import VisibleTable
 from dormouse.arrow.order import key_part
 from dormouse.arrow.types import conform, frame_schema
-from dormouse.features.http.calls import ProblemError
+from dormouse.features.http.calls import JSON, JSON_LINES, ProblemError
 from dormouse.files.results import ResultFormat, json_objects, write_rows
 from dormouse.http.messages import HttpResponse, preferred_type
 from dormouse.key_codec import EMPTY_RANGE, KeyCodec
@@ -31,25 +30,13 @@ MOST_ANSWER_BYTES = 4_000_000
 NEXT, VERSION = "dormouse-next", "dormouse-version"
 
 
-class RowForm(StrEnum):
-    """The media types of rows."""
-
-    json = "application/json"
-    json_lines = "application/x-ndjson"
-    csv = "text/csv"
-    arrow = "application/vnd.apache.arrow.stream"
-
-
 _FORMATS = {
-    RowForm.json_lines: ResultFormat.json,
-    RowForm.csv: ResultFormat.csv,
-    RowForm.arrow: ResultFormat.arrow,
+    form.media_type: form for form in (ResultFormat.json, ResultFormat.csv, ResultFormat.arrow)
 }
-_NAMES = {
-    **{str(form): form for form in RowForm},
-    "application/jsonl": RowForm.json_lines,
-    "application/jsonlines": RowForm.json_lines,
-}
+ROW_TYPES = (JSON, *_FORMATS)
+"""The media types of rows."""
+_NAMES = {each: each for each in ROW_TYPES}
+_NAMES |= dict.fromkeys(("application/jsonl", "application/jsonlines"), JSON_LINES)
 
 
 class RowColumn(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +83,7 @@ class RowPage:
     name_next: Callable[[int], str]
 
 
-def accepted_form(headers: Mapping[str, str]) -> RowForm:
+def accepted_form(headers: Mapping[str, str]) -> str:
     """Return the form of rows that a client prefers, by the header Accept; JSON by default.
     Raises ProblemError: the client accepts none.
     """
@@ -105,12 +92,12 @@ def accepted_form(headers: Mapping[str, str]) -> RowForm:
         raise ProblemError(
             406,
             "rows are not available in what the client accepts",
-            hint=f"accept {', '.join(RowForm)}",
+            hint=f"accept {', '.join(ROW_TYPES)}",
         )
     return _NAMES[name]
 
 
-def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpResponse:
+def rows_response(form: str, page: RowPage, *, can_continue: bool) -> HttpResponse:
     """Return rows as an answer; as many as fit, if the client can continue after them.
     Raises TooMuchError: they do not fit: not all of them, or not even one.
     """
@@ -124,10 +111,10 @@ def rows_response(form: RowForm, page: RowPage, *, can_continue: bool) -> HttpRe
         count = max(1, min(count // 2, count * MOST_ANSWER_BYTES // len(body)))
 
 
-def _response(form: RowForm, page: RowPage, count: int, body: bytes) -> HttpResponse:
+def _response(form: str, page: RowPage, count: int, body: bytes) -> HttpResponse:
     following = page.name_next(count)
     headers = {
-        "content-type": form.value,
+        "content-type": form,
         VERSION: str(page.version),
         "cache-control": "no-store",
         **({NEXT: following} if following else {}),
@@ -135,10 +122,10 @@ def _response(form: RowForm, page: RowPage, count: int, body: bytes) -> HttpResp
     return HttpResponse(200, headers, body)
 
 
-def _encoded(form: RowForm, page: RowPage, count: int) -> bytes:
+def _encoded(form: str, page: RowPage, count: int) -> bytes:
     schema = frame_schema(page.schema)
     batches = [conform(batch, schema) for batch in limited(page.batches, count)]
-    if form is RowForm.json:
+    if form == JSON:
         answer = Rows(
             columns=[RowColumn(name=field.name, type=str(field.type)) for field in schema],
             rows=[row for batch in batches for row in json_objects(batch)],

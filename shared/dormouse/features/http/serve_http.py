@@ -13,7 +13,7 @@ from dormouse import __version__
 from dormouse.client.instance import Instance
 from dormouse.errors import DormouseError
 from dormouse.features.http import calls, queries, tables, upkeep
-from dormouse.features.http.forms import NEXT, VERSION, RowForm, Rows
+from dormouse.features.http.forms import NEXT, ROW_TYPES, VERSION, Rows
 from dormouse.files.results import ResultFormat
 from dormouse.http.messages import HttpRequest, HttpResponse, without_body
 
@@ -189,7 +189,7 @@ class _Document:
         content: dict[str, Any] = {calls.JSON: {"schema": self._schemas[kind]}}
         described: dict[str, Any] = {"description": _first_sentence(route), "content": content}
         if kind is Rows:
-            content |= {form.value: {} for form in RowForm if form is not RowForm.json}
+            content |= {form: {} for form in ROW_TYPES[1:]}
             texts = {NEXT: "What to send as `after` for more rows.", VERSION: "The version read."}
             described["headers"] = {
                 name: {"description": text, "schema": _TEXT} for name, text in texts.items()
