@@ -238,9 +238,9 @@ class Route:
 
     The types of the function say what the request has: a ``str`` for each name in braces of the
     path, a `query` and a `body` if it takes them. Its docstring is its description. A function that
-    reads `takes` by itself has no `body`. `later` is what it answers with 202 if the answer follows
-    later; `files` says that it answers the content of a file. One that is answered `apart` computes
-    what callers write: in another process, if there is one for that.
+    reads `takes` by itself has no `body`; `files` says that it answers the content of a file. One
+    that `computes` what callers write does so in another process, if there is one for that, and
+    answers with 202 if the answer follows later.
     """
 
     method: str
@@ -249,9 +249,8 @@ class Route:
     answer: Callable[..., object]
     status: int = 200
     takes: tuple[str, ...] = ()
-    later: Any = None
     files: bool = False
-    apart: bool = False
+    computes: bool = False
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:

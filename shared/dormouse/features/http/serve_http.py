@@ -37,14 +37,7 @@ ROUTES = (
     calls.Route("GET", "/tables/{table}/versions", "read", tables.list_versions),
     calls.Route("GET", "/tables/{table}/jobs", "read", upkeep.list_jobs),
     calls.Route("GET", "/tables/{table}/refused-files", "read", upkeep.list_refused_files),
-    calls.Route(
-        "POST",
-        "/tables/{table}/query",
-        "read",
-        queries.query_table,
-        later=queries.QueryAccepted,
-        apart=True,
-    ),
+    calls.Route("POST", "/tables/{table}/query", "read", queries.query_table, computes=True),
     calls.Route("POST", "/tables/{table}/compact", "administer", tables.compact_table, 202),
     calls.Route("POST", "/tables/{table}/delete", "write", tables.delete_rows, 202),
     calls.Route("POST", "/tables/{table}/split", "administer", tables.split_partitions, 202),
@@ -52,9 +45,7 @@ ROUTES = (
     calls.Route("GET", "/tables/{table}/files/{file}", "read", upkeep.show_file),
     calls.Route("PUT", "/tables/{table}/files/{file}", "write", upkeep.put_file, 202, ("*/*",)),
     calls.Route("POST", "/tables/{table}/rows", "write", upkeep.add_rows, 202, upkeep.ROWS_TYPES),
-    calls.Route(
-        "POST", "/sql", "read", queries.run_statement, later=queries.QueryAccepted, apart=True
-    ),
+    calls.Route("POST", "/sql", "read", queries.run_statement, computes=True),
     calls.Route("GET", "/queries", "read", queries.list_queries),
     calls.Route("GET", "/queries/{query_id}", "read", queries.show_query),
     calls.Route("DELETE", "/queries/{query_id}", "read", queries.cancel_query, 202),
@@ -93,11 +84,8 @@ _WITH_KEY = (tables.RequestAccepted, upkeep.RowsReceipt)
 @lru_cache(maxsize=1)
 def document(routes: Sequence[calls.Route]) -> bytes:
     """Return the document, as JSON."""
-    classes = (
-        kind
-        for route in routes
-        for kind in (route.body, _answered(route), route.query, route.later)
-    )
+    later = queries.QueryAccepted
+    classes = (k for route in routes for k in (route.body, _answered(route), route.query, later))
     types = [*dict.fromkeys(kind for kind in classes if kind is not None), calls.Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     document = _Document(dict(zip(types, schemas, strict=True)), components)
@@ -152,12 +140,12 @@ class _Document:
         if route.query is not calls.NoQuery:
             schemas = self._components[route.query.__name__]["properties"]
             parameters += [{"name": n, "in": "query", "schema": s} for n, s in schemas.items()]
-        if route.later is not None or _answered(route) in _WITH_KEY:
+        if route.computes or _answered(route) in _WITH_KEY:
             text = "The same request, sent again under one key, is done once."
             schema = {"type": "string", "minLength": 1, "maxLength": 128}
             key = {"name": tables.IDEMPOTENCY_KEY, "in": "header", "schema": schema}
             parameters.append({**key, "description": text})
-        if route.later is not None:
+        if route.computes:
             text = f"With {queries.RESPOND_LATER}, all rows are answered later, as files."
             prefer = {"name": "prefer", "in": "header", "schema": _TEXT, "description": text}
             parameters.append(prefer)
@@ -170,14 +158,14 @@ class _Document:
         return {kind: {"schema": rows if kind == calls.JSON else {}} for kind in route.takes}
 
     def _later(self, route: calls.Route) -> dict[str, Any]:
-        if route.later is None:
+        if not route.computes:
             return {}
         text = "The rows are answered later: follow the location."
         return {
             "202": {
                 "description": text,
                 "headers": {"location": {"description": "The query.", "schema": _TEXT}},
-                "content": {calls.JSON: {"schema": self._schemas[route.later]}},
+                "content": {calls.JSON: {"schema": self._schemas[queries.QueryAccepted]}},
             }
         }
 
@@ -225,7 +213,7 @@ def _answer(instance: Instance, request: HttpRequest) -> HttpResponse:
         return HttpResponse(200, calls.JSON_HEADERS, document(ROUTES))
     route, names = find_route(request)
     call = calls.HttpCall(instance, request)
-    if route.apart and instance.computing is not None:
+    if route.computes and instance.computing is not None:
         response = instance.computing.answer(request)
         if response.status == HTTPStatus.ACCEPTED and instance.folder is not None:
             instance.folder.background.wake()  # the other process has sent a message
