@@ -150,12 +150,12 @@ def test_a_record_has_the_shape_of_lambdas_events() -> None:
 
 
 def test_a_scheduled_event_has_the_shape_of_eventbridges() -> None:
-    event = scheduled_event(PlannedSchedule("s", "arn:s", "f", 60, None), "id", 0.0)
+    event = scheduled_event(PlannedSchedule("arn:s", "f", 60, None), "id", 0.0)
     assert event["time"] == "1970-01-01T00:00:00Z"
     assert (event["detail-type"], event["source"]) == ("Scheduled Event", "aws.events")
     assert event["resources"] == ["arn:s"]
 
 
 def test_a_schedules_own_input_is_sent_instead() -> None:
-    schedule = PlannedSchedule("s", "arn:s", "f", 60, '{"only": "this"}')
+    schedule = PlannedSchedule("arn:s", "f", 60, '{"only": "this"}')
     assert scheduled_event(schedule, "id", 0.0) == {"only": "this"}

@@ -64,7 +64,6 @@ class EventSource:
 class PlannedSchedule:
     """A function that is invoked at a fixed rate; with `input` instead of the usual event."""
 
-    name: str
     arn: str
     function: str
     rate_seconds: int

@@ -160,7 +160,6 @@ def _schedule(
     if ":lambda:" not in target["Arn"]:
         raise TemplateError(f"{logical_id}: the target is not a function: {target['Arn']}")
     return PlannedSchedule(
-        name=resources.name(logical_id),
         arn=resources.arn(logical_id),
         function=target["Arn"].split(":")[-1],
         rate_seconds=int(rate[1]) * _RATE_UNIT_SECONDS[rate[2]],
