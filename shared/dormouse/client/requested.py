@@ -106,7 +106,10 @@ class Export(RequestedWork[TaskProgress, export.ExportManifest]):
 
     def manifest(self) -> export.ExportManifest:
         """Return the manifest: the version, and every file with its rows.
-        Raises NotFoundError: the export is not complete, or failed; the message says why.
+
+        Raises:
+            NotFoundError: the export is not complete.
+            DormouseError: it failed; the message says why.
         """
         services = self.handle.services
         manifest = export.load_manifest(services.results, self.to)
@@ -126,6 +129,7 @@ class Export(RequestedWork[TaskProgress, export.ExportManifest]):
 
         Raises:
             NotFoundError: the export is not complete, or a file was deleted since.
+            DormouseError: it failed.
             InvalidRequestError: the folder is not empty.
         """
         manifest = self.manifest()

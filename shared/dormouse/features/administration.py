@@ -39,6 +39,7 @@ from dormouse.messages.requests import (
     ReplyJob,
     RevokeAccess,
     SetDefaults,
+    decode_admin,
     is_request_id,
     reply_to,
     to_outbound,
@@ -174,7 +175,9 @@ class RequestContext:
         if once:
             return RequestContext(services, request, table_id, subject, key, table, once=True)
         since = "".join(table.applied_requests[-1:]) if table else ""
-        text = repr(msgspec.structs.replace(request, reply=False))
+        message = msgspec.structs.replace(request, reply=False)
+        # members of objects have no order; one that is empty may be of a later form
+        text = repr(decode_admin(msgspec.json.encode(message, order="deterministic")))
         content = blake2b(text.encode(), digest_size=16).hexdigest()
         bound = key or requests.key_of_request(request.request_id, subject)
         about = f"{table_id} {content} {since}"

@@ -75,6 +75,9 @@ class DuckDatabase:
 _OPENED: WeakValueDictionary[tuple[int, Path, int, bool], DuckDatabase] = WeakValueDictionary()
 _OPENING = threading.Lock()
 _LAST: deque[DuckDatabase] = deque(maxlen=4)
+_INHERITED: list[object] = []
+"""What a fork has of its parent: to close it would wait for threads that only the parent has, and
+remove its folder."""
 
 
 def database(scratch: Path, memory_bytes: int, *, spills: bool = True) -> DuckDatabase:
@@ -97,9 +100,11 @@ def _close(
     """Close a database, and remove its folder; also as a process ends: sources must not outlive it,
     or DuckDB reports leaks at the very end.
     """
-    if pid == os.getpid():
-        connection.close()
-        folder.cleanup()
+    if pid != os.getpid():
+        _INHERITED.append((connection, folder))
+        return
+    connection.close()
+    folder.cleanup()
 
 
 def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:

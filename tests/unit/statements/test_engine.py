@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +51,21 @@ def test_only_few_databases_stay_open_without_a_statement(tmp_path: Path) -> Non
         assert len(list(tmp_path.iterdir())) <= 5
         assert cursor.execute("SELECT 1").fetchall() == [(1,)]
     assert engine.database(tmp_path, MEMORY_BYTES) is held
+
+
+def test_a_fork_leaves_databases_to_its_parent(tmp_path: Path) -> None:
+    held = engine.database(tmp_path, MEMORY_BYTES)
+    folder, child = held.files, os.fork()
+    if child == 0:
+        del held
+        for _ in range(9):
+            engine.database(tmp_path, MEMORY_BYTES)
+        os._exit(0)
+    ended = select.select([os.pidfd_open(child)], [], [], 20)[0]
+    os.kill(child, signal.SIGKILL)
+    assert (os.waitpid(child, 0)[1], bool(ended), folder.exists()) == (0, True, True)
+    with held.connection.cursor() as cursor:
+        assert cursor.execute("SELECT 1").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,15 @@ def test_an_id_used_again_for_other_content_is_refused_and_says_so(world: World,
     assert refused.message.id not in {reply.id for reply in world.replies}
 
 
+def test_members_of_an_object_have_no_order_in_the_content_of_a_request(world: World) -> None:
+    table = world.create("letters")
+    properties: dict[str, object] = {"compaction_files": 3, "keep": "all"}
+    world.administer(SetProperties("r", "letters", properties))
+    before = world.tables.get(table.id)
+    world.administer(SetProperties("r", "letters", dict(reversed(properties.items()))))
+    assert world.tables.get(table.id) == before
+
+
 @pytest.mark.parametrize("others", [1, RETAINED_REQUESTS, RETAINED_REQUESTS + 1])
 @pytest.mark.parametrize("verb", ["empty", "restore"])
 def test_a_redelivery_takes_away_no_row_that_came_since(
