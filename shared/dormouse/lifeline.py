@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+STANDARD_ERROR = 2
+
 
 def start(
     module: str,
@@ -26,13 +28,14 @@ def start(
     *,
     cwd: Path,
     environment: Mapping[str, str],
-    stdout: int | IO[bytes],
-    stderr: int | IO[bytes],
+    stdout: int | IO[bytes] = STANDARD_ERROR,
+    stderr: int | IO[bytes] = subprocess.STDOUT,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start `python -m module` in a process group of its own that ends when this process does.
 
-    It inherits `pass_fds` under the same numbers.
+    What it prints goes to standard error, unless said otherwise. It inherits `pass_fds` under the
+    same numbers.
     """
     return subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).resolve()), module, *arguments],

@@ -112,7 +112,6 @@ class Sandbox:
                     "PYTHONFAULTHANDLER": "1",  # a crash in native code shows where, in the log
                 },
                 stdout=output,
-                stderr=output,
             )
         lifeline.when_ended(self._process, self._api.signals.put)
 

@@ -190,7 +190,6 @@ class SparkRunner:
                     "TMPDIR": str(scratch),
                 },
                 stdout=output,
-                stderr=output,
             )
         try:
             code = self._wait(process, run)

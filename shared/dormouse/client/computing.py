@@ -34,7 +34,6 @@ from dormouse.system import SystemClock
 logger = logging.getLogger("dormouse")
 
 MODULE = "dormouse.features.http.computing"
-STANDARD_ERROR = 2
 LENGTH_BYTES = 8
 """How many bytes say the length of a message, before it."""
 MOST_SHARED = min(4, os.cpu_count() or 1)
@@ -240,8 +239,6 @@ class _Running:
                     "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                     "TMPDIR": self._folder.name,
                 },
-                stdout=STANDARD_ERROR,
-                stderr=STANDARD_ERROR,
                 pass_fds=(theirs.fileno(),),
             )
 

@@ -25,7 +25,6 @@ from dormouse.system import Clock
 logger = logging.getLogger("dormouse")
 
 MODULE = "dormouse.client.reader"
-STANDARD_ERROR = 2
 MOST_PAUSE_MS = LIVED_MS = 60_000
 """A process that lived so long is followed by another at once."""
 END_SECONDS = 10.0
@@ -77,8 +76,6 @@ class ReadingProcess:
             [str(self._root)],
             cwd=self._root,
             environment={**self._environment, "PYTHONPATH": path},
-            stdout=STANDARD_ERROR,
-            stderr=STANDARD_ERROR,
         )
 
 

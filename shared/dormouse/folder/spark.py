@@ -223,7 +223,6 @@ class SparkSubmit:
                 cwd=Path(folder),
                 environment=self._environment(folder, processors),
                 stdout=output,
-                stderr=output,
             )
             try:
                 code = _wait(process, check)
