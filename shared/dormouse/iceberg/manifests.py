@@ -136,6 +136,10 @@ class Place:
         """Return the URI of a shard."""
         return self.uri(shard_path(self.table_id, shard.id))
 
+    def own_sequence(self, shard: Shard) -> int:
+        """Return the sequence number that a shard has of its commit; 0 if it has none."""
+        return shard.published_sequence if self.keeps_row_ids else 0
+
     @property
     def schema_text(self) -> str:
         """Return the schema as manifests have it: some readers refuse a table whose metadata lists
@@ -182,7 +186,7 @@ def data_name(
 ) -> str:
     """Return the `content_name` of the manifest of some shards."""
     kind = "data" if added_in is None else "news"
-    ids = (shard.id for shard in shards)
+    ids = (f"{shard.id} {place.own_sequence(shard) or ''}".rstrip() for shard in shards)
     return f"{kind}-{place.digest(kind, place.schema_text, *ids, str(added_in))}.avro"
 
 

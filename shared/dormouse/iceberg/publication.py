@@ -309,12 +309,16 @@ def _number(
     next_row_id: int,
     sequence: int,
 ) -> int:
-    """Add the lineage of new rows for all shards that have none; return the id after theirs."""
+    """Add the lineage of new rows for all shards that have none; return the id after theirs. Those
+    that have the number of their commit get it anew: a rebuild may have changed it.
+    """
     for shard in shards:
-        if shard.id not in lineage:
-            own = shard.published_sequence if place.keeps_row_ids else 0
+        known, own = lineage.get(shard.id), place.own_sequence(shard)
+        if known is None:
             lineage[shard.id] = RowLineage(next_row_id, own or sequence)
             next_row_id += shard.rows
+        elif own and known.sequence % SNAPSHOTS_OF_A_COMMIT == 0:
+            lineage[shard.id] = replace(known, sequence=own)
     return next_row_id
 
 

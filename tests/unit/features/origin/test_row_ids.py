@@ -104,6 +104,32 @@ def test_rows_keep_their_ids_and_numbers_whatever_becomes_of_their_shards(
     assert published(world, table) == queried(world) == {**both, **published(world, table)}
 
 
+def test_readers_have_the_numbers_that_a_rebuild_has_given_to_commits(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = world.tracker.reserve_row_ids
+
+    def later(table_id: str, count: int, now_ms: int) -> int:
+        world.clock.advance(seconds=5)  # a commit is later than what it adds was written
+        return reserve(table_id, count, now_ms)
+
+    monkeypatch.setattr(world.tracker, "reserve_row_ids", later)
+    for text in ("dab", "ec"):
+        drop(world, text)
+    before = published(world, table)
+    opened(world).rebuild()
+    world.settle()
+    after = published(world, table)
+    assert after == queried(world)
+    assert {row: row_id for row, (row_id, _) in after.items()} == {
+        row: row_id for row, (row_id, _) in before.items()
+    }
+    drop(world, "f")
+    assert published(world, table) == queried(world) == {**published(world, table), **after}
+    compact(world)
+    assert published(world, table) == queried(world) == {**published(world, table), **after}
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_rows_of_commits_that_are_published_at_once_have_their_own_numbers(
     world: World, table: Table, merged: bool
