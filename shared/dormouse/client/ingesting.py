@@ -312,7 +312,8 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     plain = takewhile(lambda part: not _PATTERN.search(part), path.parts)
     folder = Path(*plain)
     if folder == path:
-        raise NotFoundError(f"there is no file {str(path)!r}")
+        hint = "it is a pipe or a device: write what it has to a file" if path.exists() else ""
+        raise NotFoundError(f"there is no file {str(path)!r}", hint=hint)
     files = _below(folder, folder.glob(str(path.relative_to(folder))))
     if not files:
         raise NotFoundError(f"no file fits {str(path)!r}", hint=sources.NO_FILES)

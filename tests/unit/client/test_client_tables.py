@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -307,8 +308,12 @@ def test_a_pattern_or_a_path_of_no_file_is_an_error(
     memory: InMemory, hive: Path, what: str, said: str
 ) -> None:
     table = memory.instance.create_table("letters", LETTERS)
-    with pytest.raises(NotFoundError, match=said):
+    with pytest.raises(NotFoundError, match=said) as raised:
         table.ingest(what)
+    assert not raised.value.hint.startswith("it is a pipe")
+    with pytest.raises(NotFoundError, match="there is no file '/dev/null'") as raised:
+        table.ingest(os.devnull)
+    assert raised.value.hint.startswith("it is a pipe or a device")
 
 
 def test_a_file_that_is_given_twice_is_an_error(memory: InMemory, hive: Path) -> None:
