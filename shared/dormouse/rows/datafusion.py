@@ -57,6 +57,9 @@ MIN_BATCH_ROWS, MAX_BATCH_ROWS = 1, 16_384
 MAX_BATCH_BYTES = 1024 * 1024
 """The most rows of a batch, and about how large it may become in memory: each batch costs time of
 its own, but longer ones save nothing more."""
+MAX_JOINED_ROWS = 32_768
+"""The most rows of a batch that few inputs are merged to if it is known that all will be read: what
+Python does with a batch takes 0.2 ms, and waits for its other threads."""
 MERGE_BYTES = 40 * 1024 * 1024
 """What the batches of a merge may take in all, however many inputs there are. More would make no
 merge faster."""
@@ -90,16 +93,16 @@ def session(batch_rows: int = MAX_BATCH_ROWS, *, page_index: bool = True) -> Ses
     return SessionContext(config)
 
 
-def batch_rows(memory_bytes: int, inputs: int, row_bytes: float) -> int:
-    """Return the batch length with which merging that many inputs holds `MERGE_BYTES` of batches,
-    or less if there is less memory.
+def batch_rows(memory_bytes: int, inputs: int, row_bytes: float, most: int = MAX_BATCH_ROWS) -> int:
+    """Return the batch length, `most` at most, with which merging that many inputs holds
+    `MERGE_BYTES` of batches, or less if there is less memory.
 
     `row_bytes` is the average size of a row in memory. Without inputs, it is the length of batches
     that were merged already.
     """
     held_bytes = min(memory_bytes, MERGE_BYTES)
     batch_bytes = min(MAX_BATCH_BYTES, held_bytes / (BATCHES_PER_INPUT * (inputs + 1)))
-    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, int(batch_bytes / max(row_bytes, 1))))
+    return max(MIN_BATCH_ROWS, min(most, int(batch_bytes / max(row_bytes, 1))))
 
 
 def column(name: str) -> Expr:

@@ -285,8 +285,11 @@ def merge_blocks(
     last = {(g.slice.shard.id, g.slice.range): g.numbers[-1] for g in blocks} if is_shared else {}
     copies = LocalCopies(objects, table_id, fields, scratch, memory_bytes, last)
     windows = _windows(blocks, spans, bounds, schema, where)
+    is_long = to_the_end and len(blocks) <= engine.MOST_IN_ONE_MERGE
+    most_joined = engine.MAX_JOINED_ROWS if is_long else engine.MAX_BATCH_ROWS
     plan = _MergePlan(
-        table_id, schema, where, bounds, memory_bytes, names, sizes, most_rows, cut != KeyRange()
+        *(table_id, schema, where, bounds, memory_bytes, names, sizes, most_rows, most_joined),
+        is_cut=cut != KeyRange(),
     )
     with closing(copies.windows(windows)) as verified:
         for window in verified:
@@ -350,7 +353,8 @@ class _MergePlan:
     """How the windows of a stream are merged.
 
     `names` are the columns that are read, all keys among them; `sizes` is what they take. All
-    shards have `most_rows`. If it `is_cut`, rows outside of slices are cut from the result.
+    shards have `most_rows`; batches get up to `most_joined`. If it `is_cut`, rows outside of slices
+    are cut from the result.
     """
 
     table_id: str
@@ -361,12 +365,13 @@ class _MergePlan:
     names: Sequence[str]
     sizes: wide_rows.Sizes
     most_rows: int
+    most_joined: int
     is_cut: bool
 
     def rows(self, window: MergeWindow) -> Iterator[pa.RecordBatch]:
         """Merge a window; its rows have all columns that are read."""
         widest = wide_rows.Widest.of(self.sizes, window.blocks)
-        rows = engine.batch_rows(self.memory_bytes, 0, widest.row_bytes)
+        rows = engine.batch_rows(self.memory_bytes, 0, widest.row_bytes, self.most_joined)
         return gathered(self._merged(window, widest, rows), rows, engine.MAX_BATCH_BYTES)
 
     def _merged(

@@ -86,8 +86,8 @@ class PlacedChunk:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column as the schema of a file has it: encoded SchemaElements, and the type and the path of
-    each Parquet column that it has.
+    """A column as the schema of a file has it: encoded SchemaElements, and how the ColumnMetaData
+    of each Parquet column that it has begins, not compressed and compressed.
     """
 
     elements: tuple[bytes, ...]
@@ -180,13 +180,8 @@ def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[Place
 
 def _chunk(leaf: tuple[bytes, bytes], chunk: PlacedChunk) -> bytes:
     """Return Parquet's ColumnChunk of a chunk."""
-    kind, path = leaf
     start = thrift.signed(chunk.start)
     columns = [
-        (1, thrift.INT32, kind),
-        (2, thrift.LIST, _ENCODINGS),
-        (3, thrift.LIST, path),
-        (4, thrift.INT32, _CODECS[chunk.is_compressed]),
         (5, thrift.INT64, thrift.signed(chunk.values)),
         (6, thrift.INT64, thrift.signed(chunk.memory_bytes)),
         (7, thrift.INT64, thrift.signed(chunk.end - chunk.start)),
@@ -194,7 +189,8 @@ def _chunk(leaf: tuple[bytes, bytes], chunk: PlacedChunk) -> bytes:
     ]
     if chunk.dictionary_bytes:
         columns.append((11, thrift.INT64, start))
-    return thrift.struct([(2, thrift.INT64, start), (3, thrift.STRUCT, thrift.struct(columns))])
+    described = thrift.struct(columns, leaf[chunk.is_compressed], last=4)
+    return thrift.struct([(2, thrift.INT64, start), (3, thrift.STRUCT, described)])
 
 
 @lru_cache(maxsize=4096)
@@ -223,13 +219,17 @@ def _column(field: Field) -> _Column:
 def _leaves(
     elements: Iterator[dict[int, Any]], above: tuple[bytes, ...]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the type and the path of each Parquet column of the next element."""
+    """Return `_Column.leaves` of the next element."""
     element = next(elements)
     path = (*above, element[_NAME])
     if not element.get(_CHILDREN):
-        return [
-            (thrift.signed(element[_TYPE]), thrift.list_of(thrift.BINARY, map(thrift.binary, path)))
+        fields = [
+            (1, thrift.INT32, thrift.signed(element[_TYPE])),
+            (2, thrift.LIST, _ENCODINGS),
+            (3, thrift.LIST, thrift.list_of(thrift.BINARY, map(thrift.binary, path))),
         ]
+        plain, compressed = (thrift.struct([*fields, (4, thrift.INT32, c)])[:-1] for c in _CODECS)
+        return [(plain, compressed)]
     return [leaf for _ in range(element[_CHILDREN]) for leaf in _leaves(elements, path)]
 
 

@@ -228,9 +228,14 @@ def edit_list(
     return list_of(kind, items), at
 
 
+_OCTETS = [bytes((octet,)) for octet in range(256)]
+
+
 def varint(value: int) -> bytes:
     """Return the encoded form of an unsigned integer."""
-    octets = bytearray()
+    if value < 0x80:
+        return _OCTETS[value]
+    octets = []
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)
         value >>= 7
@@ -256,14 +261,16 @@ def list_of(kind: int, items: Iterable[bytes]) -> bytes:
     return head + b"".join(parts)
 
 
-def struct(fields: Iterable[Field]) -> bytes:
-    """Return the encoded form of a struct. Requires: fields ascend by at most 15."""
-    parts, last = [], 0
+def struct(fields: Iterable[Field], begun: bytes = b"", last: int = 0) -> bytes:
+    """Return the encoded form of a struct, of which the fields up to the number `last` may be
+    `begun`. Requires: fields ascend by at most 15.
+    """
+    parts = [begun]
     for number, kind, value in fields:
-        parts.append(bytes([(number - last) << 4 | kind]))
-        parts.append(value)
+        parts += (_OCTETS[(number - last) << 4 | kind], value)
         last = number
-    return b"".join(parts) + b"\0"
+    parts.append(b"\0")
+    return b"".join(parts)
 
 
 # The pages of a column chunk: where each begins, and which rows it holds.

@@ -9,6 +9,7 @@ from dormouse.rows.datafusion import (
     BATCHES_PER_INPUT,
     MAX_BATCH_BYTES,
     MAX_BATCH_ROWS,
+    MAX_JOINED_ROWS,
     MERGE_BYTES,
     MIN_BATCH_ROWS,
     batch_rows,
@@ -28,6 +29,7 @@ def test_a_batch_of_a_merge_is_bounded_however_wide_rows_are(
 
 def test_batches_of_narrow_rows_are_as_long_as_pays() -> None:
     assert batch_rows(2**30, 4, 36) == MAX_BATCH_ROWS
+    assert batch_rows(2**30, 0, 20, MAX_JOINED_ROWS) == MAX_JOINED_ROWS
 
 
 def test_many_inputs_take_no_more_memory_than_few() -> None:
