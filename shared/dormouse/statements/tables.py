@@ -379,15 +379,15 @@ class SqlTables:
         Raises ReadLimitError: they may be more bytes than `most`.
         """
         visible, state = self.references[name]
-        selection = self.selection(name, TableScan((), condition))
+        scan = TableScan((), condition)
+        selection = self.selection(name, scan)
         if selection.condition is not None:
             return None
         if not self.has_rules(name):
             return count_rows(self.resources, visible.table, state, selection)
         if check is None:
             return None
-        key = visible.table.schema.row_keys[0].name
-        self.check_reads(name, TableScan((key,), condition), most, 0)
+        self.check_reads(name, scan, most, 0)
         return count_rows(self.resources, visible.table, state, selection, check)
 
     def has_rules(self, name: str) -> bool:
@@ -439,7 +439,8 @@ class SqlTables:
         visible, state = self.references[name]
         selection = self.selection(name, scan)
         whole = bytes_to_read(state, selected_ranges(visible.table, selection))
-        estimate = whole * len(scan.columns) // len(visible.table.schema.fields)
+        columns = max(1, len(scan.columns))  # a key, if rows are only counted
+        estimate = whole * columns // len(visible.table.schema.fields)
         if earlier + estimate > most:
             more = "more bytes of shards than"
             if self.shows_all_rows(name):

@@ -267,6 +267,7 @@ HIDDEN_THEN = [
 STILL_SHOWN = [
     ("SELECT name AS note FROM people", "note"),
     ("SELECT count(*) AS name FROM people", "name"),
+    ("SELECT count(*) AS name FROM people", "age"),
     ("SELECT max(age) AS name FROM people GROUP BY age ORDER BY 1", "note"),
     ("SELECT 1 AS name", "name"),
     ({"columns": ["name"], "where": "age > 3"}, "note"),

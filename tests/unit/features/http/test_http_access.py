@@ -87,6 +87,13 @@ def test_a_hidden_column_is_nowhere(people: Api) -> None:
     assert problem["status"] == 422
 
 
+def test_rows_are_counted_for_whom_keys_are_hidden_from(people: Api) -> None:
+    people.instance.table("people").delete(where="age = 2")
+    grant(people, "read", hidden=("age",))
+    found = people.ask("POST", "/sql", {"text": "SELECT count(*) AS n FROM people"})
+    assert json.loads(found.body)["rows"] == [{"n": 27}]
+
+
 @pytest.mark.parametrize("row", [{"age": 1, "note": None}, {"age": 1, "name": None, "note": None}])
 def test_rows_that_do_not_fit_name_no_hidden_column(people: Api, row: object) -> None:
     seen = people.problem("POST", "/tables/people/rows", [row])
