@@ -244,6 +244,8 @@ def test_a_function_that_holds_many_rows_takes_memory_as_it_uses_it(
 ) -> None:
     given = template.function(stage)["Environment"]["Variables"]
     assert given["MIMALLOC_ARENA_EAGER_COMMIT"] == "0"
+    # pieces of rows that are sorted follow each other, while a merge is to stay small
+    assert ("MIMALLOC_PURGE_DELAY" in given) == (stage == "ingest")
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -254,6 +256,7 @@ def test_a_function_has_no_secrets_in_its_environment_and_no_debug_logging(
     assert {name for name in found if not name.startswith("DORMOUSE_")} <= {
         "POWERTOOLS_SERVICE_NAME",
         "MIMALLOC_ARENA_EAGER_COMMIT",
+        "MIMALLOC_PURGE_DELAY",
     }
     assert {name for name in found if name.startswith("DORMOUSE_")} <= {
         "DORMOUSE_INSTANCE",
