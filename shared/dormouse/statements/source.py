@@ -86,7 +86,7 @@ _STANDING = ("LAMBDA", "OPERATOR_CAST", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NUL
 _CHOOSING = {"arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by"}
 _PASSING = {
     *("->", "->>", "any_value", "array_agg", "count", "first", "first_value", "lag", "last"),
-    *("last_value", "lead", "list", "list_value", "nth_value", "row", "struct_pack", "typeof"),
+    *("last_value", "lead", "list", "list_value", "nth_value", "struct_pack", "typeof"),
     *_CHOOSING,
 }
 """Functions that give values on as they are, or tell more of documents than their text."""
@@ -223,7 +223,8 @@ class _Replacing:
         if "type" in node:
             name = _function(node)
             is_passing = name in _PASSING and not node.get("distinct")
-            may_stand = is_passing or "json" in name or node["type"] in _STANDING
+            may_stand &= name == "row"  # which is compared by what is in it
+            may_stand |= is_passing or "json" in name or node["type"] in _STANDING
         parts = {
             name: self.replaced(part, may_stand=may_stand and name in _HELD)
             for name, part in node.items()

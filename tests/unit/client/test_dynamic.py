@@ -396,6 +396,8 @@ def test_statements_take_documents_apart(mice: Instance, table: TableHandle) -> 
     assert found.column("kind").to_pylist()[:3] == ['"a"', "null", None]
     assert found.column("is_a").to_pylist()[:3] == [True, False, None]
     assert found.column("name").to_pylist()[:2] == ["Ann", None]
+    rows = mice.sql("SELECT (payload.kind, id) AS r FROM docs ORDER BY id").to_arrow().column("r")
+    assert [*rows[0].as_py().values()] == ['"a"', 1]
     named = mice.sql("SELECT payload.kind = 'a' FROM docs")
     assert named.to_arrow().column_names == ["(payload.kind = 'a')"]
     joined = "SELECT a.id FROM docs a JOIN docs b ON a.id = b.id WHERE b.payload.kind = 'b'"
@@ -573,6 +575,9 @@ def test_statements_take_texts_of_documents_where_texts_are_needed(
         "SELECT id FROM docs WHERE payload.kind IN (SELECT 'a')",
         "SELECT id FROM docs WHERE payload.kind = name",
         "SELECT id FROM docs WHERE payload.user.id = id",
+        "SELECT id FROM docs WHERE (payload.user.id, id) = (7, 7)",
+        "SELECT id FROM docs WHERE (payload.kind, id) IN (('a', 1), ('b', 7))",
+        "SELECT max((payload.n, id)) FROM docs",
         "SELECT id FROM docs WHERE payload = payload",
         "SELECT id FROM docs WHERE payload.kind",
         "SELECT a.id FROM docs a JOIN docs b ON a.payload.kind = b.payload.kind",
