@@ -49,7 +49,7 @@ _READY = b"listening on "
 _MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1048576"}
 """Has the C library of Linux return the memory of large objects, of whichever thread they were."""
 _INHERITED = ("HOME", "JAVA_HOME", "LANG", "PATH")
-_PACKAGES = Path(__file__).resolve().parents[2]
+_PACKAGES = (Path(__file__).resolve().parents[2], Path(dormouse.__file__).resolve().parents[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Running:
     http: LoopbackServer | None
 
 
-@dataclass
+@dataclass(repr=False)  # it has a token
 class LocalStack:
     """Runs a template on this machine between `start` and `stop`, or as a context manager.
 
@@ -205,7 +205,11 @@ class LocalStack:
                 "dormouse_cli.local.moto_server",
                 [str(self.port), str(self._objects), *([str(spark_code)] * self.triggers)],
                 cwd=self.state_dir,
-                environment={**inherited(), **_MALLOC, "PYTHONPATH": str(_PACKAGES)},
+                environment={
+                    **inherited(),
+                    **_MALLOC,
+                    "PYTHONPATH": os.pathsep.join(map(str, _PACKAGES)),
+                },
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
