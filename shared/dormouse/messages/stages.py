@@ -50,7 +50,12 @@ JsonKey = tuple[object, ...]
 
 
 class SelectionMessage(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    kw_only=True,
 ):
     """Which rows and columns of a table are asked for; by default all.
 

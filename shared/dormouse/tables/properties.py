@@ -492,7 +492,13 @@ def csv_dialect(properties: Properties) -> CsvDialect:
     )
 
 
-class SparkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SparkOptions(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+):
     """Options of a job that Spark does, whatever its size. Each field overrides the property of the
     same name for this job; null keeps the table's value. A number of `spark_executors` is used as
     it is, whatever the job reads.

@@ -29,6 +29,7 @@ from dormouse.messages.requests import (
     refusal,
 )
 from dormouse.messages.stages import SelectionMessage
+from dormouse.tables.properties import SparkOptions
 from dormouse.tables.table import RETAINED_REQUESTS, Table
 from tests.support.world import LETTERS, Crash, World, letters, letters_file
 
@@ -176,6 +177,15 @@ def test_members_of_an_object_have_no_order_in_the_content_of_a_request(world: W
     before = world.tables.get(table.id)
     world.administer(SetProperties("r", "letters", dict(reversed(properties.items()))))
     assert world.tables.get(table.id) == before
+
+
+def test_what_a_request_says_is_no_other_once_a_later_release_has_more_fields() -> None:
+    """A field that is added later is left out if it is empty, from what is known of a request."""
+    rows = SelectionMessage(where="letter = 'a'")
+    said = "selection=SelectionMessage(where=\"letter = 'a'\")"
+    assert repr(PurgeRows("r", "t", rows, spark=SparkOptions())) == (
+        f"PurgeRows(request_id='r', name='t', {said}, spark=SparkOptions())"
+    )
 
 
 @pytest.mark.parametrize("others", [1, RETAINED_REQUESTS, RETAINED_REQUESTS + 1])
