@@ -67,6 +67,10 @@ _KIND = """CREATE MACRO json_kind(part) AS CASE json_type(part)
     WHEN 'ARRAY' THEN 'array' WHEN 'OBJECT' THEN 'object'
     ELSE CASE WHEN json_type(part) IS NOT NULL THEN 'number' END END"""
 _CASTS = {kind: f"dormouse_json_{kind.name.lower()}" for kind in IN_DOCUMENTS}
+_WIDER: dict[Any, Primitive] = {
+    **{kind: kind for kind in IN_DOCUMENTS},
+    **{Primitive.INT: Primitive.LONG, Primitive.FLOAT: Primitive.DOUBLE},
+}
 _CAST_MACROS = """
 CREATE MACRO dormouse_json_string(part) AS
     CASE json_type(part) WHEN 'VARCHAR' THEN json_extract_string(part, '$') END;
@@ -332,9 +336,11 @@ class _Replacing:
             path, kind = self.path(node["child"]), None
             with suppress(InvalidRequestError):
                 kind = type_named(str(node["type_expr"].get("type_name")).upper(), [])
-            if path is None or kind not in _CASTS:
+            wide = _WIDER.get(kind)
+            if path is None or wide is None:
                 return None
-            return self._call(_CASTS[kind], [self._part(*path)], node["alias"])
+            value = self._call(_CASTS[wide], [self._part(*path)], node["alias"])
+            return value if wide is kind else {**node, "child": {**value, "alias": ""}}
         name = _function(node)
         if name not in _OF_TEXTS and not name.startswith("regexp_"):
             return None

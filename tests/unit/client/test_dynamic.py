@@ -541,6 +541,13 @@ def test_statements_cast_what_is_in_documents_as_conditions_do(mice: Instance) -
         ):
             found = mice.sql(f"SELECT {cast} AS n FROM odd ORDER BY id").to_arrow()
             assert found.column("n").to_pylist() == expected
+    for narrow, wide in (("INTEGER", "BIGINT"), ("REAL", "DOUBLE")):
+        narrowed, cast = (
+            f"TRY_CAST(payload.n AS {narrow})",
+            f"TRY_CAST(payload.n::{wide} AS {narrow})",
+        )
+        found = mice.sql(f"SELECT {narrowed} AS a, {cast} AS b FROM odd ORDER BY id").to_arrow()
+        assert found.column("a").to_pylist() == found.column("b").to_pylist()
     total = (
         "SELECT payload.n::BIGINT AS n, count(*) AS c FROM odd GROUP BY 1 ORDER BY c DESC LIMIT 2"
     )
