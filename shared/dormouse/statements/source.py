@@ -209,7 +209,7 @@ class _Replacing:
             return node
         if (new := self._comparison(node) or self._taken(node)) is not None:
             return new
-        for name in node.get("using_columns", ()):
+        for name in self._joined_by(node):
             if self.path({"type": "COLUMN_REF", "column_names": [name]}):
                 raise _no_kind(name)
         path = self.path(node) if "query_location" in node and "type" in node else None
@@ -236,6 +236,13 @@ class _Replacing:
         if _function(node) in _CHOOSING:
             parts["arguments"][1:] = self.replaced(node["arguments"][1:])
         return parts
+
+    def _joined_by(self, node: Tree) -> list[str]:
+        """Return the names of columns that are the same in both sides of a join."""
+        if node.get("ref_type") != "NATURAL":
+            return [*node.get("using_columns", ())]
+        left, right = (self._scope(node[side]).values() for side in ("left", "right"))
+        return sorted(set().union(*left) & set().union(*right))
 
     def _selected(self, select: Tree) -> Tree:
         """Return a SELECT, of which values are documents if they are not compared with others."""

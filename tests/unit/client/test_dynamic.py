@@ -589,6 +589,7 @@ def test_statements_take_texts_of_documents_where_texts_are_needed(
         "SELECT id FROM docs WHERE payload.kind",
         "SELECT a.id FROM docs a JOIN docs b ON a.payload.kind = b.payload.kind",
         "SELECT count(*) FROM docs a JOIN docs b USING (payload)",
+        "SELECT count(*) FROM docs a NATURAL JOIN docs b",
         "SELECT count(*) FROM docs GROUP BY payload.kind",
         "SELECT payload.kind, count(*) FROM docs GROUP BY 1",
         "SELECT payload.kind AS k, count(*) FROM docs GROUP BY ALL",
