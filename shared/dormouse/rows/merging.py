@@ -4,7 +4,7 @@ used by compaction and queries.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, count, groupby
 from pathlib import Path
@@ -298,10 +298,12 @@ def merge_blocks(
 
 
 def _read(some: Blocks, where: Predicate | None) -> Blocks:
-    """Return the blocks that are read for some: these, or with a condition, which asks statistics
-    of row groups, all of their row groups.
+    """Return the blocks that are read for some: with a condition, which asks statistics of row
+    groups, all of their row groups; else these, without a footer that describes more than them.
     """
-    return some if where is None else some.expanded()
+    if where is None:
+        return replace(some, index=replace(some.index, footer=None))
+    return some.expanded()
 
 
 def _cut(blocks: Sequence[Blocks], schema: Schema) -> KeyRange:

@@ -12,6 +12,7 @@ import pytest
 from dormouse.arrow.order import rows_within
 from dormouse.errors import DiskFullError
 from dormouse.keys import KeyRange
+from dormouse.ports import Cache
 from dormouse.rows import merging
 from dormouse.rows import merging as merge_windows
 from dormouse.rows.merging import merge_slices
@@ -120,6 +121,18 @@ def test_a_shard_on_this_disk_is_read_where_it_is_for_a_condition_and_any_other_
     assert local.samefile(shard.file) == (storage is FolderStorage and where is not None)
     shard.table.storage.delete([shard.path])  # by the garbage collector, as it seems
     assert rows + sum(batch.num_rows for batch in batches) == len(ROWS)
+
+
+@NEAR_AND_DISTANT
+def test_a_merge_reads_its_blocks_alone_even_if_the_whole_footer_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: type[FolderStorage]
+) -> None:
+    """As in a process that answered a query with a condition before."""
+    small_steps(monkeypatch)
+    shard, cache = Shard(tmp_path, SCHEMA, storage), Cache(10**7)
+    slices = [Slice(shard.shard, KeyRange())]
+    find_blocks(shard.table.storage, "table", slices, SCHEMA, cache, footers=True)
+    assert merged(shard.table, shard.table.storage, cache=cache) == ROWS
 
 
 def test_what_is_small_comes_in_one_read_and_what_is_large_in_reads_of_bounded_size(
