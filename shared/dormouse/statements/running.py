@@ -486,7 +486,7 @@ def run_statement(
     schemas = {each.name: tables.find(each, statement.asked) for each in statement.references}
     statement = with_bounds(statement, schemas, values)
     with database.connection.cursor() as parser:
-        statement = with_paths(statement, schemas, parser)
+        statement = with_paths(statement, schemas, values, parser)
     if any(schema.encrypted for schema in schemas.values()):
         database = engine.database(scratch, limits.memory_bytes, spills=False)
     plain = None if statement.asked else plain_select(statement, schemas, values)

@@ -21,6 +21,7 @@ from decimal import Decimal
 from functools import cache, cached_property, partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -94,6 +95,7 @@ _PASSING = {
     *_CHOOSING,
 }
 """Functions that give values on as they are, or tell more of documents than their text."""
+_OF_NO_KIND = (dt.date, dt.time, dt.timedelta, bytes, UUID)
 _NOT_GROUPED = "STANDARD_HANDLING"
 _HELD = ("arguments", "child", "children", "expression", "lhs")
 
@@ -146,10 +148,14 @@ def _tested(op: str, value: object, constants: list[object]) -> bool | None:
 
 
 def with_paths(
-    statement: ParsedStatement, schemas: Mapping[str, Schema], parser: duckdb.DuckDBPyConnection
+    statement: ParsedStatement,
+    schemas: Mapping[str, Schema],
+    parameters: Mapping[str, object],
+    parser: duckdb.DuckDBPyConnection,
 ) -> ParsedStatement:
     """Return a statement in which what is in documents is compared and cast as conditions do it.
-    Raises InvalidRequestError: it stands where values are compared that have no kind.
+    Raises InvalidRequestError: it stands where values are compared that have no kind, or is
+    compared with a parameter that JSON has no kind for.
     """
     fields = [field for schema in schemas.values() for field in schema.fields]
     if not any(field.type is Primitive.DYNAMIC for field in fields):
@@ -157,7 +163,7 @@ def with_paths(
     whole = parsed_tree(statement.sql, parser)
     (query,) = whole["statements"]
     before = query["node"]
-    query["node"] = tree = _Replacing(before, schemas, parser).replaced(before)
+    query["node"] = tree = _Replacing(before, schemas, parameters, parser).replaced(before)
     if tree == before:
         return statement
     return replace(statement, sql=_written(whole, parser), tree=tree)
@@ -182,10 +188,14 @@ class _Replacing:
     """Replaces in a tree what is said of documents."""
 
     def __init__(
-        self, tree: Tree, schemas: Mapping[str, Schema], parser: duckdb.DuckDBPyConnection
+        self,
+        tree: Tree,
+        schemas: Mapping[str, Schema],
+        parameters: Mapping[str, object],
+        parser: duckdb.DuckDBPyConnection,
     ) -> None:
-        """Take the tree of a statement, and the schemas of the tables in it."""
-        self.parser, self._schemas = parser, schemas
+        """Take the tree of a statement, the schemas of the tables in it, and its parameters."""
+        self.parser, self._schemas, self._parameters = parser, schemas, parameters
         self._scopes: list[Mapping[str, Mapping[str, bool]]] = []
         maps = [node["cte_map"]["map"] for node in all_nodes(tree) if node.get("cte_map")]
         self._named = {folded(each["key"]): each["value"] for map in maps for each in map}
@@ -348,12 +358,15 @@ class _Replacing:
                 return None
             value = self._call(_CASTS[wide], [self._part(*path)], node["alias"])
             return value if wide is kind else {**node, "child": {**value, "alias": ""}}
-        name = _function(node)
+        name, (*names, _) = _function(node), node.get("qualified_name", {}).get("path") or [""]
+        if name and names and self.path({"type": "COLUMN_REF", "column_names": names}):
+            raise _no_kind(".".join(names))  # as in p.x.lower()
         if name not in _OF_TEXTS and not name.startswith("regexp_"):
             return None
+        many = len(node["arguments"]) if name != "contains" else 1  # which is IN of a list, too
         arguments = [
-            self._texts(each) if self.path(each["expression"]) else self.replaced(each)
-            for each in node["arguments"]
+            self._texts(each) if n < many and self.path(each["expression"]) else self.replaced(each)
+            for n, each in enumerate(node["arguments"])
         ]
         return {**node, "arguments": arguments} if arguments != node["arguments"] else None
 
@@ -412,6 +425,11 @@ class _Replacing:
         match constant:
             case {"literal": {"kind": "NUMERIC", "text": text}}:
                 return self._text(str(number(text.replace("_", "")).value))
+            case {"identifier": name} if isinstance(self._parameters.get(name), _OF_NO_KIND):
+                raise InvalidRequestError(
+                    f"${name} is compared with what is in a document, and JSON has no such values",
+                    hint="give a number, a text or a truth value, or CAST what is in the document",
+                )
         return self._call("concat", [self._call("to_json", [constant])])  # empty of NULL
 
     def _text(self, text: str) -> Tree:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -608,6 +610,9 @@ def test_statements_take_texts_of_documents_where_texts_are_needed(
         "SELECT CASE payload.kind WHEN name THEN 1 END FROM docs",
         "SELECT coalesce(payload.kind, 'none') FROM docs",
         "SELECT payload.n + 1 FROM docs",
+        "SELECT id FROM docs WHERE payload.n IN [1.5]",
+        "SELECT id FROM docs WHERE payload.kind IN $list",
+        "SELECT id FROM docs WHERE payload.kind.upper() = 'A'",
         "SELECT k FROM (SELECT payload.kind AS k FROM docs) GROUP BY k",
         "WITH c AS (SELECT payload AS p FROM docs) SELECT max(p.n) FROM c",
         "WITH RECURSIVE c AS (SELECT payload.n AS n FROM docs UNION ALL SELECT n FROM c WHERE n) "
@@ -618,8 +623,9 @@ def test_statements_take_texts_of_documents_where_texts_are_needed(
 def test_a_statement_that_says_no_kind_is_refused(
     mice: Instance, table: TableHandle, text: str
 ) -> None:
+    parameters = {"list": ["a"]} if "$list" in text else {}
     with pytest.raises(InvalidRequestError, match="any kind") as refused:
-        mice.sql(text)
+        mice.sql(text, parameters)
     assert "CAST(" in refused.value.hint
 
 
@@ -645,6 +651,14 @@ def test_a_column_of_text_is_no_document_of_another_table_with_its_name(
         assert mice.sql(text).to_arrow().column("id").to_pylist() == [1]
     named = "SELECT d.i FROM docs AS d(i, p) JOIN texts t ON d.i = t.id WHERE d.p.kind = 'a'"
     assert mice.sql(named).to_arrow().column("i").to_pylist() == [1]
+
+
+@pytest.mark.parametrize("value", [dt.time(12), dt.date(2026, 1, 31), b"a", UUID(int=1)])
+def test_a_parameter_that_json_has_no_kind_for_is_refused(
+    mice: Instance, table: TableHandle, value: object
+) -> None:
+    with pytest.raises(InvalidRequestError, match="JSON has no such values"):
+        mice.sql("SELECT id FROM docs WHERE payload.kind < $at", {"at": value})
 
 
 @pytest.mark.parametrize("levels", [60, 95])
