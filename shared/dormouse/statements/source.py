@@ -21,7 +21,6 @@ from decimal import Decimal
 from functools import cache, cached_property, partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -95,7 +94,7 @@ _PASSING = {
     *_CHOOSING,
 }
 """Functions that give values on as they are, or tell more of documents than their text."""
-_OF_NO_KIND = (dt.date, dt.time, dt.timedelta, bytes, UUID)
+_OF_JSON = (str, int, float, Decimal, list, dict, type(None))
 _NOT_GROUPED = "STANDARD_HANDLING"
 _HELD = ("arguments", "child", "children", "expression", "lhs")
 
@@ -425,7 +424,7 @@ class _Replacing:
         match constant:
             case {"literal": {"kind": "NUMERIC", "text": text}}:
                 return self._text(str(number(text.replace("_", "")).value))
-            case {"identifier": name} if isinstance(self._parameters.get(name), _OF_NO_KIND):
+            case {"identifier": name} if not isinstance(self._parameters.get(name), _OF_JSON):
                 raise InvalidRequestError(
                     f"${name} is compared with what is in a document, and JSON has no such values",
                     hint="give a number, a text or a truth value, or CAST what is in the document",
