@@ -319,19 +319,21 @@ def pages_of(chunk: Body) -> list[DataPage]:
     while at < len(chunk):
         if usual := _USUAL_HEADER.match(chunk, at):
             plain_bytes, stored_bytes, rows = map(_size_of, usual.groups())
-            end = usual.end() + stored_bytes
+            kind, body = _DATA, usual.end()
         else:
             header, body = read_struct(chunk, at)
-            end = body + header[_STORED_BYTES]
-            if header[_TYPE] == _DICTIONARY and not pages:
-                at = end
-                continue
-            if header[_TYPE] != _DATA:
-                raise CorruptDataError(f"a page is of the unknown type {header[_TYPE]}")
-            rows, plain_bytes = header[_DATA_HEADER][_VALUES], header[_PLAIN_BYTES]
-        # nulls are among its values: there is one a row, unless the column is nested
-        pages.append(DataPage(at, end, row, row + rows, plain_bytes))
-        row, at = row + rows, end
+            kind, plain_bytes = header[_TYPE], header[_PLAIN_BYTES]
+            stored_bytes = header[_STORED_BYTES]
+            rows = header[_DATA_HEADER][_VALUES] if kind == _DATA else 0
+        if stored_bytes < 0:
+            raise CorruptDataError("a page has a negative size")
+        end = body + stored_bytes
+        if kind == _DATA:  # nulls are among its values: one a row, unless the column is nested
+            pages.append(DataPage(at, end, row, row + rows, plain_bytes))
+            row += rows
+        elif kind != _DICTIONARY or pages:
+            raise CorruptDataError(f"a page is of the unknown type {kind}")
+        at = end
     if not pages:
         raise CorruptDataError("a column chunk has no pages")
     return pages

@@ -64,6 +64,17 @@ def first_chunk(values: pa.Array[Any], **layout: Any) -> tuple[bytes, int]:
     return body[start:end], chunk.data_page_offset - start
 
 
+@pytest.mark.parametrize("kind", [0, 2])
+def test_a_page_of_a_negative_size_is_refused(kind: int) -> None:
+    values = thrift.struct([(n, thrift.INT32, thrift.signed(1)) for n in (1, 2, 3, 4)])
+    sizes = [
+        (n, thrift.INT32, thrift.signed(size)) for n, size in ((1, kind), (2, 9), (3, -9), (4, 1))
+    ]
+    header = thrift.struct([*sizes, (5, thrift.STRUCT, values)])
+    with pytest.raises(CorruptDataError, match="negative"):
+        pages_of(header)
+
+
 @pytest.mark.parametrize("use_dictionary", [True, False])
 @pytest.mark.parametrize("compression", ["zstd", "none"])
 def test_pages_tile_their_chunk_and_its_rows(use_dictionary: bool, compression: str) -> None:
