@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -460,9 +460,11 @@ class Instance(Shown):
             InvalidRequestError: as `sql`, or there is no such format, or `to` is no prefix.
             NotFoundError: as `sql`.
             AlreadyExistsError: there are objects below `to`.
+            ForbiddenError: it reads encrypted columns, which files would have in plain.
             LimitExceededError: as `sql`; then there is no manifest.
         """
         from dormouse.client.requested import export_result, exported, free_prefix
+        from dormouse.encryption import FILES
 
         prefix, row_format = free_prefix(self.services, to, form)
         if spark is not None:
@@ -473,7 +475,8 @@ class Instance(Shown):
             query = self._ask(text, parameters, timeout_seconds, spark=spark, form=row_format.value)
             return exported(query.uri, text, query.ended(timeout_seconds))
         limits = Limits(memory_bytes, timeout_seconds, None)
-        result = self._query(text, parameters, limits)
+        to_files = replace(self, services=replace(self.services, keys=FILES))
+        result = to_files._query(text, parameters, limits)
         return export_result(self.services, text, result, prefix, row_format)
 
     def _ask(

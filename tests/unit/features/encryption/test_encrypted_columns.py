@@ -378,7 +378,10 @@ def test_answers_that_are_stored_as_files_have_no_values(
         table.query(run="remote").to_arrow()
     with pytest.raises(ForbiddenError, match="stored as files"):
         mice.sql("SELECT max(ssn) FROM people", run="remote").to_arrow()
+    with pytest.raises(ForbiddenError, match="stored as files"):
+        mice.export_sql("SELECT max(ssn) AS ssn FROM people")
     assert table.query(columns=["id"], run="remote").to_arrow().num_rows == 30
+    assert mice.export_sql("SELECT id FROM people").manifest.rows == 30
     assert places_of(SECRET, root) == []
 
 
