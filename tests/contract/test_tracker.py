@@ -181,6 +181,8 @@ def test_runs_are_counted_since_the_last_one_with_a_recorded_end(tracker: Tracke
 def test_a_request_is_bound_to_the_table_that_was_said_first(tracker: Tracker) -> None:
     now_ms = AT_MS
     assert [tracker.bind("r", table, now_ms) for table in ("t", "u", NO_TABLE)] == ["t"] * 3
+    assert tracker.bind("r", "v", now_ms, instead_of="u") == "t"
+    assert tracker.bind("r", "v", now_ms, instead_of="t") == "v" == tracker.bind("r", "t", now_ms)
     assert tracker.bind("s", "u", now_ms) == "u"
     assert list(tracker.records(NO_TABLE)) == []
 

@@ -177,8 +177,10 @@ class MemoryTracker:
     def records(self, table_id: str) -> Iterator[JobRecord]:
         yield from (self.kept[key] for key in sorted(self.kept) if key[0] == table_id)
 
-    def bind(self, request: str, about: str, now_ms: int) -> str:
-        return self.bound.setdefault(request, about)
+    def bind(self, request: str, about: str, now_ms: int, instead_of: str = "") -> str:
+        if self.bound.get(request, instead_of) == instead_of:
+            self.bound[request] = about
+        return self.bound[request]
 
     def reserve_row_ids(self, table_id: str, count: int, now_ms: int) -> int:
         first = max(now_ms * ROW_IDS_PER_MS, self.row_ids.get(table_id, 0))

@@ -158,7 +158,7 @@ class RequestContext:
         A name can be reused, so at a late redelivery it may be that of another table. So the first
         delivery, unless there is but one, binds the request to the table that has the name then,
         before anything is done, and all later deliveries use that table.
-        Raises InvalidRequestError: the first delivery under this id had another content.
+        Raises InvalidRequestError: as `_bind` does.
         """
         table_id, key, table = NO_TABLE, "", None
         match request:
@@ -175,19 +175,8 @@ class RequestContext:
         if once:
             return RequestContext(services, request, table_id, subject, key, table, once=True)
         since = "".join(table.applied_requests[-1:]) if table else ""
-        message = msgspec.structs.replace(request, reply=False)
-        # members of objects have no order; one that is empty may be of a later form
-        text = repr(decode_admin(msgspec.json.encode(message, order="deterministic")))
-        content = blake2b(text.encode(), digest_size=16).hexdigest()
         bound = key or requests.key_of_request(request.request_id, subject)
-        about = f"{table_id} {content} {since}"
-        about = services.tracker.bind(bound, about, services.clock.now_ms())
-        table_id, _, rest = about.partition(" ")
-        known, _, since = rest.partition(" ")
-        if known not in ("", content):  # an earlier release bound a request to its table alone
-            raise errors.InvalidRequestError(
-                f"request_id {request.request_id!r} belongs to another request", hint=ANOTHER_ID
-            )
+        table_id, since = _bind(services, request, bound, table_id, since)
         return RequestContext(services, request, table_id, subject, key, table, since=since)
 
     def carry_out(self) -> requests.RequestResult:
@@ -364,6 +353,32 @@ class RequestContext:
         exists = self.table_id != NO_TABLE and self.services.tables.get(self.table_id) is not None
         table_id = self.table_id if exists else NO_TABLE
         record_request(self.services, table_id, reply, self.subject)
+
+
+def _bind(
+    services: Services, request: AdminRequest, key: str, table_id: str, since: str
+) -> tuple[str, str]:
+    """Return which table the first delivery of a request was about, and the last request that this
+    had applied then: by default those given.
+    Raises InvalidRequestError: it had another content, and was not refused.
+    """
+    message = msgspec.structs.replace(request, reply=False)
+    # members of objects have no order; one that is empty may be of a later form
+    text = repr(decode_admin(msgspec.json.encode(message, order="deterministic")))
+    content = blake2b(text.encode(), digest_size=16).hexdigest()
+    tracker, now_ms = services.tracker, services.clock.now_ms()
+    about = f"{table_id} {content} {since}"
+    first = tracker.bind(key, about, now_ms)
+    first_id, known, first_since = (*first.split(" "), "", "")[:3]
+    if known in ("", content):  # an earlier release bound a request to its table alone
+        return first_id, first_since
+    records = [tracker.get(place, request.request_id) for place in {first_id, NO_TABLE}]
+    was_refused = {record.state for record in records if record} == {"refused"}
+    if was_refused and tracker.bind(key, about, now_ms, instead_of=first) == about:
+        return table_id, since
+    raise errors.InvalidRequestError(
+        f"request_id {request.request_id!r} belongs to another request", hint=ANOTHER_ID
+    )
 
 
 def administer(

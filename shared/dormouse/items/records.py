@@ -85,25 +85,28 @@ class ItemTracker:
         """Yield all records of a table in job id order, including `DAMAGED` ones."""
         yield from map(record_of, self._items.query("jobs", table_id))
 
-    def bind(self, request: str, about: str, now_ms: int) -> str:
-        """Return what a request is about, such as a table: what the first call said.
+    def bind(self, request: str, about: str, now_ms: int, instead_of: str = "") -> str:
+        """Return what a request is about, such as a table: what the first call said, unless that is
+        `instead_of`.
 
         The answer is kept for thirty days after the last call. Raises CorruptDataError: which it is
         cannot be read any more.
         """
         kept_s = now_ms // 1000 + BOUND_KEPT_SECONDS
+        answer = about
 
         def bound(item: Item | None) -> Put | None:
-            nonlocal about
-            about = _bound_to(item) if item else about
-            if item and (item.expires_s or 0) >= kept_s:
+            nonlocal answer
+            found = _bound_to(item) if item else instead_of
+            answer = about if found == instead_of else found
+            if item and answer == found and (item.expires_s or 0) >= kept_s:
                 return None
             # a day longer, so that not each call is a write
-            return put(key, about, unchanged(item), expires_s=kept_s + _DAY_SECONDS)
+            return put(key, answer, unchanged(item), expires_s=kept_s + _DAY_SECONDS)
 
         key = Key("jobs", REQUESTS, request)
         self._change(key, bound)
-        return about
+        return answer
 
     def reserve_row_ids(self, table_id: str, count: int, now_ms: int) -> int:
         """Return the first of so many ids that no row of a table has, nor gets by another call.

@@ -11,7 +11,7 @@ from dormouse.client.contents import SINCE_INGESTED
 from dormouse.client.operations import DeadLetterQueues, queue_states
 from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, Polling
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import DormouseError, NotFoundError
 from dormouse.jobs import record
 from dormouse.messages.stages import TableChanged
 from dormouse.ports import NO_TABLE, QueueCounts
@@ -84,7 +84,7 @@ def test_waiting_for_a_failed_purge_raises_with_its_reason(
         services, TrackedJob(handle.table.id, purge.id, "purge"), Failed("column at was dropped")
     )
     memory.world.storage.delete([PURGES.path(handle.table.id, purge.id)])
-    with pytest.raises(InvalidRequestError, match="failed: column at was dropped"):
+    with pytest.raises(DormouseError, match="failed: column at was dropped"):
         purge.wait()
 
 

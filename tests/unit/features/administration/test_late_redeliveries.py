@@ -170,6 +170,26 @@ def test_an_id_used_again_for_other_content_is_refused_and_says_so(world: World,
     assert refused.message.id not in {reply.id for reply in world.replies}
 
 
+@pytest.mark.parametrize("verb", ["create", "set"])
+def test_a_request_that_was_refused_is_corrected_under_its_id(world: World, verb: str) -> None:
+    world.create("letters")
+    wrong: dict[str, AdminRequest] = {
+        "create": CreateTable("r", "birds", {}),
+        "set": SetProperties("r", "letters", {"compaction_files": "many"}),
+    }
+    right, other = SAME_ID[verb]
+    for _ in range(2):
+        with pytest.raises(InvalidRequestError, match="(?!belongs)"):
+            world.administer(wrong[verb])
+    for _ in range(2):
+        world.administer(right)
+        states = {each.state for (_, job_id), each in world.tracker.kept.items() if job_id == "r"}
+        assert states - {"refused"} == {"finished"}
+        for late in (wrong[verb], other):
+            with pytest.raises(InvalidRequestError, match="belongs to another request"):
+                world.administer(late)
+
+
 def test_members_of_an_object_have_no_order_in_the_content_of_a_request(world: World) -> None:
     table = world.create("letters")
     properties: dict[str, object] = {"compaction_files": 3, "keep": "all"}
