@@ -31,7 +31,8 @@ _MESSAGES = """# Messages for the admin queue
 Each request is one JSON message on the queue `dormouse-<instance>-admin`. `make docs` generates a
 JSON schema of each from `shared/dormouse/messages/requests.py`.
 
-- The sender chooses the `request_id`: it is done once, and other content under it is refused, unless the first was.
+- The sender chooses the `request_id`: it is done once, and other content under it is refused,
+  unless the first was.
 - With `"reply": true` the outcome is sent as a [reply](#replies).
 - A refused request is recorded with its reason: `dormouse jobs NAME` shows it under its table,
   `dormouse jobs` if it is about no table.
