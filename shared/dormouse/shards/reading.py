@@ -207,8 +207,8 @@ class Slice:
         return any(each.hides_all(self.shard) for each in self.deletions)
 
 
-JOINED_BYTES = 256 * 1024
-"""So much in memory is decoded as one row group: each takes time, whatever its size, and a merge
+JOINED_BLOCKS = 2
+"""So many blocks are decoded as one row group: each takes time, whatever its size, and a merge
 holds one of each input.
 """
 
@@ -243,18 +243,19 @@ class Blocks:
     @property
     def joined(self) -> list[range]:
         """Its blocks as a merge decodes them: those that follow each other in a row group as one,
-        up to `JOINED_BYTES`.
+        up to `JOINED_BLOCKS`.
         """
-        stored, joined, joined_bytes, group = self.index.stored, list[range](), 0, -1
+        row_group_of, joined = self.index.stored.layout.row_group_of, list[range]()
         for number in self.numbers:
-            last_group, group = group, stored.layout.row_group_of(number)
-            size_bytes = sum(stored.memory_bytes(number, leaf) for leaf in range(stored.leaves))
-            joined_bytes += size_bytes
-            if group == last_group and joined[-1].stop == number and joined_bytes <= JOINED_BYTES:
-                joined[-1] = range(joined[-1].start, number + 1)
+            last = joined[-1] if joined else range(0)
+            if (
+                0 < len(last) < JOINED_BLOCKS
+                and number == last.stop
+                and row_group_of(number) == row_group_of(last.start)
+            ):
+                joined[-1] = range(last.start, number + 1)
             else:
                 joined.append(range(number, number + 1))
-                joined_bytes = size_bytes
         return joined
 
     @property

@@ -34,21 +34,19 @@ def _several_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, EVERY_TYPE])
-@pytest.mark.parametrize("joined_bytes", [0, 2000, 10**9])
-def test_blocks_are_joined_in_copies_within_their_row_groups_up_to_a_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined_bytes: int, schema: Schema
+@pytest.mark.parametrize("most", [1, 2, 10**9])
+def test_blocks_are_joined_in_copies_within_their_row_groups_up_to_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, schema: Schema
 ) -> None:
-    monkeypatch.setattr(reading, "JOINED_BYTES", joined_bytes)
+    monkeypatch.setattr(reading, "JOINED_BLOCKS", most)
     shard = Shard(tmp_path, schema)
     (blocks,) = find_blocks(shard.table.storage, "table", [Slice(shard.shard, KeyRange())], schema)
     stored = blocks.index.stored
     assert [number for some in blocks.joined for number in some] == [*blocks.numbers]
     for some in blocks.joined:
         assert len({stored.layout.row_group_of(number) for number in some}) == 1
-        sizes = [stored.memory_bytes(n, leaf) for n in some for leaf in range(stored.leaves)]
-        assert len(some) == 1 or sum(sizes) <= joined_bytes
-    if joined_bytes == 10**9:
-        assert len(blocks.joined) == len(blocks.row_groups) < len(blocks.numbers)
+    lengths = [len(stored.layout.blocks_of(group)) for group in blocks.row_groups]
+    assert len(blocks.joined) == sum(-(-length // most) for length in lengths)
     rows = merged(shard.table, shard.table.storage)
     assert rows == [*shard.table.rows(KeyRange())]
 
