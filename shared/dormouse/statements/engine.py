@@ -27,7 +27,7 @@ from dormouse.arrow.documents import matching
 from dormouse.arrow.types import frame_schema
 from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
 from dormouse.sql.conditions import has_words, quoted
-from dormouse.statements import source
+from dormouse.statements import documents
 from dormouse.statements.statement import HAS, first_line
 
 THREADS = min(4, os.cpu_count() or 1)
@@ -118,7 +118,7 @@ def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:
         "files": str(opened.files).replace("'", "''"),
         "spill": str(Path(folder.name) / "spill").replace("'", "''") if spills else "",
     }
-    source.register(connection)
+    documents.register(connection)
     texts = ["VARCHAR"] * 2
     connection.create_function(HAS, _has, texts, "BOOLEAN", type="arrow")  # type: ignore[call-overload]  # no types by name in the stubs
     connection.execute("; ".join(_SETTINGS).format(**values))

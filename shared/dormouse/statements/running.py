@@ -44,8 +44,9 @@ from dormouse.shards.reading import (
 from dormouse.sql import conditions
 from dormouse.state.state import TableState
 from dormouse.statements import engine
+from dormouse.statements.documents import with_paths
 from dormouse.statements.limits import WATCH_MS, Limits, ReadLimitError, Watch
-from dormouse.statements.source import TableSource, with_paths
+from dormouse.statements.source import TableSource
 from dormouse.statements.statement import (
     Node,
     ParsedStatement,

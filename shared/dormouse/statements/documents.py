@@ -1,0 +1,449 @@
+"""Comparisons of what is in JSON documents with constants, as conditions compare it.
+
+DuckDB would cast the documents' text to the type of the constant: a text to a number, with an error
+if it is none. So such comparisons and casts become calls of functions here, in the tree of the
+statement; and where values are compared that may be of any kind, it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache, cached_property, partial
+from typing import Any, TypeAlias
+
+import duckdb
+import pyarrow as pa
+
+from dormouse.arrow.documents import ABSENT, holds, typed, values_at
+from dormouse.errors import InvalidRequestError
+from dormouse.schema.schema import Schema
+from dormouse.schema.types import Primitive
+from dormouse.sql.calls import FUNCTIONS, type_named
+from dormouse.sql.operands import IN_DOCUMENTS, number
+from dormouse.statements.statement import HAS, ParsedStatement, all_nodes, folded, parsed_tree
+from dormouse.statements.statement import Node as Tree
+from dormouse.statements.tables import comparison, is_constant, path_of
+
+FUNCTION, _WHOLE = "dormouse_json_holds", "dormouse_json_whole"
+_KIND = """CREATE MACRO json_kind(part) AS CASE json_type(part)
+    WHEN 'NULL' THEN 'null' WHEN 'BOOLEAN' THEN 'boolean' WHEN 'VARCHAR' THEN 'string'
+    WHEN 'ARRAY' THEN 'array' WHEN 'OBJECT' THEN 'object'
+    ELSE CASE WHEN json_type(part) IS NOT NULL THEN 'number' END END"""
+_CASTS = {kind: f"dormouse_json_{kind.name.lower()}" for kind in IN_DOCUMENTS}
+_WIDER: dict[Any, Primitive] = {
+    **{kind: kind for kind in IN_DOCUMENTS},
+    **{Primitive.INT: Primitive.LONG, Primitive.FLOAT: Primitive.DOUBLE},
+}
+_CAST_MACROS = """
+CREATE MACRO dormouse_json_string(part) AS
+    CASE json_type(part) WHEN 'VARCHAR' THEN json_extract_string(part, '$') END;
+CREATE MACRO dormouse_json_boolean(part) AS
+    CASE json_type(part) WHEN 'BOOLEAN' THEN part = 'true' END;
+CREATE MACRO dormouse_json_double(part) AS CASE json_kind(part) WHEN 'number'
+    THEN CASE WHEN isfinite(part::DOUBLE) THEN part::DOUBLE END END;
+CREATE MACRO dormouse_json_long(part) AS CASE json_type(part)
+    WHEN 'DOUBLE' THEN dormouse_json_whole(part)
+    ELSE CASE json_kind(part) WHEN 'number' THEN TRY_CAST(part::VARCHAR AS BIGINT) END END"""
+_ODD = re.compile(r'^\s*([-+.\d]|$)|["\\]')
+"""A name that DuckDB takes for a place, or not at all."""
+_COLLATE = "COLLATE"
+_PATTERNS = {HAS, "~~", "!~~", "~~*", "!~~*", "like_escape", "ilike_escape", "~~~"}
+_OF_TEXTS = {*FUNCTIONS, *_PATTERNS, "concat", "||"}
+_STANDING = ("LAMBDA", "OPERATOR_CAST", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NULL")
+_CHOOSING = {"arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by"}
+_PASSING = {
+    *("->", "->>", "any_value", "array_agg", "count", "first", "first_value", "lag", "last"),
+    *("last_value", "lead", "list", "list_value", "nth_value", "struct_pack", "typeof"),
+    *_CHOOSING,
+}
+"""Functions that give values on as they are, or tell more of documents than their text."""
+_OF_JSON = (str, int, float, Decimal, list, dict, type(None))
+_NOT_GROUPED = "STANDARD_HANDLING"
+_HELD = ("arguments", "child", "children", "expression", "lhs")
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions known to a database."""
+    connection.execute(_KIND)
+    takes = ["VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR[]"]
+    for name, made, kinds, result in (
+        (FUNCTION, _holds, takes, "BOOLEAN"),
+        (_WHOLE, _whole, takes[:1], "BIGINT"),
+    ):
+        connection.create_function(  # type: ignore[call-overload]  # the stubs lack types by name
+            name, made, kinds, result, type="arrow", null_handling="special"
+        )
+    connection.execute(_CAST_MACROS)
+
+
+def _holds(texts: Any, paths: Any, ops: Any, constants: Any) -> Any:
+    """Return whether comparisons hold; path and operator are those of all rows."""
+    path = tuple(json.loads(paths[0].as_py()))
+    op = ops[0].as_py()
+    loads = partial(json.loads, parse_float=Decimal, parse_constant=_beyond)
+    parse = cache(lambda text: loads(text or "null"))
+    values = values_at(texts.to_pylist(), [path])[0]
+    pairs = zip(values, constants.to_pylist(), strict=True)
+    return pa.array([_tested(op, value, [*map(parse, each)]) for value, each in pairs], pa.bool_())
+
+
+def _whole(texts: Any) -> Any:
+    """Return the whole numbers that numbers with a point or an exponent are."""
+    return typed(values_at(texts.to_pylist(), [()])[0], Primitive.LONG)
+
+
+def _beyond(word: str) -> Decimal:
+    """Return a float that JSON has no number for: NaN is above all that documents have, too."""
+    return Decimal(word.replace("NaN", "Infinity"))
+
+
+def _tested(op: str, value: object, constants: list[object]) -> bool | None:
+    if op == "BETWEEN":
+        ends = _tested(">=", value, constants[:1]), _tested("<=", value, constants[1:])
+        return False if False in ends else None if None in ends else True
+    if None not in constants:
+        return holds(op, value, constants)
+    if op == "IN":  # with a NULL, as documents have none
+        return holds(op, value, [each for each in constants if each is not None]) or None
+    is_distinct = {"IS DISTINCT FROM": True, "IS NOT DISTINCT FROM": False}.get(op)
+    return None if is_distinct is None else is_distinct == (value is not ABSENT)
+
+
+def with_paths(
+    statement: ParsedStatement,
+    schemas: Mapping[str, Schema],
+    parameters: Mapping[str, object],
+    parser: duckdb.DuckDBPyConnection,
+) -> ParsedStatement:
+    """Return a statement in which what is in documents is compared and cast as conditions do it.
+    Raises InvalidRequestError: it stands where values are compared that have no kind, or is
+    compared with a parameter that JSON has no kind for.
+    """
+    fields = [field for schema in schemas.values() for field in schema.fields]
+    if not any(field.type is Primitive.DYNAMIC for field in fields):
+        return statement
+    whole = parsed_tree(statement.sql, parser)
+    (query,) = whole["statements"]
+    before = query["node"]
+    query["node"] = tree = _Replacing(before, schemas, parameters, parser).replaced(before)
+    if tree == before:
+        return statement
+    return replace(statement, sql=_written(whole, parser), tree=tree)
+
+
+def _written(whole: Tree, parser: duckdb.DuckDBPyConnection) -> str:
+    try:
+        row = parser.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(whole)]).fetchone()
+    except duckdb.SerializationException as error:  # it has more levels than what was written
+        raise InvalidRequestError("the statement is nested too deeply") from error
+    assert row is not None
+    return str(row[0])
+
+
+_Path: TypeAlias = tuple[Tree, tuple[str | int, ...]]
+"""A column of documents, and what leads to a part."""
+_Columns: TypeAlias = list[tuple[str, bool]]
+"""Names, `folded`, and whether each is of documents."""
+
+
+class _Replacing:
+    """Replaces in a tree what is said of documents."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        schemas: Mapping[str, Schema],
+        parameters: Mapping[str, object],
+        parser: duckdb.DuckDBPyConnection,
+    ) -> None:
+        """Take the tree of a statement, the schemas of the tables in it, and its parameters."""
+        self.parser, self._schemas, self._parameters = parser, schemas, parameters
+        self._scopes: list[Mapping[str, Mapping[str, bool]]] = []
+        maps = [node["cte_map"]["map"] for node in all_nodes(tree) if node.get("cte_map")]
+        self._named = {folded(each["key"]): each["value"] for map in maps for each in map}
+        self._columns: dict[int, _Columns] = {}
+        self._compared = set(map(id, _compared_selects(tree)))
+
+    @cached_property
+    def template(self) -> Tree:
+        """A call of a function as DuckDB has it in a tree."""
+        whole = parsed_tree(f"SELECT {FUNCTION}('', json_array())", self.parser)
+        call: Tree = whole["statements"][0]["node"]["select_list"][0]
+        return call
+
+    def replaced(self, node: Any, *, may_stand: bool = False) -> Any:
+        """Return a tree with calls in place of what has a kind; `may_stand` says that a part of a
+        document may be there without one.
+        """
+        if isinstance(node, list):
+            return [self.replaced(part, may_stand=may_stand) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if (new := self._comparison(node) or self._taken(node)) is not None:
+            return new
+        for name in self._joined_by(node):
+            if self.path({"type": "COLUMN_REF", "column_names": [name]}):
+                raise _no_kind(name)
+        path = self.path(node) if "query_location" in node and "type" in node else None
+        if path is not None:
+            if not may_stand:
+                raise _no_kind(".".join(map(str, (*path[0]["column_names"], *path[1]))))
+            return node if all(map(_is_plain, path[1])) else self._part(*path, node["alias"])
+        if "select_list" in node:
+            return self._selected(node)
+        if "setop_type" in node:
+            columns = self._columns_of(node)
+            orders = self._ordered(node["modifiers"], columns, dict(columns))
+            parts = {n: self.replaced(part) for n, part in node.items() if n != "modifiers"}
+            return {**parts, "modifiers": orders}
+        if "type" in node:
+            name = _function(node)
+            is_passing = name in _PASSING and not node.get("distinct")
+            may_stand &= name == "row"  # which is compared by what is in it
+            may_stand |= is_passing or "json" in name or node["type"] in _STANDING
+        parts = {
+            name: self.replaced(part, may_stand=may_stand and name in _HELD)
+            for name, part in node.items()
+        }
+        if _function(node) in _CHOOSING:
+            parts["arguments"][1:] = self.replaced(node["arguments"][1:])
+        return parts
+
+    def _joined_by(self, node: Tree) -> list[str]:
+        """Return the names of columns that are the same in both sides of a join."""
+        if node.get("ref_type") != "NATURAL":
+            return [*node.get("using_columns", ())]
+        left, right = (self._scope(node[side]).values() for side in ("left", "right"))
+        return sorted(set().union(*left) & set().union(*right))
+
+    def _selected(self, select: Tree) -> Tree:
+        """Return a SELECT, of which values are documents if they are not compared with others."""
+        is_compared = select["group_expressions"] or select["aggregate_handling"] != _NOT_GROUPED
+        is_compared = is_compared or id(select) in self._compared or _is_distinct(select)
+        columns = self._columns_of(select)
+        self._scopes.append(self._scope(select["from_table"]))
+        aliases = {folded(e["alias"]): self._is_document(e) for e in select["select_list"]}
+        self._scopes.insert(-1, {"": aliases})  # columns of tables come first
+        items = []
+        for item in select["select_list"]:
+            new = self.replaced(item, may_stand=not is_compared)
+            if new != item and not new["alias"] and item["type"] != "STAR":
+                new["alias"] = self.said(item)
+            items.append(new)
+        orders = self._ordered(select["modifiers"], columns, aliases)
+        rest = {n: part for n, part in select.items() if n not in ("select_list", "modifiers")}
+        rest = {name: self.replaced(part) for name, part in rest.items()}
+        del self._scopes[-2:]
+        return {**rest, "select_list": items, "modifiers": orders}
+
+    def _ordered(
+        self, modifiers: Sequence[Tree], columns: _Columns, aliases: Mapping[str, bool]
+    ) -> Any:
+        """Return the modifiers of a query, whose rows have some columns, if these can be ordered;
+        names of these come before those of tables.
+        """
+        terms = [term["expression"] for each in modifiers for term in each.get("orders", ())]
+        for term in terms:
+            chosen = columns if term["type"] == "STAR" else []
+            if (term.get("literal") or {}).get("kind") == "INTEGER":
+                place = int(term["literal"]["text"])
+                chosen = columns[max(place - 1, 0) : place]
+            for name in (name for name, is_document in chosen if is_document):
+                raise _no_kind(name)
+        self._scopes.append({"": aliases})
+        new = self.replaced(modifiers)
+        self._scopes.pop()
+        return new
+
+    def _scope(self, source: Tree) -> dict[str, dict[str, bool]]:
+        """Return the columns of what a FROM joins, by its names: whether each is a document."""
+        if source["type"] == "JOIN":
+            return self._scope(source["left"]) | self._scope(source["right"])
+        columns, called = [], source.get("column_name_alias", [])
+        if source["type"] == "SUBQUERY":
+            columns = self._columns_of(source["subquery"]["node"])
+        elif schema := self._schemas.get(source.get("table_name", "")):
+            columns = [(folded(f.name), f.type is Primitive.DYNAMIC) for f in schema.fields]
+        elif query := self._named.get(folded(source.get("table_name", ""))):
+            columns = self._columns_of(query["query_node"])
+            called = [*called, *query["aliases"][len(called) :]]
+        names = [*map(folded, called), *(name for name, _ in columns[len(called) :])]
+        kinds = [is_document for _, is_document in columns]
+        own = dict(zip(names, kinds, strict=False))
+        return {folded(source.get("alias") or source.get("table_name") or str(id(source))): own}
+
+    def _columns_of(self, query: Tree) -> _Columns:
+        """Return the columns of the rows of a query."""
+        if id(query) in self._columns:
+            return self._columns[id(query)]
+        columns = self._columns[id(query)] = []  # as one that names itself finds them
+        if "select_list" in query:
+            scope = self._scope(query["from_table"])
+            self._scopes.append(scope)
+            for item in query["select_list"]:
+                if item["type"] == "STAR":
+                    of = folded(item["relation_name"])
+                    some = [own for name, own in scope.items() if of in ("", name)]
+                    left = {*map(folded, item["exclude_list"])}
+                    columns += [each for own in some for each in own.items() if each[0] not in left]
+                else:
+                    *_, name = item.get("column_names") or ("",)
+                    columns.append((folded(item["alias"] or name), self._is_document(item)))
+            self._scopes.pop()
+        else:
+            first = query.get("left") or query["children"][0]
+            columns += self._columns_of(first)
+        return columns
+
+    def _comparison(self, node: Tree) -> Tree | None:
+        """Return the call for a comparison of a part of a document with constants."""
+        op, operands = comparison(node) or ("", [])
+        if _COLLATE in (node.get("type"), *(each["type"] for each in operands)):
+            texts = {name: self._texts(part) for name, part in node.items()}
+            return texts if texts != node else None
+        path = self.path(operands[0]) if operands else None
+        if path is None or not all(map(is_constant, operands[1:])):
+            return None
+        column, steps = path
+        constants = self._call("list_value", [self._json(each) for each in operands[1:]])
+        arguments = [column, self._text(json.dumps(steps)), self._text(op), constants]
+        return self._call(FUNCTION, arguments, node["alias"])
+
+    def _taken(self, node: Tree) -> Tree | None:
+        """Return a call or a cast by which parts of documents are values of one kind."""
+        if node.get("type") == "OPERATOR_CAST":
+            path, kind = self.path(node["child"]), None
+            with suppress(InvalidRequestError):
+                kind = type_named(str(node["type_expr"].get("type_name")).upper(), [])
+            wide = _WIDER.get(kind)
+            if path is None or wide is None:
+                return None
+            value = self._call(_CASTS[wide], [self._part(*path)], node["alias"])
+            return value if wide is kind else {**node, "child": {**value, "alias": ""}}
+        name, (*names, _) = _function(node), node.get("qualified_name", {}).get("path") or [""]
+        if name and names and self.path({"type": "COLUMN_REF", "column_names": names}):
+            raise _no_kind(".".join(names))  # as in p.x.lower()
+        if name not in _OF_TEXTS and not name.startswith("regexp_"):
+            return None
+        many = len(node["arguments"]) if name != "contains" else 1  # which is IN of a list, too
+        arguments = [
+            self._texts(each) if n < many and self.path(each["expression"]) else self.replaced(each)
+            for n, each in enumerate(node["arguments"])
+        ]
+        return {**node, "arguments": arguments} if arguments != node["arguments"] else None
+
+    def said(self, node: Tree) -> str:
+        """Return what DuckDB calls a column that a node says."""
+        path = self.path(node)
+        if path is not None and node["type"] != "ARRAY_EXTRACT":
+            return str(path[1][-1])
+        whole = parsed_tree("SELECT 1", self.parser)
+        whole["statements"][0]["node"]["select_list"] = [node]
+        return _written(whole, self.parser).removeprefix("SELECT ")
+
+    def _is_document(self, item: Tree) -> bool:
+        """Return whether a value of a SELECT list is surely a document."""
+        kind = item.get("type_expr", {}).get("type_name", "")
+        return kind.upper() == "JSON" or "lhs" in item or self.path(item) is not None
+
+    def path(self, node: Tree) -> _Path | None:
+        """Return the column of documents that a node is, or is a part of, and what leads there."""
+        path = path_of(node, {name for scope in self._scopes for name in scope if name})
+        *table, name = map(folded, path[0]["column_names"]) if path else ("",)
+        for scope in reversed(self._scopes):
+            own = scope.values() if not table else [scope[table[0]]] if table[0] in scope else []
+            for columns in own:
+                if name in columns:
+                    return path if columns[name] else None
+        return None
+
+    def _part(self, part: Tree, steps: Sequence[str | int], alias: str = "") -> Tree:
+        """Return what is at a path. DuckDB itself would take a text such as '0' for a place."""
+        for step in steps:
+            part = self._call("json_extract", [part, self._text(_step(step))])
+        return {**part, "alias": alias}
+
+    def _texts(self, part: Any) -> Any:
+        """Return a part of a node in which parts of documents are texts, null of other values."""
+        if isinstance(part, list):
+            return [self._texts(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if "expression" in part:
+            return {**part, "expression": self._texts(part["expression"])}
+        path = self.path(part)
+        if path is None:
+            return self.replaced(part)
+        return self._call(_CASTS[Primitive.STRING], [self._part(*path)])
+
+    def _call(self, name: str, arguments: Sequence[Tree], alias: str = "") -> Tree:
+        children = [{"name": "", "expression": each} for each in arguments]
+        path = {**self.template["qualified_name"], "path": [name]}
+        parts = {"function_name": name, "arguments": children, "qualified_name": path}
+        return {**self.template, **parts, "alias": alias}
+
+    def _json(self, constant: Tree) -> Tree:
+        """Return a constant as JSON with all its digits: DuckDB makes doubles of exponents."""
+        match constant:
+            case {"literal": {"kind": "NUMERIC", "text": text}}:
+                return self._text(str(number(text.replace("_", "")).value))
+            case {"identifier": name} if not isinstance(self._parameters.get(name), _OF_JSON):
+                raise InvalidRequestError(
+                    f"${name} is compared with what is in a document, and JSON has no such values",
+                    hint="give a number, a text or a truth value, or CAST what is in the document",
+                )
+        return self._call("concat", [self._call("to_json", [constant])])  # empty of NULL
+
+    def _text(self, text: str) -> Tree:
+        literal: Tree = self.template["arguments"][0]["expression"]
+        return {**literal, "literal": {"kind": "STRING", "text": text}}
+
+
+def _compared_selects(tree: Tree) -> Iterator[Tree]:
+    """Yield the SELECTs whose rows are compared with those of others, or with a value."""
+    for node in all_nodes(tree):
+        if "setop_type" in node and not (node["setop_type"] == "UNION" and node["setop_all"]):
+            yield from _selects(node)
+        elif node.get("subquery_type") not in (None, "EXISTS", "NOT_EXISTS"):
+            yield from _selects(node["subquery"]["node"])
+
+
+def _selects(query: Tree) -> Iterator[Tree]:
+    """Yield the SELECTs of which a query has all rows."""
+    if "select_list" in query:
+        yield query
+    for each in query["children"] if "setop_type" in query else ():
+        yield from _selects(each)
+
+
+def _is_distinct(select: Tree) -> bool:
+    return any(each["type"] == "DISTINCT_MODIFIER" for each in select["modifiers"])
+
+
+def _no_kind(said: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{said} may be of any kind, and is used where one is needed",
+        hint=f"write CAST({said} AS TEXT), or AS BIGINT, DOUBLE, BOOLEAN; or {said}->>'$' for its "
+        "text",
+    )
+
+
+def _function(node: Tree) -> str:
+    return str(node.get("function_name") or "").lower()
+
+
+def _is_plain(step: str | int) -> bool:
+    return isinstance(step, int) or not _ODD.search(step)
+
+
+def _step(step: str | int) -> str:
+    """Return a step as a path of DuckDB's: by its pointers, digits may be places, too."""
+    if isinstance(step, int):
+        return f"$[{step}]"
+    is_quotable = step and not {*'"\\'} & {*step}
+    return f'$."{step}"' if is_quotable else "/" + step.replace("~", "~0").replace("/", "~1")
