@@ -309,8 +309,8 @@ def _number(
     next_row_id: int,
     sequence: int,
 ) -> int:
-    """Add the lineage of new rows for all shards that have none; return the id after theirs. Those
-    that have the number of their commit get it anew: a rebuild may have changed it.
+    """Add the lineage of new rows for all shards that have none; return the id after theirs. Shards
+    that have the number of their commit get the present one, since a rebuild gives commits others.
     """
     for shard in shards:
         known, own = lineage.get(shard.id), place.own_sequence(shard)
