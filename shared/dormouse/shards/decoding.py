@@ -30,7 +30,7 @@ from dormouse.shards import reading, thrift
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import ShardIndex, raise_damaged
 from dormouse.shards.parquet import PAGE_ROWS
-from dormouse.shards.stored_index import MAGIC
+from dormouse.shards.stored_index import MAGIC, StoredIndex
 from dormouse.state.partitions import Shard
 from dormouse.stored.paths import shard_path
 
@@ -47,6 +47,13 @@ _CODECS = thrift.signed(0), thrift.signed(6)
 """What Parquet numbers no compression, and zstd."""
 _ENCODINGS = thrift.list_of(thrift.INT32, [thrift.signed(3)])
 """Levels are run-length encoded; each page says how its values are."""
+
+_CHUNK = b"\x26%b\x1c%b\x16%b\x16%b\x16%b\x26%b%b\0\0"
+"""Parquet's ColumnChunk: the offset of its first byte, and its ColumnMetaData, in which after what
+is begun the values, their size decoded, that in the file and the offset of the first page follow.
+"""
+_DICTIONARY_AT = b"\x26"
+"""What precedes the offset of the dictionary in ColumnMetaData, two fields after the first page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +187,11 @@ def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[Place
 
 def _chunk(leaf: tuple[bytes, bytes], chunk: PlacedChunk) -> bytes:
     """Return Parquet's ColumnChunk of a chunk."""
-    start = thrift.signed(chunk.start)
-    columns = [
-        (5, thrift.INT64, thrift.signed(chunk.values)),
-        (6, thrift.INT64, thrift.signed(chunk.memory_bytes)),
-        (7, thrift.INT64, thrift.signed(chunk.end - chunk.start)),
-        (9, thrift.INT64, thrift.signed(chunk.start + chunk.dictionary_bytes)),
-    ]
-    if chunk.dictionary_bytes:
-        columns.append((11, thrift.INT64, start))
-    described = thrift.struct(columns, leaf[chunk.is_compressed], last=4)
-    return thrift.struct([(2, thrift.INT64, start), (3, thrift.STRUCT, described)])
+    start, first_page = map(thrift.signed, (chunk.start, chunk.start + chunk.dictionary_bytes))
+    sizes = map(thrift.signed, (chunk.values, chunk.memory_bytes, chunk.end - chunk.start))
+    dictionary = _DICTIONARY_AT + start if chunk.dictionary_bytes else b""
+    begun = leaf[chunk.is_compressed]
+    return _CHUNK % (start, begun, *sizes, first_page, dictionary)
 
 
 @lru_cache(maxsize=4096)
@@ -533,39 +534,46 @@ def write_short_footer(
     leaves = [(leaf, is_flat(field)) for field in stored for _, leaf in index.leaves([field])]
     with local.open("r+b") as file:
         file.seek(index.stored.starts[-1])
-        chunks = [
-            (
-                sum(map(index.rows, joined)),
-                [_placed(file, index, joined, leaf, path, flat=flat) for leaf, flat in leaves],
-            )
-            for joined in blocks.joined
-        ]
-        file.write(file_end(stored, chunks))
+        groups = [_placed(file, index.stored, joined, leaves, path) for joined in blocks.joined]
+        file.write(file_end(stored, groups))
         file.truncate()
 
 
 def _placed(
-    file: BinaryIO, index: ShardIndex, blocks: range, leaf: int, path: str, *, flat: bool
-) -> PlacedChunk:
-    """Return where a Parquet column of joined blocks is, which may be written to the end of the
-    file. Only the pages of nested columns have to be looked at.
+    file: BinaryIO,
+    stored: StoredIndex,
+    blocks: range,
+    leaves: Sequence[tuple[int, bool]],
+    path: str,
+) -> tuple[int, list[PlacedChunk]]:
+    """Return the rows of joined blocks, and where some Parquet columns of them are, which may be
+    written to the end of the file. Only the pages of columns that are not flat, as is said of each,
+    have to be looked at.
     """
-    stored, values = index.stored, sum(map(index.rows, blocks))
-    start, end = index.pages_span(blocks[0], leaf)[0], index.pages_span(blocks[-1], leaf)[1]
-    if not flat:
-        with raise_damaged(path):
-            values = thrift.pages_of(os.pread(file.fileno(), end - start, start))[-1].end_row
-    first, after = index.dictionary_span(stored.layout.row_group_of(blocks[0]), leaf)
-    if first < after < start:
-        dictionary = os.pread(file.fileno(), after - first, first)
-        pages = os.pread(file.fileno(), end - start, start)
-        start = file.tell()
-        end = start + file.write(dictionary + pages)
-    elif first < after:
-        start = first
-    memory_bytes = sum(stored.memory_bytes(block, leaf) for block in blocks)
-    is_compressed = stored.is_compressed(leaf)
-    return PlacedChunk(start, end, after - first, values, is_compressed, memory_bytes)
+    layout, starts, chunks = stored.layout, stored.starts, []
+    group, rows = layout.row_group_of(blocks.start), sum(stored.rows[blocks.start : blocks.stop])
+    place = blocks.start - layout.firsts[group]
+    for leaf, flat in leaves:
+        first = layout.chunk(group, leaf)
+        pages = first + layout.has_dictionary(leaf)
+        dictionary_bytes, values = starts[pages] - starts[first], rows
+        start, end = starts[pages + place], starts[pages + place + len(blocks)]
+        if not flat:
+            with raise_damaged(path):
+                values = thrift.pages_of(os.pread(file.fileno(), end - start, start))[-1].end_row
+        if dictionary_bytes and place:
+            dictionary = os.pread(file.fileno(), dictionary_bytes, starts[first])
+            body = os.pread(file.fileno(), end - start, start)
+            start = file.tell()
+            end = start + file.write(dictionary + body)
+        elif dictionary_bytes:
+            start = starts[first]
+        memory_bytes = sum(stored.memory_bytes(block, leaf) for block in blocks)
+        is_compressed = stored.is_compressed(leaf)
+        chunks.append(
+            PlacedChunk(start, end, dictionary_bytes, values, is_compressed, memory_bytes)
+        )
+    return rows, chunks
 
 
 # Read the rows of row groups that were found: fetch and verify them whole, and decode them.

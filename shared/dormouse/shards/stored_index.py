@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from math import ceil, log2
 from typing import Self, TypeVar
 
 import msgspec
@@ -134,7 +133,8 @@ _VALUE = b"\x18"
 """The head of a value in a footer, after its key: the next field, a string."""
 _WORD = struct.Struct("<I")
 _COMPRESSED, _WITH_DICTIONARY = 1, 2
-_STEPS = 8
+_POWERS = [2 ** (code / 8) for code in range(256)]
+_MEMORY = [int(power) for power in _POWERS]
 """Sizes in memory are stored as powers of the eighth root of two: in one byte, rounded up."""
 
 
@@ -333,7 +333,7 @@ class StoredIndex:
 
     def memory_bytes(self, block: int, leaf: int) -> int:
         """Return about how much memory the values of a Parquet column in a block take."""
-        return int(2 ** (self.memory[block * self.leaves + leaf] / _STEPS))
+        return _MEMORY[self.memory[block * len(self.forms) + leaf]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ def encode_index(
 
 def _parts_of(facts: Facts) -> dict[str, bytes]:
     """Return the fields of `_Stored` that have facts."""
-    memory = bytes(min(255, ceil(_STEPS * log2(max(1, size)))) for size in facts.memory)
+    memory = bytes(min(255, bisect_left(_POWERS, size)) for size in facts.memory)
     sizes, crcs = words(facts.sizes), words(facts.crcs)
     return {"forms": facts.forms, "sizes": sizes, "memory": memory, "crcs": crcs}
 

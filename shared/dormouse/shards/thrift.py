@@ -235,12 +235,7 @@ def varint(value: int) -> bytes:
     """Return the encoded form of an unsigned integer."""
     if value < 0x80:
         return _OCTETS[value]
-    octets = []
-    while value > 0x7F:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    octets.append(value)
-    return bytes(octets)
+    return _OCTETS[value & 0x7F | 0x80] + varint(value >> 7)
 
 
 def signed(value: int) -> bytes:
@@ -261,11 +256,10 @@ def list_of(kind: int, items: Iterable[bytes]) -> bytes:
     return head + b"".join(parts)
 
 
-def struct(fields: Iterable[Field], begun: bytes = b"", last: int = 0) -> bytes:
-    """Return the encoded form of a struct, of which the fields up to the number `last` may be
-    `begun`. Requires: fields ascend by at most 15.
-    """
-    parts = [begun]
+def struct(fields: Iterable[Field]) -> bytes:
+    """Return the encoded form of a struct. Requires: fields ascend by at most 15."""
+    parts: list[bytes] = []
+    last = 0
     for number, kind, value in fields:
         parts += (_OCTETS[(number - last) << 4 | kind], value)
         last = number
