@@ -68,7 +68,7 @@ def bulk_import(
     """
     ingest(services, job, _Import(spark, open_access).write)
     table = services.table(job.table_id)
-    if table is not None and table.schema.encrypted:  # no message would arrive
+    if table is not None and table.schema.encrypted:  # else, once the run is known to have ended
         remove_ingested(services, table, job.sources)
 
 

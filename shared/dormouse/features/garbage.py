@@ -18,7 +18,7 @@ from dormouse.features.requests import TABLE_RESET, JobCheck, JobOutcome, Reques
 from dormouse.jobs import finalise, record, tracked
 from dormouse.log.engine import StateStore
 from dormouse.messages.requests import CollectGarbage, Counts
-from dormouse.messages.stages import GarbageCandidates, OutboundMessage
+from dormouse.messages.stages import GarbageCandidates, IngestJob, OutboundMessage
 from dormouse.ports import Services
 from dormouse.state.jobs import Finished, Started, TrackedJob
 from dormouse.state.rules import Rejected
@@ -210,6 +210,19 @@ def remove_ingested(services: Services, table: Table, files: Sequence[Source]) -
     for source in files:
         if table.schema.encrypted and source not in fresh:
             services.sources.remove(source)
+
+
+def plain_files(services: Services, table: Table, job: IngestJob) -> list[OutboundMessage]:
+    """Delete what was ingested of a job's files if the table has encrypted columns; on AWS, return
+    the message that has it done: what reads files of others may not delete any.
+    """
+    if not table.schema.encrypted:
+        return []
+    if services.storage.is_remote:
+        candidates = GarbageCandidates(table.id, job.generation, (), job.sources)
+        return [OutboundMessage("gc-candidates", candidates)]
+    remove_ingested(services, table, job.sources)
+    return []
 
 
 def garbage_job_id(shards: Sequence[str]) -> str:

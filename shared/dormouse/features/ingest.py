@@ -21,7 +21,7 @@ from msgspec import structs
 from dormouse import jobs
 from dormouse.errors import ContendedError, OutOfSpaceError, RefusedSourceError, UnavailableError
 from dormouse.features.batch_files import look_up_sources, refuse
-from dormouse.features.garbage import remove_ingested
+from dormouse.features.garbage import plain_files
 from dormouse.files.change_data import Emptied
 from dormouse.files.loader import (
     Begins,
@@ -35,7 +35,7 @@ from dormouse.files.loader import (
 )
 from dormouse.files.rejects import RejectedRows
 from dormouse.keys import Key
-from dormouse.messages.stages import GarbageCandidates, IngestJob, OutboundMessage, TableChanged
+from dormouse.messages.stages import IngestJob, OutboundMessage, TableChanged
 from dormouse.ports import NO_TABLE, Services
 from dormouse.rows.deletions import deletion_of_all, id_of_job
 from dormouse.schema.evolution import may_lose_range
@@ -257,19 +257,6 @@ def ingest_at_once(
         with suppress(UnavailableError):  # such as of a full disk: the rows have landed
             _record_end(services, table, job, result)
     return result
-
-
-def plain_files(services: Services, table: Table, job: IngestJob) -> list[OutboundMessage]:
-    """Delete what was ingested of a job's files if the table has encrypted columns; on AWS, return
-    the message that has it done: what reads files of others may not delete any.
-    """
-    if not table.schema.encrypted:
-        return []
-    if services.storage.is_remote:
-        candidates = GarbageCandidates(table.id, job.generation, (), job.sources)
-        return [OutboundMessage("gc-candidates", candidates)]
-    remove_ingested(services, table, job.sources)
-    return []
 
 
 def _record_end(services: Services, table: Table, job: IngestJob, written: Written | None) -> None:

@@ -11,7 +11,7 @@ from dormouse import errors, jobs
 from dormouse.features import spark
 from dormouse.features.batch_files import look_up_sources
 from dormouse.features.export import delete_export, load_export, load_manifest, task_messages
-from dormouse.features.garbage import candidates
+from dormouse.features.garbage import candidates, plain_files
 from dormouse.features.queries import load_query
 from dormouse.features.query_runs import fail, following, is_computed
 from dormouse.messages.stages import (
@@ -178,7 +178,8 @@ def finish(
         return following(services, job)
     freed = [s for s in request.inputs if s in state.unreferenced] if request is not None else []
     changed = OutboundMessage("table-changes", TableChanged(job.table_id))
-    return [changed, *candidates(table, state, freed)]
+    plain = plain_files(services, table, job) if isinstance(job, IngestJob) else []
+    return [changed, *candidates(table, state, freed), *plain]
 
 
 def _records_of_driver(

@@ -19,6 +19,8 @@ from dormouse.features.spark import (
 )
 from dormouse.features.spark_jobs import dispatch_spark, track_spark
 from dormouse.features.sweep import sweep
+from dormouse.folder.wiring import FileKeys
+from dormouse.items.records import ItemSubjects
 from dormouse.messages.requests import IngestFiles, ReinitialiseTable
 from dormouse.messages.stages import (
     CompactionJob,
@@ -32,6 +34,7 @@ from dormouse.messages.stages import (
 )
 from dormouse.state.jobs import Metric, compaction_queue
 from dormouse.state.state import DAY_MS, AssignJob
+from dormouse.storage import FolderStorage
 from dormouse.stored.paths import SPARK_JOBS, data_prefix
 from tests.support.world import Crash, World, letters
 from tests.unit.features.heavy import Heavy, heavy_compaction, heavy_ingest
@@ -265,6 +268,26 @@ def test_the_rows_of_a_compaction_by_spark_are_counted_when_its_end_is_known(
     assert heavy.world.metrics.emitted == before, "a driver has no metrics"
     heavy.end("succeeded")
     assert heavy.world.metrics.emitted == before + counted
+
+
+def test_a_file_in_plain_is_removed_though_the_driver_died_between_its_commit_and_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FolderStorage, "is_remote", True)
+    world = World(tmp_path)
+    keys = FileKeys(tmp_path / "mice.keys", tmp_path, ItemSubjects(world.items))
+    world.services = replace(world.services, keys=keys)
+    table = world.create(encrypted_columns="note")
+    source = world.drop("letters/1.parquet", letters("abc"))
+    job = world.queue.popleft().message
+    assert isinstance(job, IngestJob)
+    heavy = Heavy(world, table, job)
+    heavy.dispatch()
+    heavy.work()
+    assert source.key in world.sources.objects
+    world.queue += heavy.end("failed")
+    world.settle()
+    assert source.key not in world.sources.objects
 
 
 def test_a_shard_that_another_leaf_has_rows_of_is_not_named_for_collection(tmp_path: Path) -> None:
