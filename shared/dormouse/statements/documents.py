@@ -38,6 +38,7 @@ _CASTS = {kind: f"dormouse_json_{kind.name.lower()}" for kind in IN_DOCUMENTS}
 _WIDER: dict[Any, Primitive] = {
     **{kind: kind for kind in IN_DOCUMENTS},
     **{Primitive.INT: Primitive.LONG, Primitive.FLOAT: Primitive.DOUBLE},
+    **dict.fromkeys((Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP), Primitive.STRING),
 }
 _CAST_MACROS = """
 CREATE MACRO dormouse_json_string(part) AS
@@ -54,14 +55,20 @@ _ODD = re.compile(r'^\s*([-+.\d]|$)|["\\]')
 _COLLATE = "COLLATE"
 _PATTERNS = {HAS, "~~", "!~~", "~~*", "!~~*", "like_escape", "ilike_escape", "~~~"}
 _OF_TEXTS = {*FUNCTIONS, *_PATTERNS, "concat", "||"}
-_STANDING = ("LAMBDA", "OPERATOR_CAST", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NULL")
-_CHOOSING = {"arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by"}
-_PASSING = {
-    *("->", "->>", "any_value", "array_agg", "count", "first", "first_value", "lag", "last"),
-    *("last_value", "lead", "list", "list_value", "nth_value", "struct_pack", "typeof"),
-    *_CHOOSING,
+_TAKING = {"->", "->>", "count", "typeof"}
+"""Functions that any part of a document may be given to, beside those of JSON."""
+_STANDING = ("LAMBDA", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NULL")
+_AGGREGATES = {
+    *("any_value", "arg_max", "arg_min", "argmax", "argmin", "first", "last", "max_by", "min_by")
 }
-"""Functions that give values on as they are, or tell more of documents than their text."""
+_SAME = {*_AGGREGATES, "first_value", "lag", "last_value", "lead", "nth_value"}
+"""Functions that give on a value of their first argument as it is."""
+_HOLDING = {"array_agg", "list", "row", "struct_pack"}
+"""Functions that give on values within others."""
+_OF_GROUPS = {*_AGGREGATES, "array_agg", "count", "list"}
+_OF_ROWS = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path")
+"""The columns of json_each and json_tree."""
+_EXTRACTING = ("ARRAY_EXTRACT", "ARRAY_SLICE", "STRUCT_EXTRACT")
 _OF_JSON = (str, int, float, Decimal, list, dict, type(None))
 _NOT_GROUPED = "STANDARD_HANDLING"
 _HELD = ("arguments", "child", "children", "expression", "lhs")
@@ -147,8 +154,8 @@ def _written(whole: Tree, parser: duckdb.DuckDBPyConnection) -> str:
 
 _Path: TypeAlias = tuple[Tree, tuple[str | int, ...]]
 """A column of documents, and what leads to a part."""
-_Columns: TypeAlias = list[tuple[str, bool]]
-"""Names, `folded`, and whether each is of documents."""
+_Columns: TypeAlias = list[tuple[str, bool | None]]
+"""Names, `folded`, and whether each is of documents; None if these are within its values."""
 
 
 class _Replacing:
@@ -163,7 +170,7 @@ class _Replacing:
     ) -> None:
         """Take the tree of a statement, the schemas of the tables in it, and its parameters."""
         self.parser, self._schemas, self._parameters = parser, schemas, parameters
-        self._scopes: list[Mapping[str, Mapping[str, bool]]] = []
+        self._scopes: list[Mapping[str, Mapping[str, bool | None]]] = []
         maps = [node["cte_map"]["map"] for node in all_nodes(tree) if node.get("cte_map")]
         self._named = {folded(each["key"]): each["value"] for map in maps for each in map}
         self._columns: dict[int, _Columns] = {}
@@ -187,32 +194,65 @@ class _Replacing:
         if (new := self._comparison(node) or self._taken(node)) is not None:
             return new
         for name in self._joined_by(node):
-            if self.path({"type": "COLUMN_REF", "column_names": [name]}):
+            if self._kind({"type": "COLUMN_REF", "column_names": [name]}) is not False:
                 raise _no_kind(name)
-        path = self.path(node) if "query_location" in node and "type" in node else None
-        if path is not None:
-            if not may_stand:
-                raise _no_kind(".".join(map(str, (*path[0]["column_names"], *path[1]))))
-            return node if all(map(_is_plain, path[1])) else self._part(*path, node["alias"])
         if "select_list" in node:
             return self._selected(node)
         if "setop_type" in node:
-            columns = self._columns_of(node)
-            orders = self._ordered(node["modifiers"], columns, dict(columns))
-            parts = {n: self.replaced(part) for n, part in node.items() if n != "modifiers"}
-            return {**parts, "modifiers": orders}
-        if "type" in node:
-            name = _function(node)
-            is_passing = name in _PASSING and not node.get("distinct")
-            may_stand &= name == "row"  # which is compared by what is in it
-            may_stand |= is_passing or "json" in name or node["type"] in _STANDING
+            return self._united(node)
+        if "type" not in node:
+            return self._within(node, may_stand=may_stand)
+        kind = self._kind(node)
+        if not may_stand:
+            self._check_standing(node, kind)
+        if node["type"] == "STAR":
+            return {**node, "replace_list": self.replaced(node["replace_list"])}
+        path = self.path(node)
+        if path is not None and not all(map(_is_plain, path[1])):
+            return self._part(*path, node["alias"])
+        name = _function(node)
+        may_stand &= kind is True or name in _HOLDING or node["type"] in _EXTRACTING
+        may_stand |= name in _TAKING or "json" in name or node["type"] in _STANDING
+        return self._within(node, may_stand=may_stand and not node.get("distinct"))
+
+    def _within(self, node: Tree, *, may_stand: bool) -> Tree:
         parts = {
             name: self.replaced(part, may_stand=may_stand and name in _HELD)
             for name, part in node.items()
         }
-        if _function(node) in _CHOOSING:
+        if _function(node) in _SAME:
             parts["arguments"][1:] = self.replaced(node["arguments"][1:])
         return parts
+
+    def _check_standing(self, node: Tree, kind: bool | None) -> None:
+        """Refuse documents, and columns that hold or mean some, where values have a kind."""
+        if node["type"] == "STAR":
+            for name in (n for n, each in _starred(node, self._scopes[-1]) if each is not False):
+                raise _no_kind(name)
+        path = self.path(node)
+        if path is not None and path[0]["type"] == "COLUMN_REF":
+            raise _no_kind(".".join(map(str, (*path[0]["column_names"], *path[1]))))
+        if kind:
+            raise _no_kind(self.said(node))
+        if kind is None and node["type"] == "COLUMN_REF":
+            raise InvalidRequestError(
+                f"{self.said(node)} holds what may be of any kind, and is used where one is needed",
+                hint="write CAST(… AS TEXT), or another kind, in place of what it holds",
+            )
+
+    def _united(self, union: Tree) -> Tree:
+        """Return a set operation: no column of its rows has documents and other values."""
+        columns = self._columns_of(union)
+        for each in union["children"]:
+            some = self._columns_of(each)
+            is_by_name = union["setop_type"] == "UNION_BY_NAME"
+            others = [dict(some).get(*of) for of in columns] if is_by_name else [k for _, k in some]
+            for (name, kind), other in zip(columns, others, strict=False):
+                if kind is not other:
+                    raise _no_kind(name)
+        orders = self._ordered(union["modifiers"], columns, dict(columns))
+        parts = {n: self.replaced(part) for n, part in union.items() if n != "modifiers"}
+        return {**parts, "modifiers": orders}
 
     def _joined_by(self, node: Tree) -> list[str]:
         """Return the names of columns that are the same in both sides of a join."""
@@ -223,15 +263,16 @@ class _Replacing:
 
     def _selected(self, select: Tree) -> Tree:
         """Return a SELECT, of which values are documents if they are not compared with others."""
-        is_compared = select["group_expressions"] or select["aggregate_handling"] != _NOT_GROUPED
-        is_compared = is_compared or id(select) in self._compared or _is_distinct(select)
+        is_grouped = select["group_expressions"] or select["aggregate_handling"] != _NOT_GROUPED
+        is_compared = id(select) in self._compared or _is_distinct(select)
         columns = self._columns_of(select)
         self._scopes.append(self._scope(select["from_table"]))
-        aliases = {folded(e["alias"]): self._is_document(e) for e in select["select_list"]}
+        aliases = {folded(e["alias"]): self._kind(e) for e in select["select_list"]}
         self._scopes.insert(-1, {"": aliases})  # columns of tables come first
         items = []
         for item in select["select_list"]:
-            new = self.replaced(item, may_stand=not is_compared)
+            is_own = not is_grouped or any(_function(n) in _OF_GROUPS for n in all_nodes(item))
+            new = self.replaced(item, may_stand=is_own and not is_compared)
             if new != item and not new["alias"] and item["type"] != "STAR":
                 new["alias"] = self.said(item)
             items.append(new)
@@ -242,38 +283,49 @@ class _Replacing:
         return {**rest, "select_list": items, "modifiers": orders}
 
     def _ordered(
-        self, modifiers: Sequence[Tree], columns: _Columns, aliases: Mapping[str, bool]
+        self, modifiers: Sequence[Tree], columns: _Columns, aliases: Mapping[str, bool | None]
     ) -> Any:
         """Return the modifiers of a query, whose rows have some columns, if these can be ordered;
         names of these come before those of tables.
         """
         terms = [term["expression"] for each in modifiers for term in each.get("orders", ())]
+        terms += [term for each in modifiers for term in each.get("distinct_on_targets", ())]
         for term in terms:
             chosen = columns if term["type"] == "STAR" else []
             if (term.get("literal") or {}).get("kind") == "INTEGER":
                 place = int(term["literal"]["text"])
                 chosen = columns[max(place - 1, 0) : place]
-            for name in (name for name, is_document in chosen if is_document):
+            for name in (name for name, kind in chosen if kind is not False):
                 raise _no_kind(name)
         self._scopes.append({"": aliases})
         new = self.replaced(modifiers)
         self._scopes.pop()
         return new
 
-    def _scope(self, source: Tree) -> dict[str, dict[str, bool]]:
+    def _scope(self, source: Tree) -> dict[str, dict[str, bool | None]]:
         """Return the columns of what a FROM joins, by its names: whether each is a document."""
         if source["type"] == "JOIN":
-            return self._scope(source["left"]) | self._scope(source["right"])
+            left = self._scope(source["left"])
+            self._scopes.append(left)  # which LATERAL names
+            right = self._scope(source["right"])
+            self._scopes.pop()
+            return left | right
+        if source["type"] == "PIVOT":  # which groups by all columns that it does not name
+            some = [each for own in self._scope(source["source"]).values() for each in own.items()]
+            for name in (name for name, kind in some if kind is not False):
+                raise _no_kind(name)
         columns, called = [], source.get("column_name_alias", [])
         if source["type"] == "SUBQUERY":
             columns = self._columns_of(source["subquery"]["node"])
+        elif "json" in _function(source.get("function", {})):
+            columns = [(name, name in ("value", "atom")) for name in _OF_ROWS]
         elif schema := self._schemas.get(source.get("table_name", "")):
             columns = [(folded(f.name), f.type is Primitive.DYNAMIC) for f in schema.fields]
         elif query := self._named.get(folded(source.get("table_name", ""))):
             columns = self._columns_of(query["query_node"])
             called = [*called, *query["aliases"][len(called) :]]
         names = [*map(folded, called), *(name for name, _ in columns[len(called) :])]
-        kinds = [is_document for _, is_document in columns]
+        kinds = [kind for _, kind in columns]
         own = dict(zip(names, kinds, strict=False))
         return {folded(source.get("alias") or source.get("table_name") or str(id(source))): own}
 
@@ -287,17 +339,16 @@ class _Replacing:
             self._scopes.append(scope)
             for item in query["select_list"]:
                 if item["type"] == "STAR":
-                    of = folded(item["relation_name"])
-                    some = [own for name, own in scope.items() if of in ("", name)]
-                    left = {*map(folded, item["exclude_list"])}
-                    columns += [each for own in some for each in own.items() if each[0] not in left]
+                    columns += _starred(item, scope)
                 else:
                     *_, name = item.get("column_names") or ("",)
-                    columns.append((folded(item["alias"] or name), self._is_document(item)))
+                    columns.append((folded(item["alias"] or name), self._kind(item)))
             self._scopes.pop()
         else:
-            first = query.get("left") or query["children"][0]
+            first, *others = [query["left"]] if query.get("left") else query["children"]
             columns += self._columns_of(first)
+            for each in others if query.get("setop_type") == "UNION_BY_NAME" else ():
+                columns += [own for own in self._columns_of(each) if own[0] not in dict(columns)]
         return columns
 
     def _comparison(self, node: Tree) -> Tree | None:
@@ -309,7 +360,7 @@ class _Replacing:
         path = self.path(operands[0]) if operands else None
         if path is None or not all(map(is_constant, operands[1:])):
             return None
-        column, steps = path
+        column, steps = self.replaced(path[0], may_stand=True), path[1]
         constants = self._call("list_value", [self._json(each) for each in operands[1:]])
         arguments = [column, self._text(json.dumps(steps)), self._text(op), constants]
         return self._call(FUNCTION, arguments, node["alias"])
@@ -340,30 +391,57 @@ class _Replacing:
     def said(self, node: Tree) -> str:
         """Return what DuckDB calls a column that a node says."""
         path = self.path(node)
-        if path is not None and node["type"] != "ARRAY_EXTRACT":
+        if path and path[0]["type"] == "COLUMN_REF" and node["type"] != "ARRAY_EXTRACT":
             return str(path[1][-1])
         whole = parsed_tree("SELECT 1", self.parser)
-        whole["statements"][0]["node"]["select_list"] = [node]
+        whole["statements"][0]["node"]["select_list"] = [{**node, "alias": ""}]
         return _written(whole, self.parser).removeprefix("SELECT ")
 
-    def _is_document(self, item: Tree) -> bool:
-        """Return whether a value of a SELECT list is surely a document."""
-        kind = item.get("type_expr", {}).get("type_name", "")
-        return kind.upper() == "JSON" or "lhs" in item or self.path(item) is not None
-
     def path(self, node: Tree) -> _Path | None:
-        """Return the column of documents that a node is, or is a part of, and what leads there."""
-        path = path_of(node, {name for scope in self._scopes for name in scope if name})
-        *table, name = map(folded, path[0]["column_names"]) if path else ("",)
+        """Return what gives a document, if a node is that or a part of it, and what leads there."""
+        return path_of(node, self._aliases) if self._kind(node) else None
+
+    @property
+    def _aliases(self) -> set[str]:
+        return {name for scope in self._scopes for name in scope if name}
+
+    def _kind(self, node: Tree) -> bool | None:
+        """Return whether the value of a node is a document or a part of one; None if its value is a
+        column that holds some, or the row of a table that does.
+        """
+        path = path_of(node, self._aliases) if "type" in node else None
+        if path is None:
+            return False
+        base, name = path[0], _function(path[0])
+        match base["type"]:
+            case "COLUMN_REF":
+                return self._meant(*map(folded, base["column_names"]))
+            case "OPERATOR_CAST":
+                return str(base["type_expr"].get("type_name")).upper() == "JSON"
+        if name == "json_extract" or base.get("syntax_type") == "SINGLE_ARROW":
+            return is_constant(
+                base.get("expr") or _arguments(base)[-1]
+            )  # lists of paths have lists
+        if name in _SAME and not (name in _AGGREGATES and len(_arguments(base)) > 2):
+            return self._kind(_arguments(base)[0])
+        held = any(self._kind(each) is not False for each in _arguments(base))
+        return None if name in _HOLDING and held else False
+
+    def _meant(self, *names: str) -> bool | None:
+        """Return the kind of a column, which is named alone or after its table, or of a table."""
+        *table, name = names
         for scope in reversed(self._scopes):
             own = scope.values() if not table else [scope[table[0]]] if table[0] in scope else []
             for columns in own:
                 if name in columns:
-                    return path if columns[name] else None
-        return None
+                    return columns[name]
+            if not table and name and any(scope.get(name, {}).values()):
+                return None
+        return False
 
     def _part(self, part: Tree, steps: Sequence[str | int], alias: str = "") -> Tree:
         """Return what is at a path. DuckDB itself would take a text such as '0' for a place."""
+        part = self.replaced(part, may_stand=True)
         for step in steps:
             part = self._call("json_extract", [part, self._text(_step(step))])
         return {**part, "alias": alias}
@@ -407,7 +485,7 @@ class _Replacing:
 def _compared_selects(tree: Tree) -> Iterator[Tree]:
     """Yield the SELECTs whose rows are compared with those of others, or with a value."""
     for node in all_nodes(tree):
-        if "setop_type" in node and not (node["setop_type"] == "UNION" and node["setop_all"]):
+        if "setop_type" in node and not (node["setop_all"] and "UNION" in node["setop_type"]):
             yield from _selects(node)
         elif node.get("subquery_type") not in (None, "EXISTS", "NOT_EXISTS"):
             yield from _selects(node["subquery"]["node"])
@@ -422,7 +500,18 @@ def _selects(query: Tree) -> Iterator[Tree]:
 
 
 def _is_distinct(select: Tree) -> bool:
-    return any(each["type"] == "DISTINCT_MODIFIER" for each in select["modifiers"])
+    modifiers = (each for each in select["modifiers"] if each["type"] == "DISTINCT_MODIFIER")
+    return any(not each["distinct_on_targets"] for each in modifiers)
+
+
+def _starred(star: Tree, scope: Mapping[str, Mapping[str, bool | None]]) -> _Columns:
+    """Return the columns that a star means, or may mean by a pattern."""
+    of, left = folded(star["relation_name"]), {*map(folded, star["exclude_list"])}
+    left.update(folded(each["column"]) for each in star["qualified_exclude_list"])
+    new = {folded(each["key"]["column"]): folded(each["value"]) for each in star["rename_list"]}
+    values = {folded(each["key"]) for each in star["replace_list"]}
+    some = [column for name, own in scope.items() if of in ("", name) for column in own.items()]
+    return [(new.get(n, n), n not in values and kind) for n, kind in some if n not in left]
 
 
 def _no_kind(said: str) -> InvalidRequestError:
@@ -435,6 +524,10 @@ def _no_kind(said: str) -> InvalidRequestError:
 
 def _function(node: Tree) -> str:
     return str(node.get("function_name") or "").lower()
+
+
+def _arguments(call: Tree) -> list[Tree]:
+    return [each["expression"] for each in call.get("arguments", ())]
 
 
 def _is_plain(step: str | int) -> bool:

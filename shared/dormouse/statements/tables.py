@@ -154,8 +154,8 @@ def tested(op: str, value: Expression, constants: Sequence[Literal]) -> Call:
 
 
 def path_of(node: Node, aliases: Collection[str]) -> tuple[Node, tuple[str | int, ...]] | None:
-    """Return the column that a node is, or is a part of, and the names and places that lead to the
-    part; None of another node. A name before that of the column is one of `aliases`.
+    """Return the column, or the call, that a node is or is a part of, and the names and places that
+    lead to the part; None if one is computed. A name before that of the column is one of `aliases`.
     """
     steps: list[str | int] = []
     while node["type"] in ("ARRAY_EXTRACT", "STRUCT_EXTRACT"):
@@ -168,7 +168,7 @@ def path_of(node: Node, aliases: Collection[str]) -> tuple[Node, tuple[str | int
             case _:
                 return None
     if node["type"] != "COLUMN_REF":
-        return None
+        return node, tuple(steps)
     names = node["column_names"]
     end = 1 + (len(names) > 1 and folded(names[0]) in aliases)
     return {**node, "column_names": names[:end]}, (*names[end:], *steps)
@@ -241,7 +241,7 @@ class _Terms:
         if path is None:
             return None
         column, steps = path
-        field = self.columns.get(tuple(map(folded, column["column_names"])))
+        field = self.columns.get(tuple(map(folded, column.get("column_names", ()))))
         if field is None or field.encrypted is not None:
             return None
         whole = Column(field.name, field.type)

@@ -618,6 +618,32 @@ def test_statements_take_texts_of_documents_where_texts_are_needed(
         "WITH RECURSIVE c AS (SELECT payload.n AS n FROM docs UNION ALL SELECT n FROM c WHERE n) "
         "SELECT n FROM c",
         "SELECT id, name FROM docs WHERE (SELECT d.payload.n FROM docs d LIMIT 1) = 1",
+        "SELECT any_value(payload.kind) = any_value(name) FROM docs",
+        "SELECT max(any_value(payload.n)) OVER () FROM docs",
+        "SELECT min(k) FROM (SELECT lag(payload.kind) OVER (ORDER BY id) AS k FROM docs)",
+        "SELECT arg_max(payload.kind, id, 2)[1] = 'a' FROM docs",
+        "SELECT list(payload.kind)[1] = 'a' FROM docs",
+        "SELECT l[1] = 'a' FROM (SELECT list(payload.kind) AS l FROM docs)",
+        "SELECT s.k = 'a' FROM (SELECT {'k': payload.kind} AS s FROM docs)",
+        "SELECT [payload.kind] = ['a'] FROM docs",
+        "SELECT [payload.kind, 'a'] FROM docs",
+        "SELECT list_sort(list(payload.n)) FROM docs",
+        "SELECT payload.n::SMALLINT FROM docs",
+        "SELECT payload.n::DECIMAL(9, 2) FROM docs",
+        "SELECT payload.items::JSON[] FROM docs",
+        "SELECT json_extract(payload, '$.n') + 1 FROM docs",
+        "SELECT payload->'$.kind' AS k, count(*) FROM docs GROUP BY k",
+        "SELECT d.id FROM docs d, json_each(d.payload) j ORDER BY j.value",
+        "SELECT DISTINCT * FROM docs",
+        "SELECT DISTINCT ON (2) id, payload.kind FROM docs",
+        "SELECT * FROM docs GROUP BY ALL",
+        "SELECT * FROM docs UNION SELECT * FROM docs",
+        "SELECT payload.kind FROM docs UNION ALL SELECT name FROM docs",
+        "SELECT payload FROM docs UNION ALL BY NAME SELECT id, name AS payload FROM docs",
+        "SELECT max(COLUMNS('p.*')) FROM docs",
+        "SELECT docs = docs FROM docs",
+        "SELECT count(DISTINCT docs) FROM docs",
+        "PIVOT docs ON name IN ('b') USING count(*)",
     ],
 )
 def test_a_statement_that_says_no_kind_is_refused(
@@ -627,6 +653,40 @@ def test_a_statement_that_says_no_kind_is_refused(
     with pytest.raises(InvalidRequestError, match="any kind") as refused:
         mice.sql(text, parameters)
     assert "CAST(" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT any_value(payload.kind) = 'a' FROM docs", [True]),
+        ("SELECT any_value(payload.user).id = 7 FROM docs", [True]),
+        ("SELECT upper(first(payload.kind ORDER BY id DESC)) FROM docs", ["A"]),
+        ("SELECT max(payload.n::DOUBLE) FROM docs WHERE (payload->'$.user.id') = 7", [1.5]),
+        ("SELECT id FROM docs WHERE json_extract(payload, '$.user.id') = 7", [1, 7]),
+        ("SELECT id FROM docs QUALIFY lag(payload.kind) OVER (ORDER BY id) = 'b'", [8]),
+        ("SELECT d.id FROM docs d, json_each(d.payload) j WHERE j.value = 'b'", [7]),
+        ("SELECT d.id FROM docs d, LATERAL (SELECT d.payload AS p) b WHERE b.p.kind = 'b'", [7]),
+        (
+            "WITH c AS (SELECT id, last(payload) p FROM docs GROUP BY id) SELECT id FROM c "
+            "WHERE p.kind = 'b'",
+            [7],
+        ),
+        ("SELECT DISTINCT ON (id) * FROM docs WHERE payload.kind = 'b'", [7]),
+        ("SELECT id FROM (SELECT * RENAME (payload AS p) FROM docs) WHERE p.kind = 'b'", [7]),
+        (
+            "SELECT id FROM (SELECT * REPLACE (payload->>'$.kind' AS payload) FROM docs) "
+            "WHERE payload = 'b'",
+            [7],
+        ),
+        ("SELECT l[1] FROM (SELECT list(payload.kind ORDER BY id) AS l FROM docs)", ['"a"']),
+        ("SELECT id, any_value(payload.kind) FROM docs WHERE id = 7 GROUP BY ALL", [7]),
+        ("SELECT payload.kind::DATE FROM docs WHERE id = 3", [None]),
+    ],
+)
+def test_what_gives_documents_on_is_compared_and_cast_as_they_are(
+    mice: Instance, table: TableHandle, text: str, expected: list[object]
+) -> None:
+    assert mice.sql(text).to_arrow().column(0).to_pylist() == expected
 
 
 def test_parts_of_documents_are_shown_and_counted_as_they_are(
