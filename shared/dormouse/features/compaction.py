@@ -385,12 +385,16 @@ def _release(
 ) -> bool:
     """Release a job, so that its inputs are free for other jobs; return False if it had ended.
 
-    The disputes `before` are committed with it; disputed inputs are not free.
+    The disputes `before` are committed with it; disputed inputs are not free. The record of a
+    quicker run that has done the job stays.
     """
     store = services.store(table)
     *_, outcome = store.commit(*before, ReleaseJob(job.id), generation=generation)
-    jobs.record(services, _tracked_job(table, job), Failed(reason))
-    return not isinstance(outcome, Rejected)
+    is_released = not isinstance(outcome, Rejected)
+    last = services.tracker.get(table.id, job.id)
+    if is_released or last is None or last.state != "finished":
+        jobs.record(services, _tracked_job(table, job), Failed(reason))
+    return is_released
 
 
 def _delete_outputs(services: Services, table: Table, job: Job) -> None:

@@ -134,6 +134,8 @@ def test_outputs_that_another_run_commits_just_then_are_left_alone(
 
     world.before_next_commit(other_run_commits)
     run(world, table, job)
+    record = world.tracker.get(table.id, job)
+    assert record is not None and (record.state, record.reason) == ("finished", "")
     assert set(world.state(table).shards) <= world.shard_objects(table)
     assert world.rows(table) == in_order(world)
 
