@@ -7,7 +7,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from dormouse.items.blobs import ObjectBlobs
 from dormouse.log.blobs import AT_ONCE, Fetch, fetched
@@ -51,57 +53,37 @@ def fetched_hedged(
     if not FEWEST_HEDGED <= len(requests) <= AT_ONCE:
         yield from fetched(get, requests)
         return
-    yield from _Race(get, requests).answers()
+    came = SimpleQueue[tuple[int, float, Future[_Result]]]()
+    under_way, answers = Counter[int](), dict[int, _Result]()
+    began, late_at = time.monotonic(), None
 
-
-class _Race(Generic[_Wanted, _Result]):
-    """Requests under way, those that were late twice."""
-
-    def __init__(self, get: Callable[[_Wanted], _Result], requests: Sequence[_Wanted]) -> None:
-        self._get, self._wanted = get, requests
-        self._answered = threading.Condition()
-        self._answers: dict[int, _Result] = {}
-        self._under_way = Counter[int]()
-        self._failure: BaseException | None = None
-        self._late_at: float | None = None
-        self._is_hedged = False
-        self._began = time.monotonic()
-        self._send(range(len(requests)))
-
-    def answers(self) -> Iterator[_Result]:
-        for place in range(len(self._wanted)):
-            yield self._answer(place)
-
-    def _answer(self, place: int) -> _Result:
-        with self._answered:
-            while place not in self._answers and self._failure is None:
-                if self._is_hedged or self._late_at is None:
-                    self._answered.wait()
-                elif not self._answered.wait(max(0, self._late_at - time.monotonic())):
-                    self._is_hedged = True
-                    self._send([n for n in range(len(self._wanted)) if n not in self._answers])
-            if place not in self._answers and self._failure is not None:
-                raise self._failure
-            return self._answers[place]
-
-    def _send(self, places: Iterable[int]) -> None:
-        for place in places:
-            self._under_way[place] += 1
-            threading.Thread(target=self._ask, args=(place,), daemon=True).start()
-
-    def _ask(self, place: int) -> None:
+    def ask(place: int) -> None:
+        future = Future[_Result]()
         try:
-            answer = self._get(self._wanted[place])
-        except BaseException as failure:  # noqa: BLE001  # raised again by `_answer`
-            with self._answered:
-                self._under_way[place] -= 1
-                if not self._under_way[place] and place not in self._answers:
-                    self._failure = self._failure or failure
-                    self._answered.notify()
-            return
-        with self._answered:
-            self._under_way[place] -= 1
-            self._answers.setdefault(place, answer)
-            if self._late_at is None and 2 * len(self._answers) >= len(self._wanted):
-                self._late_at = self._began + LATE * (time.monotonic() - self._began)
-            self._answered.notify()
+            future.set_result(get(requests[place]))
+        except BaseException as failure:  # noqa: BLE001  # raised again below
+            future.set_exception(failure)
+        came.put((place, time.monotonic(), future))
+
+    def send(places: Iterable[int]) -> None:
+        for place in places:
+            under_way[place] += 1
+            threading.Thread(target=ask, args=(place,), daemon=True).start()
+
+    send(range(len(requests)))
+    for wanted in range(len(requests)):
+        while wanted not in answers:
+            rest = None if late_at is None else max(0.0, late_at - time.monotonic())
+            try:
+                place, at, future = came.get(timeout=rest)
+            except Empty:
+                send([n for n in range(len(requests)) if n not in answers])
+                late_at = None
+                continue
+            under_way[place] -= 1
+            if place in answers or (future.exception() and under_way[place]):
+                continue
+            answers[place] = future.result()
+            if 2 * len(answers) in (len(requests), len(requests) + 1):
+                late_at = began + LATE * (at - began)
+        yield answers[wanted]

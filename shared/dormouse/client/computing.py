@@ -310,23 +310,19 @@ def send(connection: socket.socket, message: Task | Done) -> None:
     connection.sendall(len(body).to_bytes(LENGTH_BYTES, "big") + body)
 
 
-def receive(connection: socket.socket) -> bytearray:
+def receive(connection: socket.socket) -> bytes:
     """Return the next message.
 
     Raises:
         EOFError: the other side has ended.
         OSError: it does not answer in time, or broke the connection.
     """
-    return _exactly(connection, int.from_bytes(_exactly(connection, LENGTH_BYTES), "big"))
-
-
-def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:
-    body = bytearray(size_bytes)
-    rest = memoryview(body)
-    while rest:
-        if not (size := connection.recv_into(rest)):
-            raise EOFError
-        rest = rest[size:]
+    with connection.makefile("rb") as stream:  # the next message comes once this is answered
+        head = stream.read(LENGTH_BYTES)
+        size = int.from_bytes(head, "big")
+        body = stream.read(size)
+    if len(head) < LENGTH_BYTES or len(body) < size:
+        raise EOFError
     return body
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import pyarrow as pa
@@ -82,8 +82,6 @@ def _in_plain_form(column: pa.Array[Any]) -> pa.Array[Any]:
     if isinstance(column, pa.DictionaryArray):
         return column.dictionary_decode()
     if isinstance(column, pa.RunEndEncodedArray):
-        import pyarrow.compute as pc
-
         values: pa.Array[Any] = pc.call_function("run_end_decode", [column])
         return values
     for applies, plain in _PLAIN_FORMS:
@@ -471,15 +469,7 @@ _MEDIA_TYPES = {
 }
 
 
-class _Writer(Protocol):
-    def write(self, batch: pa.RecordBatch) -> None: ...
-
-    def close(self) -> None: ...
-
-    def end(self) -> None: ...
-
-
-_WRITERS: dict[ResultFormat, Callable[[Any, pa.Schema], _Writer]] = {
+_WRITERS: dict[ResultFormat, Callable[[Any, pa.Schema], ParquetRows | ArrowRows | JsonRows]] = {
     ResultFormat.parquet: ParquetRows,
     ResultFormat.arrow: lambda sink, schema: ArrowRows(pa.ipc.new_stream(sink, schema)),
     # its footer says where each batch is

@@ -221,8 +221,6 @@ APPLICATION_ID = 0x444F524D
 """``DORM``: says in the head of the file whose it is."""
 FORMAT = 2
 """The form of the tables of SQL and of what is in them. A release refuses a file of a later one."""
-WITHOUT_OBJECTS = 1
-"""The form before small objects were in the file, which `check_format` brings to this one."""
 WAL_BYTES = 16 * 1024 * 1024
 """What is kept of the WAL once its content is in the file."""
 PAGE_BYTES = 1024
@@ -233,10 +231,8 @@ LEAST_FREE_PAGES, SHRUNK_PAGES, SHRINKS_AT_ONCE = 1024, 1024, 64
 BUSY_SECONDS = 60.0
 """How long a transaction waits for those of others, each of which takes milliseconds."""
 
-_OBJECTS = """
+_TABLES = """
 CREATE TABLE objects (path TEXT PRIMARY KEY, body BLOB NOT NULL, modified_ms INTEGER NOT NULL);
-"""
-_TABLES = f"""{_OBJECTS}
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE items (
     space TEXT NOT NULL,
@@ -312,14 +308,9 @@ class Database:
             return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
 
     def check_format(self) -> None:
-        """Refuse a file of another program, or of another format; bring one of the format before
-        to this one. Call it while no other process can do the same.
+        """Refuse a file of another program, or of another format.
         Raises InvalidRequestError, CorruptDataError: it is one.
         """
-        with using(self.path), self._opened() as connection:
-            if connection.select("PRAGMA user_version") == [(WITHOUT_OBJECTS,)]:
-                head = f"PRAGMA user_version = {FORMAT}; COMMIT;"
-                connection.executescript(f"BEGIN IMMEDIATE; {_OBJECTS} {head}")
         self.select("SELECT 1")
 
     def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,10 +13,9 @@ import pytest
 
 from dormouse.client.instance import Instance
 from dormouse.client.table import TableHandle
-from dormouse.errors import CorruptDataError
 from dormouse.folder import wiring
-from dormouse.folder.sqlite import FORMAT, WITHOUT_OBJECTS, Connection, Database
-from dormouse.folder.wiring import MOST_ROW_BYTES, FolderObjects, files_of, open_folder
+from dormouse.folder.sqlite import Connection, Database
+from dormouse.folder.wiring import MOST_ROW_BYTES, FolderObjects, files_of
 from dormouse.storage import FolderStorage
 from tests.support.adapters import FakeClock
 
@@ -219,20 +217,6 @@ def test_deleting_waits_for_no_reader(database: Database, storage: FolderObjects
         connection.select("SELECT path FROM objects")
         storage.delete([SHARD])
     assert [*storage.list("")] == []
-
-
-def test_a_folder_of_the_release_before_is_brought_to_this_form(tmp_path: Path) -> None:
-    root = tmp_path / "mice"
-    open_folder(root, background=False).close()
-    with sqlite3.connect(root / "dormouse.sqlite") as connection:
-        connection.executescript(f"DROP TABLE objects; PRAGMA user_version = {WITHOUT_OBJECTS}")
-    with pytest.raises(CorruptDataError, match=f"format {WITHOUT_OBJECTS}"):
-        Database(root / "dormouse.sqlite").select("SELECT 1")
-    opened = open_folder(root, background=False)
-    assert opened.services.storage.put(SHARD, SMALL)
-    opened.close()
-    with sqlite3.connect(root / "dormouse.sqlite") as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
 
 
 def test_rows_are_read_verified_and_merged(instance: Instance, handle: TableHandle) -> None:
