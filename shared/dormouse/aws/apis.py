@@ -85,7 +85,7 @@ def request_of(event: Mapping[str, object]) -> HttpRequest:
         call = convert_plain(event, _HttpEvent)
         encoded = (call.body or "").encode()
         body = base64.b64decode(encoded, validate=True) if call.isBase64Encoded else encoded
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise InvalidRequestError(f"not an event of an HTTP API: {error}") from error
     return HttpRequest(
         call.requestContext.http.method,

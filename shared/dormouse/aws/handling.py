@@ -333,7 +333,7 @@ def _decoded(text: str) -> _StorageEvent:
 def _converted(value: object, form: type[_Form]) -> _Form:
     try:
         return convert_plain(value, form)
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise errors.InvalidRequestError(f"not a notification of S3: {error}") from error
 
 
@@ -346,7 +346,7 @@ def _checked_bucket(entity: _Bucket, bucket: str) -> str:
 def _checked_key(key: str) -> str:
     try:
         return convert_plain(key, ObjectKey)
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise errors.InvalidRequestError(f"the notification has no key of S3: {error}") from error
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct
 
 from dormouse.client.waiting import QueueAges, Queues, SparkApplication
-from dormouse.errors import InvalidRequestError, UnavailableError, did_you_mean
+from dormouse.errors import InvalidRequestError, UnavailableError
 from dormouse.key_codec import KeyCodec
 from dormouse.keys import Key
 from dormouse.messages import requests
@@ -18,6 +18,7 @@ from dormouse.messages.stages import QUEUES
 from dormouse.ports import DeadLetter, Services, Storage
 from dormouse.schema.schema import Schema
 from dormouse.settings import library_version
+from dormouse.stored.decoding import convert_plain
 from dormouse.stored.paths import SPARK_CODE, dead_letter_queue
 from dormouse.tables.properties import parse_settings, property_named
 
@@ -192,7 +193,19 @@ def _packages(storage: Storage) -> list[SparkPackage]:
     return packages
 
 
-_PARTS = ("name", "schema", "properties", "online", "splits")
+class _Tables(Struct, forbid_unknown_fields=True):
+    tables: list[Any]
+
+
+class _Written(Struct, forbid_unknown_fields=True):
+    name: str
+    schema: Any = None
+    properties: dict[str, Any] | None = None
+    online: bool | None = None
+    splits: list[Any] | None = None
+
+
+_Form = TypeVar("_Form", _Tables, _Written)
 _EXAMPLE = "begin it with tables: and a list of names, schemas, properties, online, splits"
 
 
@@ -203,12 +216,16 @@ def parse_declarations(body: object, services: Services) -> list[TableDeclaratio
     parts, or its first part alone. A property that is null is unset.
     Raises InvalidRequestError: it is malformed; the message says where.
     """
-    if not isinstance(body, Mapping) or set(body) != {"tables"}:
-        raise InvalidRequestError('a file of tables has one part, "tables"', hint=_EXAMPLE)
-    tables = body["tables"]
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        raise InvalidRequestError('"tables" must be a list', hint=_EXAMPLE)
-    return [_declared(each, f"tables[{i}]", services) for i, each in enumerate(tables)]
+    tables = _read(body, _Tables, "a file of tables").tables
+    written = [_read(each, _Written, f"tables[{i}]") for i, each in enumerate(tables)]
+    return [_declared(each, services) for each in written]
+
+
+def _read(body: object, form: type[_Form], what: str) -> _Form:
+    try:
+        return convert_plain(body, form)
+    except ValueError as error:
+        raise InvalidRequestError(f"{what}: {error}", hint=_EXAMPLE) from error
 
 
 def plan_declared(services: Services, declared: Sequence[TableDeclaration]) -> list[DeclaredChange]:
@@ -253,54 +270,32 @@ def requests_of(change: DeclaredChange, services: Services) -> Iterator[requests
         yield requests.SetOnline(new(), change.name, change.online)
 
 
-def _declared(body: object, where: str, services: Services) -> TableDeclaration:
+def _declared(written: _Written, services: Services) -> TableDeclaration:
     from dormouse.tables.declaring import TableDeclaration
 
-    if not isinstance(body, Mapping) or not isinstance(body.get("name"), str):
-        raise InvalidRequestError(f"{where} has no name")
-    name = str(body["name"])
     try:
-        for part in body:
-            if part not in _PARTS:
-                hint = did_you_mean(str(part), _PARTS, "parts: " + ", ".join(_PARTS))
-                raise InvalidRequestError(f"there is no part {str(part)!r}", hint=hint)
-        schema = Schema.from_json(body["schema"]) if body.get("schema") is not None else None
-        online = body.get("online")
-        if not (online is None or isinstance(online, bool)):
-            raise InvalidRequestError(f"online must be true or false, not {online!r}")
-        return TableDeclaration(
-            name,
-            schema,
-            _properties(body.get("properties")),
-            online,
-            _splits(body.get("splits"), schema, name, services),
-        )
+        schema = None if written.schema is None else Schema.from_json(written.schema)
+        properties = _properties(written.properties or {})
+        splits = _splits(written, schema, services)
     except InvalidRequestError as error:
-        raise InvalidRequestError(f"table {name!r}: {error}", hint=error.hint) from error
+        raise InvalidRequestError(f"table {written.name!r}: {error}", hint=error.hint) from error
+    return TableDeclaration(written.name, schema, properties, written.online, splits)
 
 
-def _properties(body: object) -> dict[str, int | str | None]:
-    if body is None:
-        return {}
-    if not isinstance(body, Mapping):
-        raise InvalidRequestError("properties must be names with values")
-    unset = {property_named(str(name)).name: None for name, value in body.items() if value is None}
-    return {**unset, **parse_settings({n: v for n, v in body.items() if v is not None})}
+def _properties(values: Mapping[str, Any]) -> dict[str, int | str | None]:
+    unset = {property_named(name).name: None for name, value in values.items() if value is None}
+    return {**unset, **parse_settings({n: v for n, v in values.items() if v is not None})}
 
 
-def _splits(
-    body: object, schema: Schema | None, name: str, services: Services
-) -> tuple[Key, ...] | None:
-    if body is None:
+def _splits(written: _Written, schema: Schema | None, services: Services) -> tuple[Key, ...] | None:
+    if written.splits is None:
         return None
-    if not isinstance(body, Sequence) or isinstance(body, str):
-        raise InvalidRequestError("splits must be a list")
     if schema is None:
-        table = services.tables.named(name)
+        table = services.tables.named(written.name)
         if table is None:
             raise InvalidRequestError("it does not exist; a schema is needed to create it")
         schema = table.schema
-    points = [tuple(each) if isinstance(each, list | tuple) else (each,) for each in body]
+    points = [tuple(each) if isinstance(each, list | tuple) else (each,) for each in written.splits]
     keys = KeyCodec(schema).split_points_from_json(points)
     if any(not low < high for low, high in zip(keys, keys[1:], strict=False)):
         raise InvalidRequestError("splits must ascend, without repeats")

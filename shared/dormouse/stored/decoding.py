@@ -10,7 +10,7 @@ classes, which no other thread sees.
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import index
 from typing import Any, TypeVar, get_args, overload
@@ -92,29 +92,13 @@ def decode_packed(body: bytes | msgspec.Raw, kind: type[_T]) -> _T:
     return value
 
 
-@overload
-def convert_plain(value: object, kind: type[_T]) -> _T: ...
-
-
-@overload
-def convert_plain(value: object, kind: Any) -> Any: ...  # a union is no type
-
-
-def convert_plain(value: object, kind: Any) -> Any:
-    """Convert dictionaries, lists and plain values to a value of one form.
-
-    Raises:
-        msgspec.ValidationError: they are not of that form.
+def convert_plain(value: object, kind: type[_T], *, strict: bool = True) -> _T:
+    """Convert dictionaries, lists and plain values to a value of one form. What is not `strict`,
+    such as a query string, has numbers and booleans as texts. Raises ValueError: of another form.
     """
     _decoder(kind)
-    return msgspec.convert(value, kind)
-
-
-def convert_texts(values: Mapping[str, str], kind: type[_T]) -> _T:
-    """Convert texts by name, as of a query string, to a value of one form. Raises ValueError."""
-    _decoder(kind)
     try:
-        return msgspec.convert(values, kind, strict=False)
+        return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise ValueError(_explained(error, kind)) from error
 

@@ -18,7 +18,7 @@ from dormouse.client.table import TableHandle
 from dormouse.features.access import allowed_table
 from dormouse.http.messages import HttpRequest, HttpResponse, Responder
 from dormouse.ports import Services
-from dormouse.stored.decoding import convert_texts, decode_json
+from dormouse.stored.decoding import convert_plain, decode_json
 
 PROBLEM_JSON = "application/problem+json"
 LOGGED = "the log of this instance has the details; tell the operators which request it was"
@@ -298,7 +298,9 @@ class Route:
         values: dict[str, object] = {}
         address = f"{call.request.path}?{call.request.query_string}"
         _parsed("the address", lambda: unquote(address, errors="strict"))
-        query = _parsed("the query", lambda: convert_texts(call.request.query, self.query))
+        query = _parsed(
+            "the query", lambda: convert_plain(call.request.query, self.query, strict=False)
+        )
         if self.query is not NoQuery:
             values["query"] = query
         if self.body is not None:
