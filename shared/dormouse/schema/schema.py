@@ -14,10 +14,11 @@ from __future__ import annotations
 import copy
 import json
 import re
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from dormouse.errors import InvalidRequestError, did_you_mean
 from dormouse.keys import INT64_MAX, INT64_MIN, Key, KeyPart
@@ -36,10 +37,8 @@ from dormouse.schema.types import (
     count_nested,
     is_key_type,
     leaf_columns,
-    parse_list,
+    parse_form,
     parse_members_text,
-    parse_named,
-    parse_object,
     parse_type,
     parse_type_text,
     show_column,
@@ -131,11 +130,6 @@ def _size_bytes(part: KeyPart) -> int:
     return len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
 
 
-_PARTS = {
-    *("rowKeyFields", "sortKeyFields", "valueFields", "nextFieldId", "formerNames", "dataKeys"),
-    "subjectFieldId",
-}
-_FIELD_PARTS = frozenset({"id", "unit", "nestedIds", "finer", "encrypted", "key"})
 MAX_FIELD_ID = 2**31 - 1  # the greatest id that Parquet can store
 RESERVED = "\x7f"
 """No column of a table has this character in its name, as those have that only readers add."""
@@ -461,18 +455,13 @@ class Schema:
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON form."""
-        former = [{"name": item.name, "id": item.id} for item in self.former]
-        keys = [
-            {"name": k.name, "number": k.number, "wrapped": b64encode(k.wrapped).decode()}
-            for k in self.data_keys
-        ]
         return {
             "rowKeyFields": [f.to_json() for f in self.row_keys],
             "sortKeyFields": [f.to_json() for f in self.sort_keys],
             "valueFields": [f.to_json() for f in self.values],
             "nextFieldId": self.next_field_id,
-            **({"formerNames": former} if former else {}),
-            **({"dataKeys": keys} if keys else {}),
+            **({"formerNames": msgspec.to_builtins([*self.former])} if self.former else {}),
+            **({"dataKeys": msgspec.to_builtins([*self.data_keys])} if self.data_keys else {}),
             **({"subjectFieldId": self.subject} if self.subject else {}),
         }
 
@@ -496,40 +485,62 @@ class Schema:
         """Build a schema from parsed JSON.
         Raises InvalidRequestError: `body` is not a schema; the message says where.
         """
-        parts = parse_object(body, "the schema")
-        if unknown := set(parts) - _PARTS:
-            raise InvalidRequestError(f"the schema has unknown parts: {', '.join(sorted(unknown))}")
+        form = parse_form(body, _SchemaForm, "the schema")
         return Schema(
-            row_keys=_listed(parts, "rowKeyFields", parse_field),
-            sort_keys=_listed(parts, "sortKeyFields", parse_field),
-            values=_listed(parts, "valueFields", parse_field),
-            next_field_id=_id(parts.get("nextFieldId", 1), "nextFieldId"),
-            former=_listed(parts, "formerNames", _former),
-            data_keys=_listed(parts, "dataKeys", _data_key),
-            subject=_id(parts.get("subjectFieldId", 0), "subjectFieldId"),
+            tuple(map(_field_of, form.rowKeyFields or ())),
+            tuple(map(_field_of, form.sortKeyFields or ())),
+            tuple(map(_field_of, form.valueFields or ())),
+            next_field_id=form.nextFieldId,
+            former=form.formerNames,
+            data_keys=form.dataKeys,
+            subject=form.subjectFieldId,
         )
+
+
+_Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_FIELD_ID)]
+
+
+class _FieldForm(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    type: Any
+    nullable: bool = False
+    id: _Id = 0
+    unit: str = ""
+    nestedIds: tuple[_Id, ...] = ()
+    finer: bool = False
+    encrypted: Any = None
+    key: str = ""
+
+
+class _SchemaForm(msgspec.Struct, forbid_unknown_fields=True):
+    rowKeyFields: list[_FieldForm] | None = None
+    sortKeyFields: list[_FieldForm] | None = None
+    valueFields: list[_FieldForm] | None = None
+    nextFieldId: _Id = 1
+    formerNames: tuple[FormerName, ...] = ()
+    dataKeys: tuple[DataKey, ...] = ()
+    subjectFieldId: _Id = 0
 
 
 def parse_field(body: object, where: str) -> Field:
     """Build a field from its JSON form; `where` names it in errors.
     Raises InvalidRequestError: `body` is not a field.
     """
-    name, parts, nullable = parse_named(body, where, _FIELD_PARTS)
-    kind, unit = parse_written_type(parts["type"], f"{where} ({name})"), parts.get("unit", "")
-    if not isinstance(unit, str):
-        raise InvalidRequestError(f"{where} ({name}): the unit is not text")
-    own = _id(parts.get("id", 0), f"{where} ({name}): the id")
-    nested = parse_list(parts.get("nestedIds"), f"{where} ({name}): nestedIds")
+    return _field_of(parse_form(body, _FieldForm, where))
+
+
+def _field_of(form: _FieldForm) -> Field:
+    where = f"field {check_column_name(form.name)!r}"
     return Field(
-        name,
-        kind,
-        nullable,
-        own,
-        unit,
-        tuple(_id(i, f"{where} ({name}): nestedIds") for i in nested),
-        parts.get("finer") is True,
-        parse_type(parts["encrypted"], f"{where} ({name})") if "encrypted" in parts else None,
-        str(parts.get("key", "")),
+        form.name,
+        parse_written_type(form.type, where),
+        form.nullable,
+        form.id,
+        form.unit,
+        form.nestedIds,
+        form.finer,
+        None if form.encrypted is None else parse_type(form.encrypted, where),
+        form.key,
     )
 
 
@@ -558,33 +569,6 @@ def parse_written_type(body: object, where: str) -> FieldType:
         raise InvalidRequestError(
             f"{where} has an unknown type: {error}", hint=error.hint
         ) from error
-
-
-def _listed(
-    parts: Mapping[str, object], name: str, parse: Callable[[object, str], _T]
-) -> tuple[_T, ...]:
-    items = enumerate(parse_list(parts.get(name), name))
-    return tuple(parse(item, f"{name}[{i}]") for i, item in items)
-
-
-def _former(body: object, where: str) -> FormerName:
-    parts = parse_object(body, where)
-    return FormerName(str(parts.get("name", "")), _id(parts.get("id"), where))
-
-
-def _data_key(body: object, where: str) -> DataKey:
-    parts = parse_object(body, where)
-    try:
-        wrapped = b64decode(str(parts["wrapped"]), validate=True)
-    except (KeyError, ValueError) as error:
-        raise InvalidRequestError(f"{where} has no wrapped key in base64") from error
-    return DataKey(str(parts.get("name", "")), _id(parts.get("number"), where), wrapped)
-
-
-def _id(value: object, where: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_FIELD_ID:
-        return value
-    raise InvalidRequestError(f"{where} is not a whole number from 0 to {MAX_FIELD_ID}")
 
 
 def _check_key(key: Field) -> None:

@@ -3,18 +3,23 @@
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from enum import Enum
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
+
+import msgspec
 
 from dormouse.errors import InvalidRequestError
+from dormouse.stored.decoding import convert_plain
 
 MAX_TYPE_DEPTH = 16
 """How deeply types may nest. Deeper ones are a mistake, and engines recurse over them."""
 MAX_DIGITS = 38
 """The digits of the widest decimal."""
+_T = TypeVar("_T")
+
 _NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _NAME_HINT = "a name has 1 to 255 characters and no control characters"
 
@@ -244,7 +249,8 @@ def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
     elif isinstance(body, Mapping) and len(body) == 1:
         (kind, parameters), *_ = body.items()
         if kind in ("DecimalType", "ListType", "MapType", "StructType"):
-            return _nested(kind, parse_object(parameters, where), where, depth + 1)
+            inner = parse_form(parameters, dict[str, Any], where)
+            return _nested(kind, inner, where, depth + 1)
     raise InvalidRequestError(
         f"{where} has an unknown type: {json.dumps(body)}",
         hint="types: "
@@ -253,7 +259,7 @@ def parse_type(body: object, where: str, depth: int = 1) -> FieldType:
     )
 
 
-def _nested(kind: str, inner: Mapping[str, object], where: str, depth: int) -> FieldType:
+def _nested(kind: str, inner: Mapping[str, Any], where: str, depth: int) -> FieldType:
     match kind:
         case "ListType":
             return ListType(parse_type(inner.get("elementType"), where, depth))
@@ -263,55 +269,29 @@ def _nested(kind: str, inner: Mapping[str, object], where: str, depth: int) -> F
                 raise InvalidRequestError(f"{where}: the key of a map must be a primitive type")
             return MapType(key, parse_type(inner.get("valueType"), where, depth))
         case "StructType":
-            fields = parse_list(inner.get("fields"), f"{where}: the fields of a struct")
-            return StructType(tuple(_member(f, where, depth) for f in fields))
+            forms = parse_form(inner.get("fields", []), list[_MemberForm], f"{where}: its members")
+            types = (parse_type(m.type, f"{where}.{m.name}", depth) for m in forms)
+            names = (check_column_name(m.name) for m in forms)
+            nullables = (m.nullable for m in forms)
+            return StructType(tuple(map(Member, names, types, nullables)))
     precision, scale = inner.get("precision"), inner.get("scale", 0)
     if type(precision) is int and type(scale) is int:  # and no bool
         return DecimalType(precision, scale)
     raise InvalidRequestError(f"{where}: precision and scale of a decimal are whole numbers")
 
 
-def _member(body: object, where: str, depth: int) -> Member:
-    name, parts, nullable = parse_named(body, f"{where}: a field of a struct")
-    return Member(name, parse_type(parts["type"], f"{where}.{name}", depth), nullable)
+class _MemberForm(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    type: Any
+    nullable: bool = False
 
 
-def parse_named(
-    body: object, where: str, others: frozenset[str] = frozenset()
-) -> tuple[str, Mapping[str, object], bool]:
-    """Return the name of a field in JSON form, its parts, and whether it may be null.
-    Raises InvalidRequestError: name or type is missing, or there are parts other than these and
-    `others`.
-    """
-    parts = parse_object(body, where)
-    name, nullable = parts.get("name"), parts.get("nullable", False)
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidRequestError(f"{where} has no usable name", hint=_NAME_HINT)
-    if not isinstance(nullable, bool):
-        raise InvalidRequestError(f"{where} ({name}): nullable must be true or false")
-    if "type" not in parts:
-        raise InvalidRequestError(f"{where} ({name}) has no type")
-    if unknown := sorted(set(parts) - others - {"name", "type", "nullable"}):
-        raise InvalidRequestError(f"{where} ({name}) has unknown parts: {', '.join(unknown)}")
-    return name, parts, nullable
-
-
-def parse_object(body: object, where: str) -> Mapping[str, object]:
-    """Return `body` if it is a JSON object. Raises InvalidRequestError if not."""
-    if not isinstance(body, Mapping):
-        raise InvalidRequestError(f"{where} is not a JSON object")
-    return body
-
-
-def parse_list(body: object, where: str) -> Sequence[object]:
-    """Return `body` if it is a JSON list; empty if it is missing. Raises InvalidRequestError if it
-    is something else.
-    """
-    if body is None:
-        return ()
-    if not isinstance(body, Sequence) or isinstance(body, str):
-        raise InvalidRequestError(f"{where} is not a list of fields")
-    return body
+def parse_form(body: object, form: type[_T], where: str) -> _T:
+    """Return parsed JSON as a value of one form; `where` names it. Raises InvalidRequestError."""
+    try:
+        return convert_plain(body, form)
+    except ValueError as error:
+        raise InvalidRequestError(f"{where}: {error}") from error
 
 
 # Types as people write them: ``list<string>``, ``decimal(10,2)``, ``struct<a:long,b:date?>``.
@@ -322,7 +302,6 @@ def parse_list(body: object, where: str) -> Sequence[object]:
 # ``ByteArrayType``. A nullable struct member ends in ``?``. A member name that contains one of the
 # marks of this notation needs the JSON form, which is accepted as well.
 
-_T = TypeVar("_T")
 _TOKEN = re.compile(r"\s*([<>(),:?]|[^<>(),:?]+)")
 _SHORT = {kind: kind.value.removesuffix("Type").lower() for kind in Primitive} | {
     Primitive.BYTES: "bytes",
