@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from dormouse.errors import InvalidRequestError, did_you_mean
+import msgspec
+
+from dormouse.errors import InvalidRequestError
+from dormouse.stored.decoding import convert_plain
 from dormouse.stored.paths import InstanceNames
 
 # Which instance is meant: a folder, a profile of the configuration file, or a deployment. The file
 # is `$DORMOUSE_CONFIG`, or `dormouse/config.toml` in `$XDG_CONFIG_HOME`, which is `~/.config` by
 # default. Its key `instance` says what is meant when nothing is named; a table `profiles.laptop`
 # has a `folder`, a table `profiles.prod` an `instance` and perhaps an `account`.
-
-_PARTS = ("folder", "instance", "account")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def find_profile(name: str, environment: Mapping[str, str]) -> Profile:
         return Profile(name, folder=folder_of(name))
     path = _config_path(environment)
     config = _config(path)
-    name = name or _text(config.get("instance", ""), path, "instance")
+    name = name or config.instance
     if not name:
         raise InvalidRequestError(
             "no instance is named",
@@ -51,11 +52,8 @@ def find_profile(name: str, environment: Mapping[str, str]) -> Profile:
         )
     if is_folder(name):
         return Profile(name, folder=folder_of(name))
-    profiles = config.get("profiles", {})
-    if not isinstance(profiles, dict):
-        raise _malformed(path, "profiles must be a table")
-    if name in profiles:
-        return _profile(profiles[name], path, name)
+    if name in config.profiles:
+        return _profile(config.profiles[name], path, name)
     return Profile(name)
 
 
@@ -90,41 +88,40 @@ def _config_path(environment: Mapping[str, str]) -> Path:
     return Path(home).expanduser() / "dormouse" / "config.toml"
 
 
-def _config(path: Path) -> dict[str, Any]:
+class _Config(msgspec.Struct):
+    instance: str = ""
+    profiles: dict[str, Any] = {}
+
+
+class _Profile(msgspec.Struct, forbid_unknown_fields=True):
+    folder: str = ""
+    instance: str = ""
+    account: str = ""
+
+
+def _config(path: Path) -> _Config:
     try:
         text = path.read_text()
-    except FileNotFoundError:
-        return {}
-    except (UnicodeDecodeError, OSError) as error:
-        raise _malformed(path, str(error)) from error
-    import tomllib  # most instances are named without a file
+        import tomllib  # most instances are named without a file
 
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return convert_plain(tomllib.loads(text), _Config)
+    except FileNotFoundError:
+        return _Config()
+    except (ValueError, OSError) as error:
         raise _malformed(path, str(error)) from error
 
 
 def _profile(body: object, path: Path, name: str) -> Profile:
-    if not isinstance(body, dict):
-        raise _malformed(path, f"the profile {name!r} must be a table")
-    for part in body:
-        if part not in _PARTS:
-            near = did_you_mean(part, _PARTS, "it can have " + ", ".join(_PARTS))
-            raise _malformed(path, f"the profile {name!r} has {part!r}; {near}")
-    parts = {part: _text(value, path, f"{name}.{part}") for part, value in body.items()}
-    if bool(parts.get("folder")) == bool(parts.get("instance")):
+    try:
+        written = convert_plain(body, _Profile)
+    except ValueError as error:
+        raise _malformed(path, f"the profile {name!r}: {error}") from error
+    if bool(written.folder) == bool(written.instance):
         raise _malformed(path, f"the profile {name!r} needs either a folder or an instance")
-    if parts.get("folder"):
-        folder = folder_of(parts["folder"])
+    if written.folder:
+        folder = folder_of(written.folder)
         return Profile(name, folder=folder if folder.is_absolute() else path.parent / folder)
-    return Profile(parts["instance"], parts.get("account", ""))
-
-
-def _text(value: object, path: Path, what: str) -> str:
-    if not isinstance(value, str):
-        raise _malformed(path, f"{what} must be a text in quotes")
-    return value
+    return Profile(written.instance, written.account)
 
 
 def _malformed(path: Path, what: str) -> InvalidRequestError:

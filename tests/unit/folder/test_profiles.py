@@ -79,13 +79,16 @@ def test_no_name_says_how_to_give_one(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("instance = laptop", "Invalid value"),
-        ("instance = 5", "instance must be a text"),
-        ("profiles = 5", "profiles must be a table"),
-        ("[profiles]\nlaptop = 5", "'laptop' must be a table"),
+        ("instance = 5", r"Expected `str`, got `int` - at `\$.instance`"),
+        ("profiles = 5", r"Expected `object`, got `int` - at `\$.profiles`"),
+        ("[profiles]\nlaptop = 5", "the profile 'laptop': Expected `object`, got `int`"),
         ("[profiles.laptop]\nfoldre = '.'", "did you mean folder"),
         ("[profiles.laptop]\naccount = '1'", "either a folder or an instance"),
         ("[profiles.laptop]\nfolder = '.'\ninstance = 'x'", "either a folder or an instance"),
-        ("[profiles.laptop]\nfolder = 5", "laptop.folder must be a text"),
+        (
+            "[profiles.laptop]\nfolder = 5",
+            r"the profile 'laptop': Expected `str`, got `int` - at `\$.folder`",
+        ),
     ],
 )
 def test_a_malformed_file_is_refused_with_what_is_wrong(
