@@ -3,9 +3,8 @@
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
-from itertools import accumulate, takewhile
-from typing import Any, Literal, Protocol, Self, TypeVar, cast
+from itertools import accumulate
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -347,30 +346,13 @@ def sort_in_memory(batches: Sequence[pa.RecordBatch], schema: Schema) -> Iterato
         yield from rows.take(pc.sort_indices(rows, sort_keys=keys)).to_batches()
 
 
-# Key ranges as predicates over columns, for pyarrow and DataFusion.
-#
-# A predicate is a conjunction that bounds single columns wherever the range does. From this form,
-# readers can see which row groups and pages they can skip.
+# Key ranges whose bounds fit their columns.
 
 _PYTHON_TYPES: dict[FieldType, type[KeyPart]] = {
     Primitive.STRING: str,
     Primitive.BYTES: bytes,
     Primitive.UUID: bytes,
 }
-
-
-class Term(Protocol):
-    """The operators that expressions of DataFusion and pyarrow have in common."""
-
-    def __and__(self, other: Any, /) -> Self: ...  # noqa: D105
-    def __or__(self, other: Any, /) -> Self: ...  # noqa: D105
-    def __lt__(self, other: Any, /) -> Self: ...  # noqa: D105
-    def __le__(self, other: Any, /) -> Self: ...  # noqa: D105
-    def __gt__(self, other: Any, /) -> Self: ...  # noqa: D105
-    def __ge__(self, other: Any, /) -> Self: ...  # noqa: D105
-
-
-_T = TypeVar("_T", bound=Term)
 
 
 def fit_range(span: KeyRange, schema: Schema) -> KeyRange:
@@ -463,64 +445,6 @@ def _check_type(part: KeyPart, field: Field) -> None:
         raise InvalidRequestError(
             f"a key does not fit column {field.name!r}: its part is not of type {kind.__name__}"
         )
-
-
-def range_predicate(
-    span: KeyRange,
-    fields: Sequence[Field],
-    column: Callable[[str], _T],
-    literal: Callable[[Scalar], _T],
-) -> _T | None:
-    """Return the term that is true of exactly the rows in `span`; None if that is all rows.
-
-    `span` is a range of values of `fields`; it must fit them (`fit_range`) and not be empty.
-    `column` and `literal` make the terms of a column and of a typed value.
-
-    For example, the range from (a, 5) to (a, 9) becomes
-
-        k1 >= a AND k1 <= a AND k2 >= 5 AND k2 < 9
-
-    and the range from (a, 5) to (c, 2), whose bounds differ in the first part,
-
-        k1 >= a AND (k1 > a OR k2 >= 5) AND k1 <= c AND (k1 < c OR k2 < 2)
-
-    The conjuncts `k1 >= a` and `k1 <= c` are redundant, but are what statistics of a single column
-    can be compared with.
-    """
-    columns = [column(f.name) for f in fields]
-    low = _literals(span.min, fields, literal)
-    if span.max is None:
-        return _from(columns, low) if low else None
-    high = _literals(span.max, fields, literal)
-    pairs = zip(span.min, span.max, strict=False)
-    same = len([*takewhile(lambda ends: ends[0] == ends[1], pairs)])
-    terms = []
-    for item, value in zip(columns[:same], low, strict=False):
-        terms += [item >= value, item <= value]
-    if same < len(low):
-        terms.append(_from(columns[same:], low[same:]))
-    terms.append(_below(columns[same:], high[same:]))
-    return reduce(lambda before, term: before & term, terms)
-
-
-def _from(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
-    """Return the term for keys at or above a bound, part by part."""
-    first, value = columns[0], bound[0]
-    if len(bound) == 1:
-        return first >= value
-    return (first >= value) & ((first > value) | _from(columns[1:], bound[1:]))
-
-
-def _below(columns: Sequence[_T], bound: Sequence[_T]) -> _T:
-    """Return the term for keys below a bound, part by part."""
-    first, value = columns[0], bound[0]
-    if len(bound) == 1:
-        return first < value
-    return (first <= value) & ((first < value) | _below(columns[1:], bound[1:]))
-
-
-def _literals(bound: Key, fields: Sequence[Field], literal: Callable[[Scalar], _T]) -> list[_T]:
-    return [literal(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=False)]
 
 
 def column_span(

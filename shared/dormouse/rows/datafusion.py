@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache, reduce
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,10 +34,10 @@ from datafusion.record_batch import RecordBatchStream
 
 from dormouse.arrow.documents import ABSENT, holds, kind_of, matching, typed, values_at
 from dormouse.arrow.documents import Path as DocumentPath
-from dormouse.arrow.order import fit_range, range_predicate
+from dormouse.arrow.order import fit_range, key_scalar
 from dormouse.arrow.types import Array, arrow_schema, arrow_type, unfit_time
 from dormouse.errors import CorruptDataError, InvariantError
-from dormouse.keys import KeyRange
+from dormouse.keys import Key, KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.thrift import read_varint, varint
@@ -134,8 +135,62 @@ def sorted_file(
     frame = sorted_columns(context, local, in_file, schema)
     if not in_file.equals(target):
         frame = frame.select(*(_evolved(*each, in_file, constants) for each in columns))
-    term = range_predicate(fit_range(span, schema), schema.keys, column, lit)
+    term = range_predicate(fit_range(span, schema), schema.keys)
     return frame if term is None else frame.filter(term)
+
+
+def range_predicate(span: KeyRange, fields: Sequence[Field]) -> Expr | None:
+    """Return the term that is true of exactly the rows in `span`; None if that is all rows.
+
+    `span` is a range of values of `fields`; it must fit them (`fit_range`) and not be empty. The
+    term is a conjunction that bounds single columns wherever the range does: from this form,
+    DataFusion sees which row groups and pages it can skip.
+
+    For example, the range from (a, 5) to (a, 9) becomes
+
+        k1 >= a AND k1 <= a AND k2 >= 5 AND k2 < 9
+
+    and the range from (a, 5) to (c, 2), whose bounds differ in the first part,
+
+        k1 >= a AND (k1 > a OR k2 >= 5) AND k1 <= c AND (k1 < c OR k2 < 2)
+
+    The conjuncts `k1 >= a` and `k1 <= c` are redundant, but are what statistics of a single column
+    can be compared with.
+    """
+    columns = [column(f.name) for f in fields]
+    low = _literals(span.min, fields)
+    if span.max is None:
+        return _from(columns, low) if low else None
+    high = _literals(span.max, fields)
+    pairs = zip(span.min, span.max, strict=False)
+    same = len([*takewhile(lambda ends: ends[0] == ends[1], pairs)])
+    terms = []
+    for item, value in zip(columns[:same], low, strict=False):
+        terms += [item >= value, item <= value]
+    if same < len(low):
+        terms.append(_from(columns[same:], low[same:]))
+    terms.append(_below(columns[same:], high[same:]))
+    return reduce(lambda before, term: before & term, terms)
+
+
+def _from(columns: Sequence[Expr], bound: Sequence[Expr]) -> Expr:
+    """Return the term for keys at or above a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first >= value
+    return (first >= value) & ((first > value) | _from(columns[1:], bound[1:]))
+
+
+def _below(columns: Sequence[Expr], bound: Sequence[Expr]) -> Expr:
+    """Return the term for keys below a bound, part by part."""
+    first, value = columns[0], bound[0]
+    if len(bound) == 1:
+        return first < value
+    return (first <= value) & ((first < value) | _below(columns[1:], bound[1:]))
+
+
+def _literals(bound: Key, fields: Sequence[Field]) -> list[Expr]:
+    return [lit(key_scalar(p, f.type)) for p, f in zip(bound, fields, strict=False)]
 
 
 def sorted_columns(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dormouse.arrow.order import column_span, fit_range_to_fields, range_predicate, row_key
+from dormouse.arrow.order import column_span, fit_range_to_fields, row_key
 from dormouse.arrow.types import Array, Tally, arrow_schema
 from dormouse.errors import CorruptDataError, InvalidRequestError
 from dormouse.keys import KeyRange, encode_key
@@ -481,14 +481,12 @@ class ValueBounds:
 
     def applied(self, frame: DataFrame) -> DataFrame:
         """Return `frame`, filtered by the bounds."""
-        from datafusion import lit
-
         from dormouse.rows import datafusion as engine
 
         for field, span in self.ranges.items():
             if span.is_empty():
                 return frame.filter(engine.FALSE)
-            term = range_predicate(span, [field], engine.column, lit)
+            term = engine.range_predicate(span, [field])
             frame = frame if term is None else frame.filter(term)
         return frame
 
