@@ -396,7 +396,7 @@ def _colons(tokens: Sequence[_Token]) -> Iterator[int]:
     for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
         if colon.text != ":" or name.start != colon.end or not name.text.isidentifier():
             continue
-        if before is None or (before.kind not in _VALUES and before.text[-1] not in ")]}:"):
+        if before is None or (before.kind not in _VALUES and before.text[-1] not in ")]}"):
             yield colon.start
 
 

@@ -146,6 +146,8 @@ def test_values_come_as_parameters_and_never_as_text(mice: Instance) -> None:
     text = "SELECT count(*) AS n FROM flights WHERE dest = $1 AND flight > $2"
     ((n,),) = mice.sql(text, ["it's", 450]).to_arrow().to_pandas().values
     assert n == sum(r["dest"] == "it's" and r["flight"] > 450 for r in flights().to_pylist())
+    within = mice.sql("SELECT {'a': :x, 'b': [7, 8][: :n]} AS s", {"x": 1, "n": 1}).to_arrow()
+    assert within.to_pylist() == [{"s": {"a": 1, "b": [7]}}]
     named = "SELECT count(*) FROM flights WHERE dest = :dest"
     hostile = mice.sql(named, {"dest": "x' OR '1'='1"}).to_arrow()
     assert hostile.column(0).to_pylist() == [0]
