@@ -211,7 +211,8 @@ class KeyRange:
 
     def overlaps(self, other: KeyRange) -> bool:
         """Return whether some key can lie in both ranges."""
-        return not self.intersection(other).is_empty()
+        low = self.low if self.low > other.low else other.low
+        return (self.high is None or low < self.high) and (other.high is None or low < other.high)
 
     def intersection(self, other: KeyRange) -> KeyRange:
         """Return the range of the keys that lie in both; it may be empty."""

@@ -394,13 +394,11 @@ def ranges_to_read(
     """Return disjoint ascending ranges that contain all stored rows
     that can contribute to the result.
 
-    No ranges mean the whole table. The result may contain more: rows that do not match the
+    `ranges` are those of a selection. The result may contain more: rows that do not match the
     condition, and all rows of a group of which one row is requested, because the whole group
     decides about its result row.
-    Raises InvalidRequestError: a bound of the wrong type.
     """
-    schema = table.schema
-    spans = requested_ranges(schema, ranges)
+    schema, spans = table.schema, [span for span in ranges if not span.is_empty()]
     if condition is not None:
         bounds = [fit_range(r, schema) for r in key_bounds(condition, schema)]
         spans = intersect_ranges(spans, union_ranges(bounds))

@@ -102,6 +102,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     )
 
 
+@lru_cache(maxsize=64)
 def frame_schema(stored: pa.Schema) -> pa.Schema:
     """Return the schema in which programs get columns of `stored` types.
 
@@ -159,10 +160,9 @@ def of_shard(
     """Return the columns of `schema` from a batch of a shard (`conform`); one that the shard does
     not have is one of its `constants`, if that is known.
     """
-    for name, value in constants.items():
-        if name in schema.names and name not in batch.schema.names:
-            same = pa.scalar(value, schema.field(name).type)
-            batch = batch.append_column(name, pa.repeat(same, batch.num_rows))
+    for name in set(schema.names).difference(batch.schema.names) & constants.keys():
+        same = pa.scalar(constants[name], schema.field(name).type)
+        batch = batch.append_column(name, pa.repeat(same, batch.num_rows))
     return conform(batch, schema)
 
 
@@ -333,6 +333,8 @@ def evolved_rows(
     present types. The columns of the batch are `stored`, in this order, by their present names.
     """
     by_name = {field.name: field for field in fields}
+    if all(by_name[name] == then for name, then in stored.items()):
+        return batch
     columns = [
         evolved(column, then, by_name[name])
         for column, (name, then) in zip(batch.columns, stored.items(), strict=True)

@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, chain, groupby
-from operator import itemgetter
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -56,8 +57,7 @@ _DICTIONARY_AT = b"\x26"
 """What precedes the offset of the dictionary in ColumnMetaData, two fields after the first page."""
 
 
-@dataclass(frozen=True, slots=True)
-class PagesOfChunk:
+class PagesOfChunk(msgspec.Struct, frozen=True):
     """Some pages of a column chunk, as they are stored, and how many values they have.
 
     The first `dictionary_bytes` of the body are the chunk's dictionary, if it has one.
@@ -77,8 +77,7 @@ class PagesOfGroup:
     chunks: Sequence[PagesOfChunk]
 
 
-@dataclass(slots=True)
-class PlacedChunk:
+class PlacedChunk(msgspec.Struct, frozen=True):
     """A column chunk in a file: where it begins and ends, the size of its dictionary, how many
     values it has, and about what they take decoded.
     """
@@ -344,12 +343,12 @@ class ShardRows:
             rows = self.kept.get(number)
             if rows is None:
                 rows = self._whole_groups(file, [number])
-                self.keep(number, rows, cache)
+                self.keep(number, rows, rows.get_total_buffer_size(), cache)
             yield [number], rows
 
-    def keep(self, number: int, rows: pa.RecordBatch, cache: Cache) -> None:
+    def keep(self, number: int, rows: pa.RecordBatch, size_bytes: int, cache: Cache) -> None:
         """Save the columns `whole` of a block in the cache."""
-        cache.put(_kept_path(self.path, number), KeptBlock(self.whole, rows), rows.nbytes)
+        cache.put(_kept_path(self.path, number), KeptBlock(self.whole, rows), size_bytes)
 
     def _sparse(
         self,
@@ -383,11 +382,7 @@ class ShardRows:
 
     def groups(self, file: FetchedFile, numbers: Sequence[int]) -> list[PagesOfGroup]:
         """Return all pages of some blocks, of the columns `whole`."""
-        leaves = [
-            (leaf, is_flat(field))
-            for field in self.whole
-            for _, leaf in self._index.leaves([field])
-        ]
+        leaves = [(leaf, is_flat(field)) for field, leaf in self._index.leaves(self.whole)]
         return [
             PagesOfGroup(
                 self._index.rows(number),
@@ -411,9 +406,10 @@ class ShardRows:
         self, file: FetchedFile, block: int, leaf: int, pages: Sequence[memoryview], values: int
     ) -> PagesOfChunk:
         """Return some pages of a block with so many values, behind the dictionary."""
-        stored = self._index.stored
-        group = stored.layout.row_group_of(block)
-        dictionary = file.view(*self._index.dictionary_span(group, leaf))
+        stored, dictionary = self._index.stored, memoryview(b"")
+        if stored.layout.has_dictionary(leaf):
+            group = stored.layout.row_group_of(block)
+            dictionary = file.view(*self._index.dictionary_span(group, leaf))
         is_compressed = stored.is_compressed(leaf)
         return PagesOfChunk([dictionary, *pages], len(dictionary), values, is_compressed)
 
@@ -631,7 +627,7 @@ class FetchedFile:
         """Return the bytes between two offsets, which must be within one of the spans, if any."""
         if start == end:
             return memoryview(b"")
-        at = bisect_right(self._spans, start, key=itemgetter(0)) - 1
+        at = bisect_right(self._spans, (start, inf)) - 1
         if at >= 0:
             first, stop = self._spans[at]
             if start <= end <= stop:
@@ -718,7 +714,7 @@ def _decoded_together(
     batch = first.excerpt(first.whole, groups)
     for (rows, _), group in zip(shards, groups, strict=True):
         part = batch.slice(at, group.rows)
-        rows.keep(0, part, cache)
+        rows.keep(0, part, part.nbytes, cache)
         result.append([rows.shown(part)])
         at += group.rows
     return result

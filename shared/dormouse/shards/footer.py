@@ -527,12 +527,12 @@ class ShardIndex:
         last = self.stored.layout.blocks_of(row_group)[-1]
         return self.dictionary_span(row_group, leaf)[0], self.pages_span(last, leaf)[1]
 
-    def leaves(self, fields: Iterable[Field]) -> Iterator[tuple[str, int]]:
-        """Yield the Parquet columns of some fields that the shard has, with the fields' names."""
+    def leaves(self, fields: Iterable[Field]) -> Iterator[tuple[Field, int]]:
+        """Yield the Parquet columns of those of some fields that the shard has, with the fields."""
         for field in present_fields(self.stored.columns, fields):
             column, first = self.stored.columns[field.id]
             for leaf in range(first, first + column.leaves):
-                yield column.name, leaf
+                yield field, leaf
 
     def sections(self, blocks: Iterable[int], fields: Iterable[Field]) -> Iterator[Section]:
         """Yield the pages of some fields in some blocks, which ascend, and their dictionaries: what
@@ -542,11 +542,11 @@ class ShardIndex:
         for group, numbers in groupby(blocks, layout.row_group_of):
             places = [number - layout.firsts[group] for number in numbers]
             runs = [*_runs(places)], [*_runs([-1, *places])]  # -1 is the dictionary
-            for name, leaf in leaves:
+            for field, leaf in leaves:
                 has_dictionary = layout.has_dictionary(leaf)
                 first = layout.chunk(group, leaf) + has_dictionary
                 for low, after in runs[has_dictionary]:
-                    yield chunk_section(self.stored, first + low, first + after, group, name)
+                    yield chunk_section(self.stored, first + low, first + after, group, field.name)
 
     def column_bytes(self, block: int, fields: Iterable[Field]) -> int:
         """Return the approximate size in memory of some columns of a block."""

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cache, partial
@@ -133,17 +133,18 @@ class Start(Protocol):
         """Return a function that waits for the task, and returns or raises what it did."""
 
 
-@contextmanager
-def in_threads(tasks: int, most: int) -> Iterator[Start]:
+def in_threads(tasks: int, most: int) -> AbstractContextManager[Start]:
     """Let the block start up to `tasks` tasks, of which at most `most` run at once, in threads that
     the process has for this number. Tasks that are not done when the block ends are not begun.
 
     A single one runs in the thread that asks for its result, when it does so: to hand it to another
     thread takes longer than to read a row group from a local disk.
     """
-    if tasks < 2:
-        yield when_asked
-        return
+    return nullcontext(when_asked) if tasks < 2 else _in_threads(most)
+
+
+@contextmanager
+def _in_threads(most: int) -> Iterator[Start]:
     threads, started = _threads(most, os.getpid()), list[Future[Any]]()
 
     def submit(task: Callable[[], _T], /) -> Callable[[], _T]:
@@ -366,6 +367,7 @@ def read_own_footers(
 # Arrow has readahead of its own, but its threads would call into Python, and a thread that does so
 # while the process exits aborts the process. Used by `reading`.
 
+_START, _END = attrgetter("start"), attrgetter("end")
 MAX_GAP_BYTES = 64 * 1024
 """Sections with at most this gap between them are read together: reading the gap takes
 no longer than another request."""
@@ -443,7 +445,7 @@ def stream_sections(
 
 def byte_span(sections: Sequence[crcs.Section]) -> footer.ByteSpan:
     """Return the span from the first to the last byte of `sections`, of which there is one."""
-    return min(section.start for section in sections), max(section.end for section in sections)
+    return min(map(_START, sections)), max(map(_END, sections))
 
 
 def coalesce(
@@ -460,7 +462,7 @@ def coalesce(
     result: list[list[crcs.Section]] = []
     start = end = 0
     gap = MAX_GAP_BYTES if gap_bytes is None else gap_bytes
-    for section in sorted(sections, key=attrgetter("start")):
+    for section in sorted(sections, key=_START):
         if result and section.start - end <= gap and section.end - start <= most_bytes:
             result[-1].append(section)
             end = max(end, section.end)
