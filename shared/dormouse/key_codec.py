@@ -376,12 +376,15 @@ def uuid_bytes(value: object) -> bytes:
     raise ValueError("it is no UUID")
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def _checked_part(value: KeyValue, kind: FieldType) -> KeyPart:
     """Return the key part of a program's value. Raises ValueError: it is not of the type."""
     match kind, value:
         case _, bool():
             raise ValueError("it is a boolean")
-        case Primitive.STRING, str() if any("\ud800" <= each <= "\udfff" for each in value):
+        case Primitive.STRING, str() if _SURROGATE.search(value):
             raise ValueError("it contains an unpaired surrogate")
         case (Primitive.STRING, str()) | (Primitive.BYTES, bytes()) | (Primitive.UUID, _):
             return plain_part(value, kind)

@@ -102,6 +102,12 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     )
 
 
+@lru_cache(maxsize=256)
+def columns_schema(schema: Schema, columns: tuple[str, ...]) -> pa.Schema:
+    """Return the Arrow schema of some columns of a table, in their order."""
+    return pa.schema([arrow_schema(schema).field(name) for name in columns])
+
+
 @lru_cache(maxsize=64)
 def frame_schema(stored: pa.Schema) -> pa.Schema:
     """Return the schema in which programs get columns of `stored` types.

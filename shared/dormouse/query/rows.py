@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
 from dormouse.arrow.sealing import ColumnKeys
-from dormouse.arrow.types import arrow_schema, conform, gathered
+from dormouse.arrow.types import columns_schema, conform, gathered
 from dormouse.encryption import KeyService
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
 from dormouse.keys import KeyRange, complement, intersect_ranges, union_ranges
@@ -149,14 +149,13 @@ def query_slices(
         rules = replace(rules, kept=reduce(Condition.and_also, tests))
     parts = chain([] if first is None else [first], parts)
     query = _Query(resources, table, stored, selection, rules, is_sifted, reads)
-    schema = pa.schema([arrow_schema(shown).field(name) for name in selection.columns])
+    schema = columns_schema(shown, selection.columns)
     batches = query.result(parts, schema)
     if not as_stored and any(f.name in selection.columns for f in table.schema.encrypted):
         keys = ColumnKeys(resources.keys, table.schema, table.id)
         keys.check(selection.columns)
         batches = _decrypted(batches, keys)
-        shown = shown.opened
-        schema = pa.schema([arrow_schema(shown).field(name) for name in selection.columns])
+        schema = columns_schema(shown.opened, selection.columns)
     return QueryResult(schema, PeekableBatches(batches), reads, selection.version)
 
 
@@ -277,8 +276,7 @@ class _Query:
         of the others.
         """
         fields = [self.schema.field_named(name) for name in self.selection.columns]
-        target = arrow_schema(self.schema)
-        schema = pa.schema([target.field(field.name) for field in fields])
+        schema = columns_schema(self.schema, self.selection.columns)
         shards = SmallShards(self.resources.cache, self.table.id, fields, schema)
         for part in parts:
             batches, rest = shards.taken(part)

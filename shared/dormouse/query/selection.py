@@ -133,6 +133,8 @@ def _checked_columns(
     names = [f.name for f in schema.fields] if columns is None else check_list("columns", columns)
     if not names:
         raise InvalidRequestError("no columns are asked for", hint="leave them out to get all")
+    if columns is None:
+        return names
     if no_names := [name for name in names if not isinstance(name, str)]:
         raise InvalidRequestError(f"columns are names, which {no_names[0]!r} is not")
     if not schema.has_all(names):

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dormouse.arrow.order import fit_range, rows_in_ranges, spans_in_ranges
-from dormouse.arrow.types import arrow_schema, arrow_type, evolved_rows, of_shard, present_fields
+from dormouse.arrow.types import arrow_type, columns_schema, evolved_rows, of_shard, present_fields
 from dormouse.errors import DamagedShardError, InvariantError
 from dormouse.keys import KeyRange
 from dormouse.ports import Cache, Objects
@@ -43,12 +43,16 @@ from dormouse.stored.paths import shard_path
 
 _TYPE, _NAME, _CHILDREN = 1, 4, 5
 """The fields of Parquet's SchemaElement."""
-_VERSION = thrift.signed(2)
 _CODECS = thrift.signed(0), thrift.signed(6)
 """What Parquet numbers no compression, and zstd."""
 _ENCODINGS = thrift.list_of(thrift.INT32, [thrift.signed(3)])
 """Levels are run-length encoded; each page says how its values are."""
 
+_FOOTER, _ROOT = b"\x15\4\x19%b\x16%b\x19%b\0", b"\x48\6schema\x15%b\0"
+_ROW_GROUP = b"\x19%b\x16%b\x16%b\0"
+"""Parquet's FileMetaData of version 2: its SchemaElements, rows and RowGroups; the first of the
+elements, with the number of columns; and a RowGroup: its chunks, their size decoded, and its rows.
+"""
 _CHUNK = b"\x26%b\x1c%b\x16%b\x16%b\x16%b\x26%b%b\0\0"
 """Parquet's ColumnChunk: the offset of its first byte, and its ColumnMetaData, in which after what
 is begun the values, their size decoded, that in the file and the offset of the first page follow.
@@ -152,35 +156,16 @@ def file_end(fields: Sequence[Field], groups: Iterable[tuple[int, Sequence[Place
     """Return the footer of a Parquet file of the columns `fields`, and what follows it. It has row
     groups of so many rows each, and of each a chunk for every Parquet column of the fields.
     """
-    columns = [_column(field) for field in fields]
+    columns, structs = [_column(field) for field in fields], partial(thrift.list_of, thrift.STRUCT)
     elements = [element for column in columns for element in column.elements]
     leaves = [leaf for column in columns for leaf in column.leaves]
-    root = thrift.struct(
-        [
-            (_NAME, thrift.BINARY, thrift.binary(b"schema")),
-            (_CHILDREN, thrift.INT32, thrift.signed(len(columns))),
-        ]
-    )
     described, rows_in_all = [], 0
     for rows, chunks in groups:
         rows_in_all += rows
-        described.append(
-            thrift.struct(
-                [
-                    (1, thrift.LIST, thrift.list_of(thrift.STRUCT, map(_chunk, leaves, chunks))),
-                    (2, thrift.INT64, thrift.signed(sum(chunk.memory_bytes for chunk in chunks))),
-                    (3, thrift.INT64, thrift.signed(rows)),
-                ]
-            )
-        )
-    footer = thrift.struct(
-        [
-            (1, thrift.INT32, _VERSION),
-            (2, thrift.LIST, thrift.list_of(thrift.STRUCT, [root, *elements])),
-            (3, thrift.INT64, thrift.signed(rows_in_all)),
-            (4, thrift.LIST, thrift.list_of(thrift.STRUCT, described)),
-        ]
-    )
+        sizes = map(thrift.signed, (sum(chunk.memory_bytes for chunk in chunks), rows))
+        described.append(_ROW_GROUP % (structs(map(_chunk, leaves, chunks)), *sizes))
+    schema = structs([_ROOT % thrift.signed(len(columns)), *elements])
+    footer = _FOOTER % (schema, thrift.signed(rows_in_all), structs(described))
     return footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
@@ -663,7 +648,7 @@ def read_blocks(
     fields = [schema.field_named(name) for name in columns]
     keys = _keys_to_read(blocks, schema, fields)
     needed = list(dict.fromkeys([*keys, *fields]))
-    result = pa.schema([arrow_schema(schema).field(name) for name in columns])
+    result = columns_schema(schema, tuple(columns))
     shards = [
         _planned(table_id, groups, schema, keys, needed, result, cache) for groups in of_shards
     ]
@@ -742,6 +727,8 @@ def _planned(
 def _kept(cache: Cache, path: str, number: int, fields: Sequence[Field]) -> pa.RecordBatch | None:
     """Return those of some columns of a block that there are, if the cache has it with them."""
     block = cache.get(_kept_path(path, number), KeptBlock)
+    if block is not None and block.fields == fields:
+        return block.rows
     if block is None or not all(field in block.fields for field in fields):
         return None
     there = set(block.rows.schema.names)

@@ -209,7 +209,7 @@ class TableState:
 
     def references_in(self, partition: str) -> list[Reference]:
         """Return the references in one partition, ordered by shard id."""
-        return sorted(self.references.get(partition, PartitionReferences()), key=lambda r: r.shard)
+        return sorted(self.references.get(partition, ()), key=lambda r: r.shard)
 
     def reference(self, partition: str, shard: str) -> Reference | None:
         """Return the reference to a shard in a partition; None if there is none."""
