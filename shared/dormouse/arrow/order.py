@@ -200,7 +200,8 @@ def _places(cells: Array, parts: Sequence[KeyPart], kind: FieldType, side: str) 
             return [find(numbers, part, first, end) - first for part in parts]
         rows = range(len(cells))
         if kind in (Primitive.STRING, Primitive.BYTES):  # their bytes sort as they do
-            return [find(rows, _encoded(part), key=_bytes_at(cells)) for part in parts]
+            cell = _bytes_at(cells)
+            return [find(rows, _encoded(part), key=cell) for part in parts]
         return [find(rows, part, key=lambda row: key_part(cells[row], kind)) for part in parts]
     import pyarrow.compute as pc
 
