@@ -18,7 +18,7 @@ from dormouse.errors import (
 )
 from dormouse.log.engine import StateStore
 from dormouse.messages.stages import OutboundMessage
-from dormouse.ports import Arrived, DeadLetter, QueueCounts, SparkRun, SparkRunState
+from dormouse.ports import Arrived, DeadLetter, SparkRun, SparkRunState
 from dormouse.schema.schema import ROW_IDS_PER_MS
 from dormouse.state.jobs import JobEvent, JobRecord, Metric, Tracked, fold_event
 from dormouse.state.rules import Outcome
@@ -363,5 +363,5 @@ class MemoryOutbox:
     def send(self, messages: Iterable[OutboundMessage]) -> None:
         self.sent += messages
 
-    def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
-        return dict.fromkeys(queues, QueueCounts(0, 0, 0))
+    def depths(self, queues: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(queues, 0)

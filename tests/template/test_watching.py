@@ -140,7 +140,8 @@ def test_a_run_of_any_function_that_crashes_or_times_out_counts_for_an_alarm(
 def test_what_the_sweep_finds_in_queues_is_what_alarms_watch(
     alarms: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log_queues(NAMES.instance, {"admin": 2, "files": 1}, {"queries": 901.0})
+    log_queues(NAMES.instance, DEAD_LETTERS, "dead", {"admin": 2, "files": 1})
+    log_queues(NAMES.instance, LATE_QUEUES, "late", {"queries": 901.0})
     lines = map(json.loads, capsys.readouterr().out.splitlines())
     metrics = [line for line in lines if "_aws" in line]
     assert [line.get(DEAD_LETTERS) for line in metrics] == [[2.0], None]
@@ -150,7 +151,7 @@ def test_what_the_sweep_finds_in_queues_is_what_alarms_watch(
         assert declared["Dimensions"] == [["instance"]]
         assert declared["Namespace"] == NAMESPACE
     assert {alarms[name]["Threshold"] for name in ("dead-letters", "queues-late")} == {0}
-    log_queues(NAMES.instance, {}, {})
+    log_queues(NAMES.instance, DEAD_LETTERS, "dead", {})
     assert capsys.readouterr().out == ""
 
 

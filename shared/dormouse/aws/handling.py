@@ -188,8 +188,6 @@ _PLAIN_CONFIGURATIONS = ("kafka-global", "nats-global", "rabbitmq-global", "webh
 """Ceph's notifications, and those of Versity's gateway, which says that it is ``aws:s3``, have keys
 that are not encoded. Versity's ETags are in quotes."""
 
-_Form = TypeVar("_Form")
-
 
 class _Bucket(msgspec.Struct):
     name: str
@@ -246,21 +244,27 @@ def created_objects(body: str, bucket: str) -> list[Source]:
     Raises InvalidRequestError: it is no event of S3, of a kind that is not known, or about another
     bucket.
     """
-    event = _decoded(body)
+    try:
+        return list(_created(body, bucket))
+    except ValueError as error:
+        raise errors.InvalidRequestError(f"not a notification of S3: {error}") from error
+
+
+def _created(body: str, bucket: str) -> Iterator[Source]:
+    event = decode_json(body, _StorageEvent)
     if event.Type == "Notification":
-        event = _decoded(event.Message)
+        event = decode_json(event.Message, _StorageEvent)
     elif event.Type:
         raise errors.InvalidRequestError(
             f"SNS sent a {event.Type!r}, not a notification; a topic of another account waits "
             "until somebody opens its SubscribeURL"
         )
     if event.detail_type:
-        return list(_bridged(event, bucket))
-    if event.Event == "s3:TestEvent":
-        return []
-    if event.Records is None:
-        raise errors.InvalidRequestError("not a notification of S3: it has no Records")
-    return [_notified(record, bucket) for record in event.Records if _creates(record.eventName)]
+        yield from _bridged(event, bucket)
+    elif event.Records is not None:
+        yield from (_notified(each, bucket) for each in event.Records if _creates(each.eventName))
+    elif event.Event != "s3:TestEvent":
+        raise ValueError("it has no Records")
 
 
 def _creates(name: str) -> bool:
@@ -274,7 +278,7 @@ def _creates(name: str) -> bool:
 
 
 def _notified(record: _Record, bucket: str) -> Source:
-    entity = _converted(record.s3, _Entity)
+    entity = convert_plain(record.s3, _Entity)
     item = entity.object
     is_plain = (
         record.eventSource in _PLAIN_SENDERS or entity.configurationId in _PLAIN_CONFIGURATIONS
@@ -296,7 +300,7 @@ def _bridged(event: _StorageEvent, bucket: str) -> Iterator[Source]:
             f"not an event of S3 that is known: {event.detail_type!r} of {event.source!r}"
         )
     if event.detail_type == "Object Created":
-        detail = _converted(event.detail, _BridgedDetail)
+        detail = convert_plain(event.detail, _BridgedDetail)
         item = detail.object
         yield Source(
             bucket=_checked_bucket(detail.bucket, bucket),
@@ -321,20 +325,6 @@ def _time_ms(text: object) -> int:
     if time.tzinfo is None:
         return 0
     return max(0, int(time.timestamp() * 1000) + (0 if "." in str(text) else 999))
-
-
-def _decoded(text: str) -> _StorageEvent:
-    try:
-        return decode_json(text, _StorageEvent)
-    except ValueError as error:
-        raise errors.InvalidRequestError(f"not a notification of S3: {error}") from error
-
-
-def _converted(value: object, form: type[_Form]) -> _Form:
-    try:
-        return convert_plain(value, form)
-    except ValueError as error:
-        raise errors.InvalidRequestError(f"not a notification of S3: {error}") from error
 
 
 def _checked_bucket(entity: _Bucket, bucket: str) -> str:

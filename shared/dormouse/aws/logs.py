@@ -7,7 +7,7 @@ from types import MappingProxyType
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from dormouse.aws.queues import SqsOutbox, queue_ages
+from dormouse.aws.queues import SqsOutbox
 from dormouse.messages.stages import QUEUES, STAGE_OF, Message
 from dormouse.state.jobs import Metric
 from dormouse.state.rules import CommitReport
@@ -125,17 +125,11 @@ def about_ids(ids: dict[str, str]) -> Iterator[None]:
         logger.remove_keys([_VERSION])
 
 
-def log_queues(instance: str, dead: Mapping[str, int], late: Mapping[str, float]) -> None:
-    """Write to the log which queues have dead letters, and which keep messages waiting too long:
-    how many letters, and for how many seconds. Publish both; nothing where there is none.
-    """
-    for metric, message, queues in (
-        (DEAD_LETTERS, "there are dead letters", dead),
-        (LATE_QUEUES, "messages wait too long", late),
-    ):
-        if queues:
-            logger.error(message, queues=dict(queues))
-            _publish([(metric, MetricUnit.Count, len(queues))], instance=instance)
+def log_queues(instance: str, metric: str, message: str, queues: Mapping[str, float]) -> None:
+    """Write to the log what is the matter with queues, and publish how many they are, if any."""
+    if queues:
+        logger.error(message, queues=dict(queues))
+        _publish([(metric, MetricUnit.Count, len(queues))], instance=instance)
 
 
 def note_commit(instance: str, state_id: str, report: CommitReport) -> None:
@@ -152,7 +146,7 @@ def watch_queues(
     outbox: SqsOutbox,
     names: InstanceNames,
     now_ms: int,
-    ages: Callable[[InstanceNames, Sequence[str], int], dict[str, float]] = queue_ages,
+    ages: Callable[[InstanceNames, Sequence[str], int], dict[str, float]],
 ) -> None:
     """Publish which queues have dead letters, and in which messages have waited for longer than
     `late_seconds` of their stage. CloudWatch is asked only about queues that are not empty.
@@ -161,11 +155,10 @@ def watch_queues(
         UnavailableError: SQS or CloudWatch does not answer; what was known by then is published.
         NotFoundError: there is no such queue.
     """
-    counts = outbox.counts([*QUEUES, *map(dead_letter_queue, QUEUES)])
-    depths = {queue: count.waiting + count.in_flight for queue, count in counts.items()}
+    depths = outbox.depths([*QUEUES, *map(dead_letter_queue, QUEUES)])
     dead = {q: letters for q in QUEUES if (letters := depths[dead_letter_queue(q)])}
-    log_queues(names.instance, dead, {})
+    log_queues(names.instance, DEAD_LETTERS, "there are dead letters", dead)
     if busy := [queue for queue in QUEUES if depths[queue]]:
         waiting = ages(names, busy, now_ms)
         late = {q: age for q, age in waiting.items() if age > STAGE_OF[q].late_seconds}
-        log_queues(names.instance, {}, late)
+        log_queues(names.instance, LATE_QUEUES, "messages wait too long", late)

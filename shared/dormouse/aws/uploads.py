@@ -399,13 +399,13 @@ class S3IngestBucket:
 
     def _there(self, key: str) -> Source | None:
         """Return the source that an object under `key` is; None if there is none any more."""
-        try:
-            with reading(_SERVICE):
+        with reading(_SERVICE):
+            try:
                 answer = self._client.head_object(Bucket=self._bucket, Key=key)
-        except errors.UnavailableError as error:
-            if isinstance(error.__cause__, ClientError) and code_of(error.__cause__) == "404":
+            except ClientError as error:
+                if code_of(error) != "404":
+                    raise
                 return None
-            raise
         size_bytes, version = answer["ContentLength"], answer.get("VersionId", "")
         return Source(self._bucket, key, whole_etag(answer).strip('"'), size_bytes, version)
 

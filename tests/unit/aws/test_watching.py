@@ -27,8 +27,9 @@ class Queues:
     asked: list[str] = field(default_factory=list)
     is_down: bool = False
 
-    def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
-        return {queue: self.held.get(queue, NONE) for queue in queues}
+    def depths(self, queues: Sequence[str]) -> dict[str, int]:
+        counts = {queue: self.held.get(queue, NONE) for queue in queues}
+        return {queue: count.waiting + count.in_flight for queue, count in counts.items()}
 
     def ages(self, queues: Sequence[str], now_ms: int) -> dict[str, float]:
         if self.is_down:
