@@ -14,6 +14,7 @@ other. The driver returns those of the attempts that Spark counts, in the order 
 from __future__ import annotations
 
 import base64
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,12 +32,12 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType, VariantType, _has_type
 
 from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import arrow_schema, conform
 from dormouse.encryption import FILES
-from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
+from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError, error_named
 from dormouse.features.answer_query import FileSink
 from dormouse.features.long_jobs import ReadTable
 from dormouse.features.queries import (
@@ -127,6 +128,8 @@ _BY_NAME = frozenset(
 taken to use all."""
 LOOK_SECONDS = 2.0
 """How often the driver looks whether the query has ended, or its time is over."""
+_TOLD = re.compile(r"^dormouse\.errors\.(\w+): (.*)(?:\nhint: (.*))?", re.MULTILINE)
+"""An error of ours at the end of a traceback."""
 _COLUMNS: dict[str, pa.DataType] = {
     "name": pa.string(),
     "rows": pa.int64(),
@@ -154,7 +157,7 @@ def write_statement(
     session, sizes = open_views(spark, open_access, services, query, views)
     with naming_errors():
         frame, _ = parsed(session, query)
-        schema = to_arrow_schema(frame.schema)
+        schema = pa.schema([_column(each) for each in frame.schema])
     _check_columns(query.asked.format, schema)
     read_bytes = sum(sizes[view] for view in views)
     limits = query.asked.limits
@@ -350,6 +353,20 @@ def _each(sequence: Any) -> Iterator[Any]:
     return (sequence.apply(number) for number in range(sequence.size()))
 
 
+def _column(field: StructField) -> pa.Field[Any]:
+    """Return a column of a result. Raises InvalidRequestError: no file can have it."""
+    try:
+        if _has_type(field.dataType, VariantType):
+            raise ValueError("its form in files is of use to Spark alone")
+        return to_arrow_schema(StructType([field])).field(0)
+    except (PySparkException, ValueError) as error:
+        kind = field.dataType.simpleString()
+        raise InvalidRequestError(
+            f"the column {field.name!r} of the result is {kind}, which its files cannot have",
+            hint="CAST it to text in the statement; to_json(v) does so with a VARIANT",
+        ) from error
+
+
 def _check_columns(form: str, schema: pa.Schema) -> None:
     """Refuse columns that the files of a result cannot have."""
     for name in schema.names:
@@ -423,7 +440,8 @@ def _watched(spark: SparkContext, services: Services, query: Query) -> Iterator[
 @contextmanager
 def naming_errors() -> Iterator[None]:
     """Raise Spark's errors as ours. Those of values are told by their kind alone: their messages
-    quote rows. Errors that Spark has no kind for may be gone when the job is run again.
+    quote rows. Errors of ours in tasks are what they are; others that Spark has no kind for may be
+    gone when the job is run again.
     """
     try:
         yield
@@ -433,7 +451,9 @@ def naming_errors() -> Iterator[None]:
             raise NotFoundError(message, hint="names of tables are case-sensitive") from error
         raise InvalidRequestError(message) from error
     except (Py4JJavaError, PythonException) as error:
-        raise UnavailableError(f"Spark stopped the statement: {type(error).__name__}") from error
+        stopped = "UnavailableError", f"Spark stopped the statement: {type(error).__name__}", ""
+        name, message, hint = [stopped, *_TOLD.findall(str(error))][-1]
+        raise error_named(name, message, hint) from error
     except PySparkException as error:
         kind = error.getCondition() or type(error).__name__
         raise InvalidRequestError(f"Spark ended the statement: {kind}") from error

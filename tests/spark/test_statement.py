@@ -205,6 +205,34 @@ def test_a_statement_stays_within_its_limits(
     assert says in ended(tables).reason
 
 
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        ("parse_json('1')", "'x' of the result is variant, which"),
+        ("array(struct(parse_json('1') AS v))", "'x' of the result is array<struct<v:variant>>"),
+        ("array()", "'x' of the result is array<void>"),
+        ("INTERVAL '1' YEAR", "'x' of the result is interval year"),
+    ],
+)
+def test_a_column_that_no_file_can_have_is_refused_by_its_name(
+    spark: SparkContext, tables: World, column: str, says: str
+) -> None:
+    run(spark, tables, begun(tables, f"SELECT {column} AS x FROM letters"))
+    assert (ended(tables).state, ended(tables).error) == ("failed", "InvalidRequestError")
+    assert says in ended(tables).reason and "to_json" in ended(tables).reason
+
+
+def test_what_no_repeat_can_cure_ends_a_statement_with_its_reason(
+    spark: SparkContext, tables: World
+) -> None:
+    (damaged, *_) = tables.shard_objects(tables.tables.named("letters"))
+    path = next((tables.folder / "data").rglob(f"{damaged}.parquet"))
+    path.write_bytes(bytes(path.stat().st_size))
+    run(spark, tables, begun(tables, "SELECT * FROM letters"))
+    assert (ended(tables).state, ended(tables).error) == ("failed", "DamagedShardError")
+    assert damaged in ended(tables).reason and "hint" not in ended(tables).reason
+
+
 def test_spark_is_stopped_for_a_query_that_was_cancelled(
     spark: SparkContext, tables: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
