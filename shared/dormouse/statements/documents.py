@@ -68,7 +68,6 @@ _HOLDING = {"array_agg", "list", "row", "struct_pack"}
 _OF_GROUPS = {*_AGGREGATES, "array_agg", "count", "list"}
 _OF_ROWS = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path")
 """The columns of json_each and json_tree."""
-_EXTRACTING = ("ARRAY_EXTRACT", "ARRAY_SLICE", "STRUCT_EXTRACT")
 _OF_JSON = (str, int, float, Decimal, list, dict, type(None))
 _NOT_GROUPED = "STANDARD_HANDLING"
 _HELD = ("arguments", "child", "children", "expression", "lhs")
@@ -211,7 +210,7 @@ class _Replacing:
         if path is not None and not all(map(_is_plain, path[1])):
             return self._part(*path, node["alias"])
         name = _function(node)
-        may_stand &= kind is True or name in _HOLDING or node["type"] in _EXTRACTING
+        may_stand &= kind is not False
         may_stand |= name in _TAKING or "json" in name or node["type"] in _STANDING
         return self._within(node, may_stand=may_stand and not node.get("distinct"))
 
@@ -234,7 +233,7 @@ class _Replacing:
             raise _no_kind(".".join(map(str, (*path[0]["column_names"], *path[1]))))
         if kind:
             raise _no_kind(self.said(node))
-        if kind is None and node["type"] == "COLUMN_REF":
+        if kind is None:
             raise InvalidRequestError(
                 f"{self.said(node)} holds what may be of any kind, and is used where one is needed",
                 hint="write CAST(… AS TEXT), or another kind, in place of what it holds",
@@ -406,8 +405,8 @@ class _Replacing:
         return {name for scope in self._scopes for name in scope if name}
 
     def _kind(self, node: Tree) -> bool | None:
-        """Return whether the value of a node is a document or a part of one; None if its value is a
-        column that holds some, or the row of a table that does.
+        """Return whether the value of a node is a document or a part of one; None if it holds some,
+        as a list of them, or the row of a table.
         """
         path = path_of(node, self._aliases) if "type" in node else None
         if path is None:
@@ -419,9 +418,11 @@ class _Replacing:
             case "OPERATOR_CAST":
                 return str(base["type_expr"].get("type_name")).upper() == "JSON"
         if name == "json_extract" or base.get("syntax_type") == "SINGLE_ARROW":
-            return is_constant(
-                base.get("expr") or _arguments(base)[-1]
-            )  # lists of paths have lists
+            place = base.get("expr") or _arguments(base)[-1]
+            is_one = is_constant(place) and "*" not in place.get("literal", {}).get("text", "")
+            return is_one or None
+        if name == "unnest":
+            return self._kind(_arguments(base)[0]) is None
         if name in _SAME and not (name in _AGGREGATES and len(_arguments(base)) > 2):
             return self._kind(_arguments(base)[0])
         held = any(self._kind(each) is not False for each in _arguments(base))

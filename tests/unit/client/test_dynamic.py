@@ -634,6 +634,9 @@ def test_statements_take_texts_of_documents_where_texts_are_needed(
         "SELECT json_extract(payload, '$.n') + 1 FROM docs",
         "SELECT payload->'$.kind' AS k, count(*) FROM docs GROUP BY k",
         "SELECT d.id FROM docs d, json_each(d.payload) j ORDER BY j.value",
+        "SELECT payload.kind[1:1] FROM docs",
+        "SELECT json_extract(payload, '$.items[*]')[1] = 1 FROM docs",
+        "SELECT json_extract(payload, ['$.kind', '$.n'])[1] = 'a' FROM docs",
         "SELECT DISTINCT * FROM docs",
         "SELECT DISTINCT ON (2) id, payload.kind FROM docs",
         "SELECT * FROM docs GROUP BY ALL",
@@ -671,6 +674,8 @@ def test_a_statement_that_says_no_kind_is_refused(
             "WHERE p.kind = 'b'",
             [7],
         ),
+        ("SELECT x = 1 FROM (SELECT unnest(payload->'$.items[*]') AS x FROM docs)", [True, False]),
+        ("SELECT any_value(d).payload FROM docs d WHERE id = 4", ['"text"']),
         ("SELECT DISTINCT ON (id) * FROM docs WHERE payload.kind = 'b'", [7]),
         ("SELECT id FROM (SELECT * RENAME (payload AS p) FROM docs) WHERE p.kind = 'b'", [7]),
         (
