@@ -441,7 +441,7 @@ class TableHandle(Shown):
             DeadLetterError: only a dead letter is left of some work.
         """
         self.polling.until_nothing(
-            lambda: self.status().pending,
+            lambda: self.pending() + sum(self.queues.depths(waiting.WORKING_QUEUES).values()),
             timeout_seconds=timeout_seconds,
             looks=2,
             watch=watch,

@@ -91,6 +91,10 @@ WAIT_SECONDS = 600
 STALLED_LOOKS = 16
 """After so many looks without progress, dead letters are looked at; then after twice as many."""
 
+PAUSE_SHARE, PAUSE_MOST_SECONDS = 4, 10.0
+"""A look is followed by a pause so many times as long as it took, within bounds: who waits for a
+folder does its work meanwhile."""
+
 SAY_SECONDS = 60
 """After so long a wait says what it waits for; then after twice as long."""
 
@@ -261,7 +265,9 @@ class Polling:
         zeros, last, stalled, due = 0, -1, 0, STALLED_LOOKS
         begun_ms, say_seconds = self.clock.now_ms(), SAY_SECONDS
         while True:
+            looked_ms = self.clock.now_ms()
             count = pending()
+            looked_seconds = (self.clock.now_ms() - looked_ms) / 1000
             if watch is not None:
                 watch(count)
             # Work moves between the queues that are counted, so one look may miss it.
@@ -286,7 +292,8 @@ class Polling:
             if waited_seconds >= say_seconds:
                 logger.warning("waiting for %d s: %s", waited_seconds, _pending(count, awaited))
                 say_seconds = 2 * waited_seconds
-            self.sleep(self.look_every_seconds)
+            pause_seconds = min(PAUSE_SHARE * looked_seconds, PAUSE_MOST_SECONDS)
+            self.sleep(max(self.look_every_seconds, pause_seconds))
 
     def until_ended(
         self,

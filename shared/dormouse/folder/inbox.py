@@ -206,15 +206,15 @@ class Inbox:
         """
         if prefix:
             check_path(prefix.removesuffix("/"))
-        records = self._all_known()
-        for file in self._files(prefix):
+        records, files = self._all_known(), [*self._files(prefix)]
+        others = {each.file for each in records.values()}.isdisjoint
+        found = (file for file in files if others([file]))
+        fresh = ((file, etag) for file in found if (etag := self._etag(file)) is not None)
+        while some := _some(fresh):
+            records |= {each.file.key: each for each in self._note(some, self._clock.now_ms())}
+        for file in files:
             of_it = records.get(file.key)
-            if of_it is None or of_it.file != file:
-                etag = self._etag(file)
-                if etag is None:
-                    continue
-                (of_it,) = self._note([(file, etag)], self._clock.now_ms())
-            if of_it.dropped_ms >= since_ms:
+            if of_it is not None and of_it.file == file and of_it.dropped_ms >= since_ms:
                 yield of_it.source
 
     def remove(self, source: Source) -> None:
@@ -236,6 +236,7 @@ class Inbox:
         while some := _some(fresh):
             yield from (each.source for each in self._note(some, now_ms) if each.is_new)
         self._forget(records)
+        self._said -= {about for about in [*self._said] if not os.path.lexists(about[0])}
 
     def _fresh(self, records: dict[str, Known], now_ms: int) -> Iterator[tuple[File, str]]:
         """Yield the files that are not known as they are, with ETags; take all from `records`."""

@@ -11,6 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -419,6 +420,7 @@ class FolderPublications(ItemPublications):
 
 MOST_ROW_BYTES = 16 * 1024
 """The size of the largest object that is a row: SQLite takes less time for it than a file."""
+EXPOSED_AT_ONCE = 32
 _ROW_KINDS = ("data", "state")
 
 
@@ -518,14 +520,16 @@ class FolderObjects(FolderStorage):
     def expose(self, prefix: str) -> None:
         """Let each object whose path begins with `prefix` be a file."""
         check_prefix(prefix)
-        select = "SELECT path FROM objects WHERE path BETWEEN ? AND ?"
-        for (path,) in self._database.select(select, (prefix, prefix + LAST)):
-            with self._database.writing() as connection:
-                for (body,) in connection.select(
-                    "SELECT body FROM objects WHERE path = ?", (path,)
-                ):
-                    super().put(path, body)
-                    connection.execute("DELETE FROM objects WHERE path = ?", (path,))
+        some = f"SELECT path, body FROM objects WHERE path BETWEEN ? AND ? LIMIT {EXPOSED_AT_ONCE}"
+        span, put = (prefix, prefix + LAST), super().put
+        while self._database.select(some, span):
+            with (
+                self._database.writing() as connection,
+                ThreadPoolExecutor(EXPOSED_AT_ONCE) as threads,
+            ):
+                rows = connection.select(some, span)
+                list(threads.map(lambda row: put(*row), rows))  # their flushes become one
+                connection.executemany("DELETE FROM objects WHERE path = ?", [r[:1] for r in rows])
 
     def _row(self, path: str) -> bytes | None:
         if not may_be_row(check_path(path)):

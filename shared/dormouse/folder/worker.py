@@ -234,6 +234,9 @@ LOOK_SECONDS = 1.0
 """How often the inbox is looked at, and dead processes are looked for."""
 LOOKING_SHARE = 20
 """A look at a large inbox is followed by a pause so many times as long as it took."""
+PLANNING_SHARE = 4
+"""For so many times as long as planning took, other work comes first: of many shards, a plan for
+each job that is done would take longer than the jobs."""
 IDLE_SECONDS = 0.1
 INGEST_QUEUE = "ingest-jobs"
 
@@ -260,6 +263,7 @@ class Worker:
     spark: SparkWorker | None = None
     reader: FileReader | None = None
     next_look: float = 0.0
+    next_plan: float = 0.0
     _deliveries: QueueDeliveries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -281,7 +285,8 @@ class Worker:
     def step(self, queues: Sequence[str] = stages.QUEUES) -> bool:
         """Work on the first messages that are due, by queue; return whether there were any."""
         self._look()
-        for queue in queues:
+        rests = time.monotonic() < self.next_plan
+        for queue in sorted(queues, key=lambda queue: rests and queue in NEWS):
             if queue == INGEST_QUEUE and self.reader is not None:
                 self.reader.keep(lambda: bool(self.queues.depths((INGEST_QUEUE,))[INGEST_QUEUE]))
                 continue
@@ -372,7 +377,10 @@ class Worker:
                 changes.setdefault(content.table_id, []).append((message, content))
         for same in changes.values():
             change = next((c for _, c in same if c.swept), same[0][1])
+            begun = time.monotonic()
             self._deliveries.run([m for m, _ in same], partial(stage, self.services, change))
+            ended = time.monotonic()
+            self.next_plan = ended + PLANNING_SHARE * (ended - begun)
 
     def _follow(
         self, stage: Callable[..., Iterable[stages.OutboundMessage]], step: stages.RequestStep

@@ -46,6 +46,18 @@ def test_looks_that_find_nothing_must_follow_one_another() -> None:
     assert seen == [0, 3, 0, 0]
 
 
+def test_the_longer_a_look_takes_the_longer_is_the_pause_in_which_others_work() -> None:
+    clock, costs, pauses = FakeClock(), iter([0, 1, 60, 0]), [0.0]
+
+    def look() -> int:
+        clock.advance(seconds=next(costs))
+        return 4 - len(pauses)
+
+    polling = Polling(clock, pauses.append)
+    polling.until_nothing(look, timeout_seconds=WAIT_SECONDS)
+    assert pauses[1:] == [0.5, 4, 10]
+
+
 def test_a_file_that_was_refused_and_is_ingested_since_is_shown_as_finished(
     memory: InMemory, handle: TableHandle, tmp_path: Path
 ) -> None:

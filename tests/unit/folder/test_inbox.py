@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dormouse.folder.inbox import SETTLED_MS, File, Inbox
 from dormouse.folder.queues import SqliteQueues
 from dormouse.folder.sqlite import Database
 from dormouse.messages.stages import FilesDropped, decode
+from dormouse.state.sources import Source
 from tests.support.adapters import FakeClock
 
 
@@ -173,12 +175,14 @@ def test_a_file_that_was_only_moved_or_given_other_rights_is_not_announced_again
     assert len(announced(database, clock)) == 1
 
 
+@pytest.mark.parametrize("look", [Inbox.find_new, partial(Inbox.list, prefix="t/", since_ms=0)])
 def test_many_files_at_once_are_read_once_and_announced_by_few_transactions(
     tmp_path: Path,
     inbox: Inbox,
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
     clock: FakeClock,
+    look: Callable[[Inbox], Iterator[Source]],
 ) -> None:
     for number in range(250):
         put(tmp_path, f"t/{number:03}.csv", "rows", clock)
@@ -195,7 +199,7 @@ def test_many_files_at_once_are_read_once_and_announced_by_few_transactions(
 
     monkeypatch.setattr(Database, "writing", counted)
     monkeypatch.setattr(Inbox, "_etag", counted_read)
-    assert len(list(inbox.find_new())) == 250
+    assert len(list(look(inbox))) == 250
     assert len(transactions) == 3
     assert list(inbox.find_new()) == []
     assert len(read) == 250
@@ -401,6 +405,12 @@ def test_why_something_is_not_ingested_is_said_once_with_its_name_escaped(
         "'t/b.csv' in the inbox is not ingested: it cannot be read: Permission denied",
         r"'t/\udcff.csv' in the inbox is not ingested: its name is not UTF-8: rename it",
     ]
+    (tmp_path / "inbox/t/b.csv").unlink()
+    assert list(inbox.find_new()) == []
+    assert {path.name for path, _ in Inbox._said if tmp_path in path.parents} == {
+        "a\n\x1b[31m.csv",
+        os.fsdecode(b"\xff.csv"),
+    }
 
 
 def test_a_file_that_this_user_may_not_read_any_more_is_refused_by_its_name(

@@ -188,6 +188,24 @@ def test_exposed_objects_are_files_with_the_same_bytes_and_listed_once(
     assert [*storage.list("t/")] == []
 
 
+def test_many_objects_are_exposed_by_few_transactions(
+    storage: FolderObjects, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [f"t/data/{number:02}-0.parquet" for number in range(70)]
+    for path in paths:
+        storage.put(path, path.encode())
+    writing, transactions = Database.writing, []
+
+    def counted(self: Database) -> object:
+        transactions.append(1)
+        return writing(self)
+
+    monkeypatch.setattr(Database, "writing", counted)
+    storage.expose("t/")
+    assert len(transactions) == 3
+    assert all((Path(storage.uri) / path).read_bytes() == path.encode() for path in paths)
+
+
 def test_an_object_that_is_exposed_while_it_is_listed_is_not_missed(
     storage: FolderObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:

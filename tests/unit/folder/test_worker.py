@@ -85,6 +85,24 @@ def test_changes_of_a_table_are_planned_once_and_a_swept_one_serves_the_others(
     assert not opened.worker.step()
 
 
+def test_a_job_comes_before_the_next_plan_if_planning_takes_long(
+    opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[stages.Message] = []
+
+    def stage(services: object, message: stages.Message) -> list[OutboundMessage]:
+        seen.append(message)
+        return [OutboundMessage(CHANGES, TableChanged("t"))] if len(seen) < 5 else []
+
+    monkeypatch.setattr(stages.Stage, "load", lambda self: stage)
+    monkeypatch.setattr(deliveries, "PLANNING_SHARE", 10**9)
+    jobs = [stages.CompactionJob("t", 1, str(number)) for number in range(3)]
+    send(opened, TableChanged("t"))
+    opened.queues.send(OutboundMessage("compaction-jobs", job) for job in jobs)
+    opened.finish(LIMIT_SECONDS)
+    assert seen == [TableChanged("t"), *jobs, TableChanged("t")]
+
+
 def test_what_fails_comes_again_and_what_can_never_succeed_ends_with_its_reason(
     opened: OpenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
