@@ -236,7 +236,8 @@ class Inbox:
         while some := _some(fresh):
             yield from (each.source for each in self._note(some, now_ms) if each.is_new)
         self._forget(records)
-        self._said -= {about for about in [*self._said] if not os.path.lexists(about[0])}
+        gone = [about for about in [*self._said] if not os.path.lexists(about[0])]
+        self._said.difference_update(gone)
 
     def _fresh(self, records: dict[str, Known], now_ms: int) -> Iterator[tuple[File, str]]:
         """Yield the files that are not known as they are, with ETags; take all from `records`."""
