@@ -35,7 +35,7 @@ def refusing_unwritable() -> Iterator[None]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text quotes values
         raise InvalidRequestError(
             "the result has a column of a type, or a value, that the format does not have",
-            hint="CAST it to text in the statement, or ask for arrow",
+            hint="CAST it to text in the statement, or ask for another format",
         ) from None
 
 
@@ -479,6 +479,9 @@ _WRITERS: dict[ResultFormat, Callable[[Any, pa.Schema], ParquetRows | ArrowRows 
 }
 
 
+_TEXTS = (ResultFormat.csv, ResultFormat.json)
+
+
 class RowWriter:
     """Writes rows of one schema into an open file, batch by batch, in bounded memory; `rows` counts
     them.
@@ -489,13 +492,15 @@ class RowWriter:
 
     def __init__(self, sink: BinaryIO, form: ResultFormat, schema: pa.Schema) -> None:
         """Begin. Raises InvalidRequestError: the format lacks the type of a column."""
-        self.rows = 0
+        self.rows, self._form = 0, form
         with refusing_unwritable():
             self._writer = _WRITERS[form](sink, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; raises InvalidRequestError if the format lacks a value."""
         with refusing_unwritable():
+            if self._form not in _TEXTS:  # DuckDB has decimals of 39 digits, and 24 o'clock
+                batch.validate(full=True)
             self._writer.write(batch)
         self.rows += batch.num_rows
 

@@ -183,6 +183,12 @@ OF_STATEMENTS: list[tuple[pa.Array[Any], object]] = [
 ]
 
 
+WIDE = pa.Array.from_buffers(
+    pa.decimal128(38, 0), 1, [None, pa.py_buffer((2**127 - 1).to_bytes(16, "little"))]
+)
+"""A number of 39 digits, as DuckDB gives a HUGEINT."""
+
+
 @pytest.mark.parametrize(("column", "cell"), OF_STATEMENTS, ids=lambda each: str(each)[:40])
 def test_types_that_only_statements_have_are_exact_in_text(
     column: pa.Array[Any], cell: object
@@ -205,6 +211,9 @@ def test_types_that_only_statements_have_are_exact_in_text(
     [
         (ResultFormat.parquet, pa.array([pa.MonthDayNano([1, 2, 3])])),
         (ResultFormat.parquet, pa.array([2**62], pa.timestamp("s"))),
+        (ResultFormat.parquet, pa.array([86_400_000_000], pa.time64("us"))),
+        (ResultFormat.arrow, pa.array([86_400_000_000], pa.time64("us"))),
+        (ResultFormat.feather, WIDE),
         (ResultFormat.json, pa.array([2**62], pa.date64())),
         (ResultFormat.csv, pa.array([2**62], pa.date64())),
     ],
