@@ -260,6 +260,7 @@ class ShardRows:
     """
 
     path: str
+    index: ShardIndex
     blocks: Sequence[reading.Blocks]
     numbers: Sequence[int]
     schema: Schema
@@ -272,9 +273,9 @@ class ShardRows:
     def sections(self) -> Iterator[Section]:
         """Yield what has to be fetched to decode them."""
         if new := [number for number in self.numbers if number not in self.kept]:
-            yield from self._index.sections(new, self.needed)
+            yield from self.index.sections(new, self.needed)
         if self.kept and (others := self.needed[len(self.whole) :]):
-            yield from self._index.sections(sorted(self.kept), others)
+            yield from self.index.sections(sorted(self.kept), others)
 
     def decoded(self, file: FetchedFile, cache: Cache) -> list[pa.RecordBatch]:
         """Return the rows of the slices, in order. Of few blocks, the cache gets what is decoded.
@@ -307,15 +308,11 @@ class ShardRows:
         of small ones that are read whole. No other shard has the path of one in common with it.
         """
         part = self.blocks[0].slice
-        is_small = part.shard.size_bytes <= SMALL_BYTES and len(self._index.blocks) == 1
+        is_small = part.shard.size_bytes <= SMALL_BYTES and len(self.index.blocks) == 1
         is_whole = part.is_whole and self.whole is self.needed and not self.kept
         if is_small and is_whole:
-            return tuple(self._index.stored_fields(self.needed).values())
+            return tuple(self.index.stored_fields(self.needed).values())
         return self.path
-
-    @property
-    def _index(self) -> ShardIndex:
-        return self.blocks[0].index
 
     def _whole_blocks(
         self, file: FetchedFile, cache: Cache
@@ -346,7 +343,7 @@ class ShardRows:
         for numbers, keys in blocks:
             row = 0
             for number in numbers:
-                batch = keys.slice(row, self._index.rows(number))
+                batch = keys.slice(row, self.index.rows(number))
                 row += batch.num_rows
                 if spans := list(spans_in_ranges(batch, self._ranges([number]), self.schema)):
                     groups.append(_RowsOfBlock(number, batch, spans))
@@ -354,7 +351,7 @@ class ShardRows:
             return []
         layouts: dict[tuple[Spans, ...], list[tuple[Field, Sequence[PagesOfChunk]]]] = {}
         others = self.needed[len(self.keys) :]
-        for field in present_fields(self._index.stored.columns, others):
+        for field in present_fields(self.index.stored.columns, others):
             picks = (self._pick(file, field, group.number, group.spans, cache) for group in groups)
             pages, spans_of_pages = zip(*picks, strict=True)
             layouts.setdefault(spans_of_pages, []).append((field, pages))
@@ -367,10 +364,10 @@ class ShardRows:
 
     def groups(self, file: FetchedFile, numbers: Sequence[int]) -> list[PagesOfGroup]:
         """Return all pages of some blocks, of the columns `whole`."""
-        leaves = [(leaf, is_flat(field)) for field, leaf in self._index.leaves(self.whole)]
+        leaves = [(leaf, is_flat(field)) for field, leaf in self.index.leaves(self.whole)]
         return [
             PagesOfGroup(
-                self._index.rows(number),
+                self.index.rows(number),
                 [self._whole(file, number, leaf, flat=flat) for leaf, flat in leaves],
             )
             for number in numbers
@@ -378,23 +375,23 @@ class ShardRows:
 
     def excerpt(self, fields: Sequence[Field], groups: Sequence[PagesOfGroup]) -> pa.RecordBatch:
         """Return the rows of some pages, with the columns as the table has them now."""
-        stored = self._index.stored_fields(fields)
+        stored = self.index.stored_fields(fields)
         return evolved_rows(excerpt([*stored.values()], groups), stored, fields)
 
     def _whole(self, file: FetchedFile, block: int, leaf: int, *, flat: bool) -> PagesOfChunk:
         """Return all pages of a Parquet column in a block, behind the dictionary of its chunk."""
-        body = file.view(*self._index.pages_span(block, leaf))
-        values = self._index.rows(block) if flat else self._pages(body)[-1].end_row
+        body = file.view(*self.index.pages_span(block, leaf))
+        values = self.index.rows(block) if flat else self._pages(body)[-1].end_row
         return self._chunk(file, block, leaf, [body], values)
 
     def _chunk(
         self, file: FetchedFile, block: int, leaf: int, pages: Sequence[memoryview], values: int
     ) -> PagesOfChunk:
         """Return some pages of a block with so many values, behind the dictionary."""
-        stored, dictionary = self._index.stored, memoryview(b"")
+        stored, dictionary = self.index.stored, memoryview(b"")
         if stored.layout.has_dictionary(leaf):
             group = stored.layout.row_group_of(block)
-            dictionary = file.view(*self._index.dictionary_span(group, leaf))
+            dictionary = file.view(*self.index.dictionary_span(group, leaf))
         is_compressed = stored.is_compressed(leaf)
         return PagesOfChunk([dictionary, *pages], len(dictionary), values, is_compressed)
 
@@ -414,8 +411,8 @@ class ShardRows:
         self, file: FetchedFile, field: Field, number: int, spans: Sequence[Span], cache: Cache
     ) -> tuple[PagesOfChunk, Spans]:
         """Return the pages of a flat column that hold some rows, and the rows of each page."""
-        ((_, leaf),) = self._index.leaves([field])
-        body = file.view(*self._index.pages_span(number, leaf))
+        ((_, leaf),) = self.index.leaves([field])
+        body = file.view(*self.index.pages_span(number, leaf))
         place = f"{_kept_path(self.path, number)}/{leaf}"
         if (all_pages := cache.get(place, list)) is None:
             all_pages = self._pages(body)
@@ -715,13 +712,14 @@ def _planned(
     cache: Cache,
 ) -> ShardRows:
     """Return what is to be read of one shard, with what the cache has of it."""
-    path, numbers = shard_path(table_id, blocks[0].slice.shard.id), reading.numbers_of(blocks)
+    index, numbers = blocks[0].index, reading.numbers_of(blocks)
+    path = shard_path(table_id, blocks[0].slice.shard.id)
     whole = keys if keys and _want_few_rows(numbers, blocks, needed) else needed
     cached = {}
     for number in numbers if _may_be_kept(numbers, blocks) else ():
         if (rows := _kept(cache, path, number, whole)) is not None:
             cached[number] = rows
-    return ShardRows(path, blocks, numbers, schema, keys, needed, result, whole, cached)
+    return ShardRows(path, index, blocks, numbers, schema, keys, needed, result, whole, cached)
 
 
 def _kept(cache: Cache, path: str, number: int, fields: Sequence[Field]) -> pa.RecordBatch | None:
