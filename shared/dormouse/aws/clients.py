@@ -384,8 +384,7 @@ def unavailable(what: str, error: BotoCoreError | ClientError) -> errors.Unavail
 
     A refusal for good is a ServiceRefusedError, which nothing repeats.
     """
-    text, kind = f"{what}: {error}", kind_of(error)
-    code = code_of(error) if isinstance(error, ClientError) else ""
+    text, kind, code = f"{what}: {error}", kind_of(error), code_of(error)
     if code in _MISSING:
         return errors.NoSuchInstanceError(
             text,
@@ -406,8 +405,8 @@ def unavailable(what: str, error: BotoCoreError | ClientError) -> errors.Unavail
     return errors.ServiceRefusedError(text, hint=hint)
 
 
-def is_forbidden(error: ClientError) -> bool:
-    """Return whether the caller has no permission."""
+def is_forbidden(error: BaseException | None) -> bool:
+    """Return whether a service says that the caller has no permission."""
     return code_of(error) in _NO_PERMISSION
 
 
@@ -417,7 +416,7 @@ def reading(service: str) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        is_missing = isinstance(error, ClientError) and code_of(error) in _MISSING
+        is_missing = code_of(error) in _MISSING
         what = "has nothing of an instance of that name" if is_missing else "could not be read"
         raise unavailable(f"{service} {what}", error) from error
 
@@ -476,6 +475,6 @@ def read_whole(read: Callable[[], _Read]) -> _Read:
     return read()
 
 
-def code_of(error: ClientError) -> str:
-    """Return the error code of a service, such as ``NoSuchKey``."""
-    return error.response["Error"]["Code"]
+def code_of(error: BaseException | None) -> str:
+    """Return the error code of a service, such as ``NoSuchKey``; empty if none has answered."""
+    return error.response["Error"]["Code"] if isinstance(error, ClientError) else ""

@@ -14,8 +14,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
-
 from dormouse.aws.clients import ConditionFailedError, is_forbidden, is_of_aws, reading, writing
 from dormouse.aws.uploads import MultipartUpload
 from dormouse.errors import ContendedError, ServiceRefusedError
@@ -180,6 +178,6 @@ def _is_ignored(trial: Callable[[], bool]) -> bool:
     try:
         return trial()
     except ServiceRefusedError as error:
-        if isinstance(error.__cause__, ClientError) and is_forbidden(error.__cause__):
+        if is_forbidden(error.__cause__):
             return False
         raise

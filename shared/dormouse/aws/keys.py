@@ -87,8 +87,7 @@ class KmsKeys:
             with reading("KMS"):
                 return ask()
         except ServiceRefusedError as error:
-            cause = error.__cause__
-            code = code_of(cause) if isinstance(cause, ClientError) else ""
+            code = code_of(error.__cause__)
             if code in _MISSING:
                 raise ForbiddenError(
                     f"KMS has no usable key {self._alias(name)}",

@@ -470,6 +470,6 @@ class SqsResultQueues:
             yield
         except (BotoCoreError, ClientError) as error:
             self._urls.pop(queue, None)
-            if isinstance(error, ClientError) and code_of(error) in _GONE:
+            if code_of(error) in _GONE:
                 raise gone(queue) from error
             raise unavailable(queue, error) from error

@@ -266,9 +266,7 @@ def _version_pages(
     try:
         yield from read_pages("S3", listing)
     except ServiceRefusedError as error:
-        if not isinstance(error.__cause__, ClientError) or (
-            code_of(error.__cause__) not in _NO_VERSIONS
-        ):
+        if code_of(error.__cause__) not in _NO_VERSIONS:
             raise
 
 
@@ -530,8 +528,7 @@ class S3Sources:
         try:
             download(self._client, source, local, arrived)
         except (NotFoundError, UnavailableError) as error:
-            cause = error.__cause__
-            if isinstance(cause, ClientError) and (refusal := _refusal(source, code_of(cause))):
+            if refusal := _refusal(source, code_of(error.__cause__)):
                 raise refusal from error
             raise
 
