@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 
 import msgspec
 
@@ -67,10 +67,11 @@ if TYPE_CHECKING:
 
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_Digits = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Fa-f]{64}\Z")]
 
 
 class _KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    keys: dict[str, list[str]]
+    keys: dict[str, list[_Digits]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +132,9 @@ class FileKeys:
             return {}
         except PermissionError as error:
             raise ForbiddenError(f"the keys in {self.path} cannot be read") from error
-        with raise_corrupt(f"{self.path} is no file of keys"):
+        with raise_corrupt(f"{self.path} is no file of keys of 64 hexadecimal digits"):
             stored = decode_json(body, _KeyFile).keys
-        try:
-            return {name: [_key(each) for each in keys] for name, keys in stored.items() if keys}
-        except ValueError:  # the message would quote a key
-            raise CorruptDataError(
-                f"{self.path} has a key that is not 64 hexadecimal digits"
-            ) from None
+        return {name: [*map(bytes.fromhex, keys)] for name, keys in stored.items() if keys}
 
     def _write(self, keys: Mapping[str, list[bytes]]) -> None:
         body = msgspec.json.encode(_KeyFile({n: [k.hex() for k in of] for n, of in keys.items()}))
@@ -152,13 +148,6 @@ class FileKeys:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-
-
-def _key(digits: str) -> bytes:
-    key = bytes.fromhex(digits)
-    if len(key) != len(new_key()):
-        raise ValueError("a key has another length")
-    return key
 
 
 STORES_KEPT = 32
