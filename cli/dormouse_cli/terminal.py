@@ -16,13 +16,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
 
 import typer
 from rich.cells import cell_len
 
-from dormouse.errors import HiddenRowsError
+from dormouse.errors import HiddenRowsError, NotFoundError
 from dormouse.showing import json_lines, printable
 
 if TYPE_CHECKING:
@@ -35,6 +36,46 @@ def notes() -> "Console":
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def sink_of(output: Path | None) -> Iterator[BinaryIO]:
+    """Return where rows go; a file appears under its name only when it is whole.
+
+    A pipe or device, such as /dev/null, is written to: a file must not take its place. Nor may one
+    take that of the file that the standard output goes to, which is /dev/stdout by another name; so
+    is `-`.
+    """
+    if output is None or _is_standard_output(output):
+        yield typer.get_binary_stream("stdout")
+        return
+    target = Path(os.path.realpath(output))
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        if output.exists() and not output.is_file():
+            with output.open("wb") as sink:
+                yield sink
+            return
+        with partial.open("wb") as sink:
+            yield sink
+        partial.replace(target)
+    except OSError as error:
+        raise NotFoundError(
+            f"cannot write {str(output)!r}: {error.strerror or error}",
+            hint="name a file in a folder that is there, that you may write to, and that has room",
+        ) from error
+    finally:
+        # it is whole, or why it is not was said
+        with suppress(OSError):
+            partial.unlink()
+
+
+def _is_standard_output(output: Path) -> bool:
+    if str(output) == "-":
+        return True
+    with suppress(OSError):
+        return os.path.samestat(output.stat(), os.fstat(1))
+    return False
 
 
 @contextmanager

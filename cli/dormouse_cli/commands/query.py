@@ -5,11 +5,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, BinaryIO, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import typer
@@ -39,6 +39,7 @@ from dormouse_cli.terminal import (
     print_table,
     progress_bars,
     row_of,
+    sink_of,
 )
 
 ROWS_SHOWN = 50
@@ -193,7 +194,7 @@ def write_rows(
     if form == "table":
         rows = _print_table(result.reader, limit)
     else:
-        with _sink(output) as sink, _watched(_first(result.reader, limit), output) as reader:
+        with sink_of(output) as sink, _watched(_first(result.reader, limit), output) as reader:
             rows = write_stream(ResultFormat(form), reader, reader.schema, sink)
     _tell(rows, len(result.reads.shards), began)
 
@@ -288,43 +289,6 @@ def _tell(rows: int, shards: int, began: float) -> None:
         seconds = time.monotonic() - began
         where = f" from {counted(shards, 'shard')}" if shards else ""
         note(f"{counted(rows, 'row')}{where} in {seconds:.2f} s")
-
-
-@contextmanager
-def _sink(output: Path | None) -> Iterator[BinaryIO]:
-    """Return where rows go; a file appears under its name only when it is whole.
-
-    A pipe or device, such as /dev/null, is written to: a file must not take its place. Nor may one
-    take that of the file that the standard output goes to, which is /dev/stdout by another name.
-    """
-    if output is None or _is_standard_output(output):
-        yield typer.get_binary_stream("stdout")
-        return
-    target = Path(os.path.realpath(output))
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        if output.exists() and not output.is_file():
-            with output.open("wb") as sink:
-                yield sink
-            return
-        with partial.open("wb") as sink:
-            yield sink
-        partial.replace(target)
-    except OSError as error:
-        raise NotFoundError(
-            f"cannot write {str(output)!r}: {error.strerror or error}",
-            hint="name a file in a folder that is there, that you may write to, and that has room",
-        ) from error
-    finally:
-        # it is whole, or why it is not was said
-        with suppress(OSError):
-            partial.unlink()
-
-
-def _is_standard_output(output: Path) -> bool:
-    with suppress(OSError):
-        return os.path.samestat(output.stat(), os.fstat(1))
-    return False
 
 
 def _first(reader: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:

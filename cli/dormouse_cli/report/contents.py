@@ -13,7 +13,7 @@ import typer
 
 from dormouse.client.instance import Instance
 from dormouse.client.operations import Queue
-from dormouse.errors import NotFoundError, needs_extra
+from dormouse.errors import needs_extra
 from dormouse.state.jobs import JobRecord, Metric
 from dormouse.state.partitions import ROOT
 from dormouse.state.state import TableState
@@ -21,7 +21,7 @@ from dormouse.state.versions import iso_time
 from dormouse.tables.properties import Properties
 from dormouse.tables.table import Table
 from dormouse_cli.session import the_instance
-from dormouse_cli.terminal import note, row_of
+from dormouse_cli.terminal import note, row_of, sink_of
 from dormouse_cli.values import TableName
 
 
@@ -267,7 +267,5 @@ def write_page(instance: Instance, name: str, output: Path) -> int:
     with needs_extra("report", "a report"):
         from dormouse_cli.report.page import page
     html = page(contents_of(instance, name))
-    try:
-        return output.write_bytes(html.encode())
-    except OSError as error:
-        raise NotFoundError(f"cannot write {str(output)!r}: {error.strerror}") from error
+    with sink_of(output) as sink:
+        return sink.write(html.encode())

@@ -95,6 +95,8 @@ def test_a_table_without_rows_has_a_page_too(dormouse: Dormouse) -> None:
     Path("schema.json").write_text(json.dumps(SCHEMA))
     dormouse("table", "add", "empty", "--schema", "schema.json")
     assert "No rows yet" in page_of(dormouse, "empty")
+    assert "No rows yet" in dormouse("report", "empty", "--output", "-").stdout
+    assert not Path("-").exists()
 
 
 def test_what_cannot_be_reported_or_written_is_said(flights: Dormouse) -> None:
