@@ -11,7 +11,7 @@ from dormouse.features import queries
 from dormouse.features.access import check_readable
 from dormouse.features.versions import unpin
 from dormouse.files.results import READABLE, ResultFormat, json_objects, read_rows, read_schema
-from dormouse.jobs import record, tracked_job
+from dormouse.jobs import permanent_failure, record, tracked_job
 from dormouse.messages.stages import OutboundMessage, StatementJob
 from dormouse.ports import Services, Storage
 from dormouse.showing import json_lines
@@ -55,10 +55,10 @@ def failing(services: Services, query: queries.Query) -> Iterator[None]:
     """
     try:
         yield
-    except (errors.UnavailableError, errors.OutcomeUnknownError):
-        raise
     except errors.DormouseError as error:
-        settle(services, save_early(services, query, "failed", error.explanation, error.class_name))
+        if not (reason := permanent_failure(error)):
+            raise
+        settle(services, save_early(services, query, "failed", reason, error.class_name))
 
 
 def save_early(

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dormouse.errors import InvalidRequestError, NotFoundError
+from dormouse.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    ServiceRefusedError,
+    UnavailableError,
+)
 from dormouse.features import answer_query, query_runs
 from dormouse.features import answer_query as stage
 from dormouse.messages.requests import CompactTable
@@ -34,6 +39,28 @@ def test_a_query_is_answered_by_files_that_a_manifest_names(world: World) -> Non
     )
     assert known.subject == "letters"
     assert not pins(world, table)
+
+
+def test_what_a_service_refuses_for_good_ends_the_query_at_once_and_what_passes_does_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    four_leaves(world)
+    errors = [UnavailableError("busy"), ServiceRefusedError("t/data/a is archived", hint="restore")]
+
+    def refuse(*_: object) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(stage, "query_slices", refuse)
+    asks(world)
+    (begun,) = [world.queue.popleft()]
+    (task, *_) = world.deliver(begun)
+    with pytest.raises(UnavailableError, match="busy"):
+        world.deliver(task)
+    assert world.deliver(task) == []
+    end = ended(world)
+    assert (end.state, end.error) == ("failed", "ServiceRefusedError")
+    assert "t/data/a is archived" in end.reason and "restore" in end.reason
+    assert record(world).state == "failed"
 
 
 def test_a_large_query_is_cut_by_leaves_and_its_result_is_in_key_order(world: World) -> None:
