@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from dormouse.shards.crcs import all_sections, chunk_span, index_of
 from dormouse.stored import checksums
-from dormouse.stored.decoding import with_checksum
 
 
 def flipped(body: bytes, place: int, bit: int = 0) -> bytes:
@@ -68,7 +67,7 @@ def _later_format(body: bytes) -> bytes:
     envelope = json.loads(body)
     envelope["format"] += 1
     blank = json.dumps({**envelope, "checksum": checksums.BLANK}, separators=(",", ":"))
-    return with_checksum(blank.encode())
+    return checksums.with_checksum(blank.encode())
 
 
 DAMAGE: dict[str, Callable[[bytes, bytes], bytes]] = {

@@ -83,7 +83,7 @@ class ManifestKind(Kind[_Form]):
         """Return the stored form of a manifest, which is the same for each path."""
         fields = msgspec.json.encode(body)
         end = msgspec.json.encode({"v": FORMAT, "checksum": checksums.BLANK})
-        return decoding.with_checksum(msgspec.json.format(fields[:-1] + b"," + end[1:], indent=2))
+        return checksums.with_checksum(msgspec.json.format(fields[:-1] + b"," + end[1:], indent=2))
 
     def decode(self, content: bytes, path: str) -> _Form:
         """Parse the result of `encode`.

@@ -501,10 +501,7 @@ def write_file(
             writer.write_table(table, row_group_size=max(1, table.num_rows))
         of_file = {_KIND: kind, _FORMAT: str(version), _CHECKSUM: checksums.BLANK}
         writer.add_key_value_metadata({**facts, **of_file})
-    place, digits = checksums.compute_checksum(sink.getvalue())
-    sink.seek(place)
-    sink.write(digits)
-    return sink.getvalue()
+    return checksums.with_checksum(sink.getvalue())
 
 
 def open_file(

@@ -116,10 +116,7 @@ def encode_sources(
             "dormouse.checksum": checksums.BLANK,
         }
         writer.add_key_value_metadata(facts)
-    place, digits = checksums.compute_checksum(sink.getvalue())
-    sink.seek(place)
-    sink.write(digits)
-    body = sink.getvalue()
+    body = checksums.with_checksum(sink.getvalue())
     segment = SourceSegment(segment_id, cover.after, cover.up_to, count, len(body), index_at, slots)
     return segment, body
 

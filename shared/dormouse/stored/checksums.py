@@ -22,6 +22,12 @@ def compute_checksum(body: bytes) -> tuple[int, bytes]:
     return start, _digits(body, start)
 
 
+def with_checksum(body: bytes) -> bytes:
+    """Return bytes with their checksum in the place of `BLANK`. Raises as `compute_checksum`."""
+    start, digits = compute_checksum(body)
+    return body[:start] + digits + body[start + _DIGITS :]
+
+
 def verify(body: bytes) -> None:
     """Check that bytes match the checksum they contain. Raises ValueError: not, or none."""
     start = _place(body)

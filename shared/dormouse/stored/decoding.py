@@ -137,7 +137,7 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def encode_stored(kind: str, version: int, path: str, body: msgspec.Struct) -> bytes:
     """Return the bytes to put at `path`; `version` is the format number of this kind of body."""
     envelope = _Envelope(kind, version, path, msgspec.Raw(msgspec.json.encode(body)))
-    return with_checksum(msgspec.json.encode(envelope))
+    return checksums.with_checksum(msgspec.json.encode(envelope))
 
 
 def decode_stored(
@@ -155,12 +155,6 @@ def decode_stored(
         raise ValueError(f"it is {envelope.kind} and was put at {envelope.path}")
     check_format(envelope.format, version)
     return decode_json(bytes(envelope.body), form)
-
-
-def with_checksum(body: bytes) -> bytes:
-    """Return JSON whose last value is `BLANK`, with the checksum in its place."""
-    place, digits = checksums.compute_checksum(body)
-    return body[:place] + digits + body[place + len(digits) :]
 
 
 def check_format(stored_format: int, own_format: int) -> None:
