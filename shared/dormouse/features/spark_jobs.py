@@ -275,7 +275,8 @@ def dispatch_spark(services: Services, message: SparkJob | SparkJobStep) -> list
         run = services.spark.describe(run_id)
         if run is not None and not run.outcome:
             return []
-        reason = f"run {run_id}: {run.reason or run.outcome}" if run else f"run {run_id} is unknown"
+        said = run.reason or run.outcome if run else "it is unknown"
+        reason = _reason(services, job, attempt, run_id, said)
     if attempt >= table.properties.spark_attempts:
         reason = f"Spark failed {attempt} times, last in {reason}"
         return _fail(services, table, job, reason, has_run=True)
@@ -343,6 +344,16 @@ def _fail(
     return letters
 
 
+def _reason(services: Services, job: SparkJob, attempt: int, run_id: str, said: str) -> str:
+    """Return why a run failed: what its driver recorded of it, else what EMR has `said`, who knows
+    an exit code.
+    """
+    last = services.tracker.get(job.table_id, job.job_id)
+    prefix = f"attempt {attempt}, run {run_id}: "
+    recorded = last.reason if last is not None and last.state == "failed" else said
+    return prefix + recorded.removeprefix(prefix)
+
+
 # track_spark: handle the end of a Spark run: finish its job, or retry it.
 #
 # An event only names a run, whose state is then read from EMR and from the table. So events may be
@@ -370,10 +381,10 @@ def track_spark(services: Services, message: SparkRunChanged) -> list[OutboundMe
     newest, _ = spark.newest_spark_run(services, job)
     if run.attempt < newest:
         return []  # a late event: the next attempt has started
-    reason = run.reason or (
+    said = run.reason or (
         "it succeeded, but did not commit its job" if run.outcome == "succeeded" else "it failed"
     )
-    reason = f"attempt {run.attempt}, run {message.run_id}: {reason}"
+    reason = _reason(services, job, run.attempt, message.run_id, said)
     jobs.record(services, jobs.tracked_job(job), Failed(reason))
     return [retry_message(services, request)]
 

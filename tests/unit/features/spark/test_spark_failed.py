@@ -8,6 +8,8 @@ import pytest
 
 from dormouse.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
 from dormouse.features.export import delete_export, load_export
+from dormouse.jobs import record, tracked_job
+from dormouse.state.jobs import Failed
 from dormouse.stored.paths import EXPORTS
 from tests.support.depth import is_whole
 from tests.support.world import World
@@ -27,6 +29,18 @@ def test_a_job_that_fails_too_often_becomes_a_dead_letter_with_the_reason(heavy:
     assert "2 times" in dead.reason and "out of memory" in dead.reason
     assert heavy.record().reason == dead.reason
     assert heavy.kept() == []
+
+
+@SENT_BACK
+def test_what_the_driver_says_is_the_reason_and_not_its_exit_code(heavy: Heavy) -> None:
+    for attempt in ("attempt 1, run run1: no key", "attempt 2, run run2: no key"):
+        heavy.dispatch()
+        record(heavy.world.services, tracked_job(heavy.job), Failed("no key"))
+        heavy.end("failed", "exit code 1")
+        heavy.end("failed", "exit code 1")
+        assert heavy.record().reason == attempt
+    (dead,) = heavy.dispatch()
+    assert dead.reason == f"Spark failed 2 times, last in {attempt}"
 
 
 def test_a_compaction_that_spark_failed_at_is_neither_planned_again_nor_tried_by_itself(
