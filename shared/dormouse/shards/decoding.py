@@ -479,8 +479,8 @@ def _joined(
                 first = firsts[at] + _rows_before(layout[at], start)
                 parts.append(batch.slice(first, end - start))
             columns = [column for part in parts for column in part.columns]
-            names = [name for part in parts for name in part.schema.names]
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+            schema = pa.schema([field for part in parts for field in part.schema])
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _rows_before(pages: Sequence[Span], row: int) -> int:
