@@ -473,8 +473,8 @@ def convert(cells: Cells, field: Field, place: Place, make: Callable[[Cells], Ar
 
 def _nulls(cells: Sequence[object] | Array) -> Sequence[int]:
     if isinstance(cells, pa.Array):
-        is_null: Any = cells.is_null()
-        return pc.indices_nonzero(is_null).to_pylist() if cells.null_count else ()
+        column: Any = cells
+        return pc.indices_nonzero(column.is_null()).to_pylist() if column.null_count else ()
     return [row for row, cell in enumerate(cells) if cell is None]
 
 

@@ -451,13 +451,15 @@ def with_fitting_keys(
     before = 0
     for batch in batches:
         sizes = {f.name: _sizes(batch.column(f.name), f.type) for f in schema.row_keys}
-        _check_keys(sizes, before)
+        if sum(pc.max(each).as_py() or 0 for each in sizes.values()) > MAX_KEY_BYTES:
+            _check_keys(sizes, before)
         before += batch.num_rows
         yield batch
 
 
 def _check_keys(sizes: Mapping[str, Array], before: int) -> None:
-    total: Any = reduce(pc.add, sizes.values())
+    nothing: Any = pa.scalar(0, pa.int64())  # sums are wider than lengths
+    total: Any = reduce(pc.add, sizes.values(), nothing)
 
     def refusal(row: int) -> RefusedSourceError:
         longest = max(sizes, key=lambda name: sizes[name][row].as_py())
@@ -475,6 +477,6 @@ def _sizes(column: Array, kind: object) -> Array:
     """Return the bytes of each part as `schema.schema` counts them."""
     if kind in (Primitive.STRING, Primitive.BYTES):
         lengths: Array = pc.call_function("binary_length", [column])
-        return pc.cast(lengths, pa.int64())
+        return lengths
     size_bytes = UUID_BYTES if kind is Primitive.UUID else 8
     return pa.repeat(pa.scalar(size_bytes, pa.int64()), len(column))

@@ -274,8 +274,9 @@ SMALL_DICTIONARY_BYTES, INDEX_BYTES = 64 * 1024, 8
 BATCH_ELEMENTS = 1024 * 1024
 RUN_BYTES = 8 * 1024 * 1024
 """How many stored bytes of row groups are read as one."""
-BUFFER_BYTES = 1024 * 1024
-"""How much of a column is read at once: row groups may be large, and the file is local."""
+BUFFER_BYTES = 128 * 1024
+"""How much of a column is read at once: row groups may be large, and the file is local. The rest of
+a page is read to its place; more would be copied there."""
 MAX_FOOTER_BYTES = 32 * 1024 * 1024
 """The footer of hundreds of thousands of column chunks. It takes eight times that in memory."""
 TAIL_BYTES = 8

@@ -64,11 +64,11 @@ def sort_piece(batches: Iterable[pa.RecordBatch], schema: Schema) -> list[pa.Rec
     Rows with equal keys come in no particular order, but always in the same one.
     """
     table = pa.Table.from_batches(batches, arrow_schema(schema))
-    pieces = table.combine_chunks().to_batches()
+    pieces = table.to_batches()
     if not pieces:
         return []
     if table.num_rows <= FEW_ROWS:
-        (few,) = pieces
+        (few,) = table.combine_chunks().to_batches()
         return [few.take(sorted_positions(few.columns[: len(schema.keys)]))]
     session = _session(get_ident())
     by_first_key = engine.key_order(schema)[:1]
@@ -333,28 +333,26 @@ def _key(item: _Sample | _RangeEnd) -> Key:
 
 def _held_run(batches: Sequence[pa.RecordBatch], sample_bytes: int, schema: Schema) -> _SortedRun:
     """Return sorted rows as a run, with a sample about each `sample_bytes`."""
-    share_bytes = max(1, 3 * sample_bytes // 2)  # parts of even rows take two thirds of it
     samples: list[_Sample] = []
     for batch in batches:
-        starts, sizes = zip(*_parts(batch, 0, batch.nbytes, share_bytes), strict=True)
+        starts, sizes = zip(*_parts(batch, 0, batch.nbytes, sample_bytes), strict=True)
         samples += map(_Sample, taken_keys(batch, starts, schema.keys), sizes)
     return _SortedRun(batches, samples)
 
 
 def _parts(
-    batch: pa.RecordBatch, first: int, size_bytes: int, most_bytes: int
+    batch: pa.RecordBatch, first: int, size_bytes: int, part_bytes: int
 ) -> Iterator[tuple[int, int]]:
     """Yield where parts of a batch begin, whose first row has the number `first`, and their sizes:
-    `most_bytes` at most, unless it is one row.
+    about `part_bytes`, or half as much again, unless it is one row.
     """
-    if batch.num_rows <= 1 or size_bytes <= most_bytes:
+    if batch.num_rows <= 1 or size_bytes <= 3 * part_bytes // 2:
         yield first, size_bytes
         return
-    middle = batch.num_rows // 2
-    half = batch.slice(0, middle)
-    half_bytes = half.nbytes  # which Arrow takes long to add up, so it does once for both halves
-    yield from _parts(half, first, half_bytes, most_bytes)
-    yield from _parts(batch.slice(middle), first + middle, size_bytes - half_bytes, most_bytes)
+    rows = max(1, batch.num_rows * part_bytes // size_bytes)
+    for start in range(0, batch.num_rows, rows):
+        part = batch.slice(start, rows)
+        yield from _parts(part, first + start, part.nbytes, part_bytes)
 
 
 def _stored(path: Path) -> Iterator[pa.RecordBatch]:

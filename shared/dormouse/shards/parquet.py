@@ -736,12 +736,11 @@ class KeySampler:
     def _ranked(self, batch: pa.RecordBatch, rows: Sequence[int]) -> list[tuple[Key, int]]:
         """Return the keys of some rows of `batch`, and their ranks in the stream."""
         fields = self._schema.row_keys
-        keys = taken_keys(batch, rows, fields)
-        before = taken_keys(batch, [max(0, row - 1) for row in rows], fields)
+        keys = taken_keys(batch, [*rows, *(max(0, row - 1) for row in rows)], fields)
         return [
             # most keys are unique and need no search
             (key, self.rows + row if row and other != key else self._first_row_of(key, row, batch))
-            for row, key, other in zip(rows, keys, before, strict=True)
+            for row, key, other in zip(rows, keys, keys[len(rows) :], strict=False)
         ]
 
     def _first_row_of(self, key: Key, row: int, batch: pa.RecordBatch) -> int:
