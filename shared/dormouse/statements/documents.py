@@ -57,7 +57,7 @@ _PATTERNS = {HAS, "~~", "!~~", "~~*", "!~~*", "like_escape", "ilike_escape", "~~
 _OF_TEXTS = {*FUNCTIONS, *_PATTERNS, "concat", "||"}
 _TAKING = {"->", "->>", "count", "typeof"}
 """Functions that any part of a document may be given to, beside those of JSON."""
-_STANDING = ("LAMBDA", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NULL")
+_STANDING = ("LAMBDA", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NULL", "TABLE_FUNCTION")
 _AGGREGATES = {
     *("any_value", "arg_max", "arg_min", "argmax", "argmin", "first", "last", "max_by", "min_by")
 }
@@ -70,7 +70,7 @@ _OF_ROWS = ("key", "value", "type", "atom", "id", "parent", "fullkey", "path")
 """The columns of json_each and json_tree."""
 _OF_JSON = (str, int, float, Decimal, list, dict, type(None))
 _NOT_GROUPED = "STANDARD_HANDLING"
-_HELD = ("arguments", "child", "children", "expression", "lhs")
+_HELD = ("arguments", "child", "children", "expression", "function", "lhs")
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
@@ -316,8 +316,9 @@ class _Replacing:
         columns, called = [], source.get("column_name_alias", [])
         if source["type"] == "SUBQUERY":
             columns = self._columns_of(source["subquery"]["node"])
-        elif "json" in _function(source.get("function", {})):
+        elif call := source.get("function"):
             columns = [(name, name in ("value", "atom")) for name in _OF_ROWS]
+            columns = columns if "json" in _function(call) else [("unnest", self._kind(call))]
         elif schema := self._schemas.get(source.get("table_name", "")):
             columns = [(folded(f.name), f.type is Primitive.DYNAMIC) for f in schema.fields]
         elif query := self._named.get(folded(source.get("table_name", ""))):
@@ -398,17 +399,21 @@ class _Replacing:
 
     def path(self, node: Tree) -> _Path | None:
         """Return what gives a document, if a node is that or a part of it, and what leads there."""
-        return path_of(node, self._aliases) if self._kind(node) else None
+        return self._place(node) if self._kind(node) else None
 
-    @property
-    def _aliases(self) -> set[str]:
-        return {name for scope in self._scopes for name in scope if name}
+    def _place(self, node: Tree) -> _Path | None:
+        """Return what `path_of` does: a name is of a table if this has a column of the next one."""
+        path = path_of(node, {name for scope in self._scopes for name in scope if name})
+        table, *names = map(folded, path[0].get("column_names", ("",))) if path else ("",)
+        if names and not any(names[0] in scope.get(table, ()) for scope in self._scopes):
+            return path_of(node, ())
+        return path
 
     def _kind(self, node: Tree) -> bool | None:
         """Return whether the value of a node is a document or a part of one; None if it holds some,
         as a list of them, or the row of a table.
         """
-        path = path_of(node, self._aliases) if "type" in node else None
+        path = self._place(node) if "type" in node else None
         if path is None:
             return False
         base, name = path[0], _function(path[0])

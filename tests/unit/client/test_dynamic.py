@@ -675,6 +675,8 @@ def test_a_statement_that_says_no_kind_is_refused(
             [7],
         ),
         ("SELECT x = 1 FROM (SELECT unnest(payload->'$.items[*]') AS x FROM docs)", [True, False]),
+        ("SELECT v FROM docs, unnest(docs.payload->'$.items[*]') AS u(v) WHERE v = 1", ["1"]),
+        ("SELECT p.kind FROM (SELECT payload AS p FROM docs) p WHERE p.kind = 'b'", ['"b"']),
         ("SELECT any_value(d).payload FROM docs d WHERE id = 4", ['"text"']),
         ("SELECT DISTINCT ON (id) * FROM docs WHERE payload.kind = 'b'", [7]),
         ("SELECT id FROM (SELECT * RENAME (payload AS p) FROM docs) WHERE p.kind = 'b'", [7]),
