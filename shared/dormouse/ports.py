@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, TypeVar
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dormouse.state.jobs import ClusterSize, Metric
     from dormouse.state.sources import Source
     from dormouse.tables.table import Table
-from cachetools import LRUCache
-
 Arrived: TypeAlias = Callable[[int, int], object]
 """Is called with the start and the end of bytes that are in the local file from now on. Before the
 first call the file has its full size. An error of it ends the download."""
@@ -528,10 +526,8 @@ class Cache:
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         """Cache values of up to `limit_bytes` in total; 0 caches nothing."""
-        self._limit_bytes = limit_bytes
-        self._entries: LRUCache[tuple[str, type], tuple[object, int]] = LRUCache(
-            limit_bytes, getsizeof=itemgetter(1)
-        )
+        self._limit_bytes, self._size_bytes = limit_bytes, 0
+        self._entries: OrderedDict[tuple[str, type], tuple[object, int]] = OrderedDict()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[Cache], tuple[int]]:
@@ -542,13 +538,19 @@ class Cache:
         """Return the cached value of an object; None if there is none."""
         with self._lock:
             value, _ = self._entries.get((path, kind), (None, 0))
+            if value is not None:
+                self._entries.move_to_end((path, kind))
         return value if isinstance(value, kind) else None
 
     def put(self, path: str, value: object, size_bytes: int) -> None:
         """Cache `value`, which takes about `size_bytes`, unless it alone exceeds the limit."""
         if size_bytes <= self._limit_bytes:
             with self._lock:
+                _, before = self._entries.pop((path, type(value)), (None, 0))
                 self._entries[path, type(value)] = value, size_bytes
+                self._size_bytes += size_bytes - before
+                while self._size_bytes > self._limit_bytes:
+                    self._size_bytes -= self._entries.popitem(last=False)[1][1]
 
 
 NO_TABLE = "-"

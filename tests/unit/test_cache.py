@@ -29,6 +29,17 @@ def test_values_of_two_types_for_one_path_do_not_meet() -> None:
     assert (cache.get("a", str), cache.get("a", int)) == ("text", 7)
 
 
+def test_a_value_in_the_place_of_another_takes_its_room() -> None:
+    cache = Cache(10)
+    cache.put("a", "small", 2)
+    cache.put("b", "other", 4)
+    cache.put("a", "large", 6)
+    assert (cache.get("a", str), cache.get("b", str)) == ("large", "other")
+    cache.put("a", "small", 2)
+    cache.put("c", "third", 4)
+    assert [cache.get(path, str) for path in "abc"] == ["small", "other", "third"]
+
+
 def test_another_process_gets_an_empty_cache_with_the_same_limit() -> None:
     cache = Cache(10)
     cache.put("a", "value", 10)

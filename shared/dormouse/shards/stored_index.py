@@ -239,11 +239,6 @@ class Layout:
         return Layout([*accumulate(blocks, initial=0)], [*before])
 
     @property
-    def leaves(self) -> int:
-        """The number of Parquet columns."""
-        return len(self.dictionaries) - 1
-
-    @property
     def row_groups(self) -> int:
         """The number of row groups."""
         return len(self.firsts) - 1
@@ -264,7 +259,7 @@ class Layout:
     def chunk(self, row_group: int, leaf: int) -> int:
         """Return the number of a chunk's first section; of none, that after all."""
         first, dictionaries = self.firsts[row_group], self.dictionaries
-        before = first * self.leaves + row_group * dictionaries[-1]
+        before = first * (len(dictionaries) - 1) + row_group * dictionaries[-1]
         if not leaf:
             return before
         blocks = self.firsts[row_group + 1] - first
