@@ -271,9 +271,10 @@ class GarbageWork(StoredWork, frozen=True, tag="garbage"):
     def outcomes(self, check: JobCheck) -> Iterator[JobOutcome]:
         """Yield the outcome or progress of each batch of shards."""
         for job_id, shards in zip(self.ids, together(self.shards), strict=True):
-            if check.state.generation != self.generation:
+            is_done = check.is_done(job_id)
+            if not is_done and check.state.generation != self.generation:
                 yield JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
-            elif any(shard in check.state.shards for shard in shards):
+            elif not is_done and any(shard in check.state.shards for shard in shards):
                 yield check.unfinished(self.kind, job_id, check.record(job_id))
             else:
                 yield JobOutcome(self.kind, job_id, counts=Counts(finished=1, shards=len(shards)))

@@ -194,6 +194,11 @@ class JobCheck:
         record = self.record(job_id)
         return record if record is not None and record.updated_ms >= self.requested_ms else None
 
+    def is_done(self, job_id: str) -> bool:
+        """Return whether a job was done since the request, whatever became of the table then."""
+        record = self.record_since_request(job_id)
+        return record is not None and (record.state, record.reason) == ("finished", "")
+
     def unfinished(self, kind: str, job_id: str, record: JobRecord | None) -> JobOutcome:
         """Return that a job is not done; it is pending while its message may be redelivered."""
         is_pending = record is None or not self._is_dead_letter(record)

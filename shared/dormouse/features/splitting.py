@@ -203,9 +203,10 @@ class SplitWork(StoredWork, frozen=True, tag="split"):
 
     def _outcome(self, check: JobCheck, partition: str) -> JobOutcome:
         job_id, tree = split_job_id(partition), check.state.partitions
-        if check.state.generation != self.generation:
+        was_split = check.is_done(job_id)
+        if not was_split and check.state.generation != self.generation:
             return JobOutcome(self.kind, job_id, "failed", TABLE_RESET)
-        if partition not in tree or not tree.get(partition).is_leaf:
+        if was_split or partition not in tree or not tree.get(partition).is_leaf:
             return JobOutcome(self.kind, job_id, counts=Counts(finished=1, partitions=1))
         if check.state.rows_in(partition) < planning.fewest_rows(
             check.table.properties, forced=self.forced

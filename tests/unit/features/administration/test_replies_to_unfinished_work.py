@@ -281,6 +281,26 @@ def test_a_reset_meanwhile_is_reported_or_the_work_is_done(world: World, verb: s
         assert all("was reset" in job.reason for job in end.jobs)
 
 
+@pytest.mark.parametrize("verb", ["split", "garbage"])
+def test_work_that_was_done_before_a_reset_has_not_failed(world: World, verb: str) -> None:
+    filled(world, gc_delay_seconds=900)
+    if verb == "garbage":
+        world.administer(CompactTable("c", "letters", all=True))
+        world.deliver_all_but("gc-candidates")
+        world.clock.advance(seconds=900)
+    collected = CollectGarbage("r", "letters", reply=True)
+    world.administer(collected if verb == "garbage" else ASKED[verb][0]())
+    world.deliver_all_but("admin")
+    world.clock.advance(seconds=1)
+    world.administer(ReinitialiseTable("empty", "letters"))
+    world.settle()
+    world.age_objects(seconds=24 * 60 * 60)
+    world.clock.advance(seconds=900)
+    world.sweep(audit=True)
+    world.settle()
+    assert last(world).outcome == "finished"
+
+
 @pytest.mark.parametrize("verb", ASKED)
 def test_a_deletion_meanwhile_is_reported_once(world: World, verb: str) -> None:
     table = prepared(world)
