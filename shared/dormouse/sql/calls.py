@@ -69,7 +69,7 @@ _TYPES: Mapping[str, FieldType] = {
     "TIMESTAMP WITHOUT TIME ZONE": Primitive.TIMESTAMP,
 }
 _TYPE_NAMES = "BOOLEAN, INT, BIGINT, REAL, DOUBLE, DECIMAL(p, s), TEXT, DATE, TIMESTAMP"
-_OF_TEXT = (Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP, Primitive.UUID)
+OF_TEXT = (Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP, Primitive.UUID)
 """The types of literals such as ``DATE '2026-01-31'``."""
 _DIGITS = {Primitive.BOOLEAN: 1, Primitive.INT: 10, Primitive.LONG: 19}
 _NUMBERS = frozenset({*WHOLE, *FLOATS, Primitive.BOOLEAN})
@@ -130,7 +130,7 @@ def cast(inner: Expression, kind: FieldType, *, is_text: bool, may_fail: bool) -
     was written.
     Raises InvalidRequestError: it cannot be cast; or not every such value can, and none may fail.
     """
-    if is_text and kind in _OF_TEXT:
+    if is_text and kind in OF_TEXT:
         assert isinstance(inner, Literal)
         return text_as_time(str(inner.value), kind)
     if kind in (Primitive.TIME, Primitive.UUID):

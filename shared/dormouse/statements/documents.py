@@ -23,7 +23,7 @@ from dormouse.arrow.documents import ABSENT, holds, typed, values_at
 from dormouse.errors import InvalidRequestError
 from dormouse.schema.schema import Schema
 from dormouse.schema.types import Primitive
-from dormouse.sql.calls import FUNCTIONS, type_named
+from dormouse.sql.calls import FUNCTIONS, OF_TEXT, type_named
 from dormouse.sql.operands import IN_DOCUMENTS, number
 from dormouse.statements.statement import HAS, ParsedStatement, all_nodes, folded, parsed_tree
 from dormouse.statements.statement import Node as Tree
@@ -38,7 +38,7 @@ _CASTS = {kind: f"dormouse_json_{kind.name.lower()}" for kind in IN_DOCUMENTS}
 _WIDER: dict[Any, Primitive] = {
     **{kind: kind for kind in IN_DOCUMENTS},
     **{Primitive.INT: Primitive.LONG, Primitive.FLOAT: Primitive.DOUBLE},
-    **dict.fromkeys((Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP), Primitive.STRING),
+    **dict.fromkeys(OF_TEXT, Primitive.STRING),
 }
 _CAST_MACROS = """
 CREATE MACRO dormouse_json_string(part) AS

@@ -688,6 +688,12 @@ def test_a_statement_that_says_no_kind_is_refused(
         ("SELECT l[1] FROM (SELECT list(payload.kind ORDER BY id) AS l FROM docs)", ['"a"']),
         ("SELECT id, any_value(payload.kind) FROM docs WHERE id = 7 GROUP BY ALL", [7]),
         ("SELECT payload.kind::DATE FROM docs WHERE id = 3", [None]),
+        (
+            'SELECT p.d::DATE::TEXT FROM docs, (SELECT \'{"d":"2026-01-31"}\'::JSON AS p) '
+            "WHERE id = 1",
+            ["2026-01-31"],
+        ),
+        ("SELECT payload.n::UUID FROM docs WHERE id = 1", [None]),
     ],
 )
 def test_what_gives_documents_on_is_compared_and_cast_as_they_are(
