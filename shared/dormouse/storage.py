@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from dormouse.errors import DiskFullError, InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.ports import Storage, StoredObject, Upload, WholeUpload
+from dormouse.system import OwnFolder
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -215,7 +215,7 @@ class FolderStorage(Storage):
         incoming = self._root / INCOMING
         with writing_files(self._root):
             incoming.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=incoming) as own:
+            with OwnFolder(dir=incoming) as own:
                 # Not a temporary file, which nobody else may read: the umask says who may.
                 aside = Path(own) / "object"
                 with aside.open("xb") as file:

@@ -1,12 +1,17 @@
-"""Time, ids and retries: what they are to the library, and those of a real process."""
+"""Time, ids, retries, folders: what they are to the library, and those of a real process."""
 
+import os
 import random
 import secrets
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
+from weakref import finalize
 
 from dormouse.errors import ServiceRefusedError, UnavailableError
 
@@ -132,3 +137,24 @@ class TimeOrderedIds:
             else:
                 self._last += 1
             return f"{self._last:032x}"
+
+
+class OwnFolder:
+    """A temporary folder, `name`, which its process removes: after a ``with`` block, when nothing
+    refers to it, or as it exits. A fork that exits leaves it to its parent.
+    """
+
+    def __init__(self, *, dir: str | Path | None = None, prefix: str | None = None) -> None:
+        self.name = tempfile.mkdtemp(dir=dir, prefix=prefix)
+        self.cleanup = finalize(self, _remove, self.name, os.getpid())
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,11 @@
-"""Ids that sort by time, whatever the clock does."""
+"""Ids that sort by time, whatever the clock does; folders of one process."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,26 @@ from dormouse.system import SystemClock, TimeOrderedIds
 from tests.support.adapters import FakeClock
 
 HOUR_MS = 3_600_000
+FORKS = """
+import os, sys
+from pathlib import Path
+from dormouse.system import OwnFolder
+folder = OwnFolder(dir=sys.argv[1])
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+print(Path(folder.name).is_dir())
+"""
+
+
+def test_a_fork_that_exits_leaves_a_folder_to_its_parent_whose_exit_removes_it(
+    tmp_path: Path,
+) -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", FORKS, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert (made.stdout, list(tmp_path.iterdir())) == ("True\n", [])
 
 
 def test_an_id_is_32_hex_digits_that_begin_with_the_time() -> None:

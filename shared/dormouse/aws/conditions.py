@@ -6,7 +6,6 @@ condition is tried by several requests at once, of which one at most may succeed
 for it lies in the bucket of results and in the table of the state, and is deleted.
 """
 
-import tempfile
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from dormouse.aws.clients import ConditionFailedError, is_forbidden, is_of_aws, 
 from dormouse.aws.uploads import MultipartUpload
 from dormouse.errors import ContendedError, ServiceRefusedError
 from dormouse.stored.paths import InstanceNames
+from dormouse.system import OwnFolder
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -95,7 +95,7 @@ class Conditions:
             return False
 
         def complete(number: int) -> None:
-            with tempfile.TemporaryDirectory() as folder:
+            with OwnFolder() as folder:
                 local = Path(folder) / "part"
                 local.write_bytes(_BODY)
                 upload = MultipartUpload.begin(self._s3, bucket, f"{path}-parts")

@@ -11,7 +11,6 @@ from itertools import chain, groupby, islice
 from math import inf
 from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +36,7 @@ from dormouse.sql.conditions import parse_condition
 from dormouse.state.partitions import Shard
 from dormouse.state.state import Deletion, TableState
 from dormouse.state.versions import AsOf, checked_as_of
+from dormouse.system import OwnFolder
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -241,7 +241,7 @@ class _Changes:
         keys = Schema(self.table.schema.row_keys, (), (SEQUENCE,), is_part=True)
         names = tuple(field.name for field in keys.fields)
         selection = Selection(self.state.version, names, (KeyRange(),), None, None, 0)
-        with TemporaryDirectory(dir=self.services.scratch) as folder:
+        with OwnFolder(dir=self.services.scratch) as folder:
             sorter = Sorter(keys, Path(folder), memory_bytes=self.services.memory_bytes)
             for batch in self._as_ingested(shards, (), selection).batches:
                 sorter.add(batch)

@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ import msgspec
 
 from dormouse import errors, lifeline
 from dormouse.http.messages import HttpRequest, HttpResponse
-from dormouse.system import SystemClock
+from dormouse.system import OwnFolder, SystemClock
 
 logger = logging.getLogger("dormouse")
 
@@ -223,9 +222,7 @@ class _Running:
     """One process, with a folder of its own for temporary files."""
 
     def __init__(self, name: str, scratch: Path, environment: Mapping[str, str]) -> None:
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="computing-", dir=scratch, ignore_cleanup_errors=True
-        )
+        self._folder = OwnFolder(prefix="computing-", dir=scratch)
         self._idle: list[socket.socket] = []
         self._connections, self._has_started, self.chosen_ms = 0, False, 0
         self._control, theirs = socket.socketpair()

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,6 +44,7 @@ from dormouse.schema.schema import Schema
 from dormouse.state import sources
 from dormouse.state.jobs import JobRecord
 from dormouse.state.state import TableState
+from dormouse.system import OwnFolder
 from dormouse.tables.table import Table
 
 MAX_NAMED = 10
@@ -145,7 +145,7 @@ class Drop:
             if files := self._at_once(idempotent_key(handle.table, unique), few):
                 return files
             key = idempotent_key(handle.current(), unique)
-        with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
+        with OwnFolder(dir=handle.services.scratch) as folder:
             local = Path(folder) / "rows.parquet"
             if not _write_batches(chain(few, batches), schema, local):
                 return Ingested(handle, ())
@@ -227,7 +227,7 @@ def local_copies(
         InvalidRequestError: it cannot be read.
     """
     # a name that begins with a dot is in no key, so the same URL has the same key again
-    with tempfile.TemporaryDirectory(prefix=".copies-", dir=scratch) as folder:
+    with OwnFolder(prefix=".copies-", dir=scratch) as folder:
         yield [_copy(path, Path(folder)) if "://" in str(path) else path for path in paths]
 
 
@@ -536,7 +536,7 @@ class TableWriter:
         self._file_bytes, self._idempotency_key = file_bytes, idempotency_key
         self._rows: list[Row] = []
         self._written_rows = self._pending_bytes = 0
-        self._folder = tempfile.TemporaryDirectory(dir=handle.services.scratch)
+        self._folder = OwnFolder(dir=handle.services.scratch)
         self._local = Path(self._folder.name) / "rows.parquet"
         self._parquet: pq.ParquetWriter | None = None
         self._sources: list[sources.Source] = []

@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from dormouse.arrow.types import json_schema
@@ -39,6 +38,7 @@ from dormouse.query.rows import query_slices
 from dormouse.query.selection import slices_from
 from dormouse.state.jobs import Started
 from dormouse.stored.paths import query_attempts_prefix, query_file, query_prefix
+from dormouse.system import OwnFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ class FileSink:
         """Write below a prefix files of names by their number, to which suffixes are added."""
         self._results, self._prefix = results, prefix
         self._base_name, self._format = name, ResultFormat(format)
-        self._folder = TemporaryDirectory(prefix="query-", dir=scratch)
+        self._folder = OwnFolder(prefix="query-", dir=scratch)
         self._schema: pa.Schema | None = None
         self._files: list[ResultFile] = []
         self._stored_bytes = self._rows = 0

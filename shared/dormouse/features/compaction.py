@@ -13,7 +13,6 @@ while the other inputs are free for other jobs.
 """
 
 import json
-import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -68,6 +67,7 @@ from dormouse.state.state import (
 from dormouse.state.versions import merge_lineages
 from dormouse.stored import paths
 from dormouse.stored.decoding import raise_corrupt
+from dormouse.system import OwnFolder
 from dormouse.tables.indexing import shredded_paths, term_columns
 from dormouse.tables.properties import bloom_columns
 from dormouse.tables.row_rules import RowRules, origin_fields, row_rules
@@ -300,7 +300,7 @@ def merge_in_process(
     services: Services, compaction: Compaction, span: KeyRange = EVERYTHING, part: int | None = None
 ) -> Merged:
     """Merge in this process, as `merge_inputs` says."""
-    with tempfile.TemporaryDirectory(dir=services.scratch) as folder:
+    with OwnFolder(dir=services.scratch) as folder:
         return merge_inputs(
             services,
             compaction,

@@ -16,7 +16,6 @@ source is planned again; what was copied before is not copied again.
 """
 
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -44,6 +43,7 @@ from dormouse.state.fold import apply
 from dormouse.state.partitions import PartitionTree, Reference, Shard
 from dormouse.state.state import Entry, ReleaseJob, SourceSegment, TableState
 from dormouse.stored import paths
+from dormouse.system import OwnFolder
 from dormouse.tables.encryption import rewrapped
 from dormouse.tables.properties import KNOWN
 from dormouse.tables.table import Origin, Table, check_name
@@ -120,7 +120,7 @@ class Copying:
 
     def _copy_shard(self, shard: Shard) -> None:
         path = paths.shard_path(self.table.id, shard.id)
-        with tempfile.TemporaryDirectory(dir=self.target.scratch) as folder:
+        with OwnFolder(dir=self.target.scratch) as folder:
             local = Path(folder) / "shard"
             for attempt in range(1, _ATTEMPTS + 1):
                 _download(self.source.storage, path, shard.size_bytes, local)

@@ -7,7 +7,6 @@ time-out), the whole export is handed to Spark; without Spark the export fails, 
 what to do.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -37,6 +36,7 @@ from dormouse.state.jobs import Failed, Finished, Started
 from dormouse.state.state import Piece
 from dormouse.stored.decoding import decode_json, raise_corrupt
 from dormouse.stored.paths import export_attempts_prefix, exported_file, exported_prefix, shard_path
+from dormouse.system import OwnFolder
 
 # Write sorted rows to one Parquet file of an export; files are divided between row keys.
 #
@@ -278,7 +278,7 @@ class _TaskRun:
         """Write the next file, if rows are left; return the key at which its successor begins."""
         place = FileId(self.export.id, self.task, len(files))
         name = exported_file(self.task, place.number)
-        with tempfile.TemporaryDirectory(dir=self.worker.scratch) as folder:
+        with OwnFolder(dir=self.worker.scratch) as folder:
             local = Path(folder) / name
             upload = self.worker.results.start_upload(self._path(name), local)
             try:

@@ -7,7 +7,6 @@ ingested. The sources are part of the commit, so no row is added twice.
 
 import errno
 import stat
-import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -56,6 +55,7 @@ from dormouse.state.sources import Source, have_row_tags, job_id_of
 from dormouse.state.state import AddShards, Deletion, TableState
 from dormouse.state.versions import Lineage
 from dormouse.stored.paths import dead_letter_queue, make_shard_id
+from dormouse.system import OwnFolder
 from dormouse.tables.indexing import shredded_paths, term_columns
 from dormouse.tables.properties import bloom_columns
 from dormouse.tables.row_rules import row_rules
@@ -211,7 +211,7 @@ def _scratch(services: Services, local: LocalRows | None) -> AbstractContextMana
     """
     is_shared = services.scratch.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if local is None or isinstance(local, Path) or is_shared:
-        return tempfile.TemporaryDirectory(dir=services.scratch)
+        return OwnFolder(dir=services.scratch)
     return nullcontext(services.scratch)
 
 

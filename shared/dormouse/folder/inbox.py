@@ -21,7 +21,6 @@ import os
 import signal
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from hashlib import md5
@@ -36,7 +35,7 @@ from dormouse.messages.stages import FilesDropped, encode
 from dormouse.ports import Arrived
 from dormouse.state.sources import Source, is_file, is_file_below
 from dormouse.storage import INCOMING, check_path, flush, writing_files
-from dormouse.system import Clock
+from dormouse.system import Clock, OwnFolder
 
 # What is known of the files of the inbox: rows in SQLite, one for each file.
 #
@@ -158,7 +157,7 @@ class Inbox:
         with local.open("rb") as content, writing_files(self._root):
             incoming.mkdir(parents=True, exist_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=incoming) as folder:
+            with OwnFolder(dir=incoming) as folder:
                 file, etag = _placed(content, Path(folder) / "file", target, key, once=once)
             flush(target.parent)
         return self._note([(file, etag)], self._clock.now_ms())[0].source

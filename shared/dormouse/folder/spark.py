@@ -8,7 +8,6 @@ job that failed is kept beside the tables.
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from dormouse.messages.stages import SparkRunChanged, encode
 from dormouse.ports import SparkRun, SparkRunState
 from dormouse.settings import SPARK_RUN_SECONDS
 from dormouse.stored.decoding import decode_json
-from dormouse.system import Clock
+from dormouse.system import Clock, OwnFolder
 
 # The runs of Spark that jobs of a folder asked for: `ports.Spark`, and their other end.
 #
@@ -213,7 +212,7 @@ class SparkSubmit:
         root = self.root.expanduser().absolute()
         log = FolderLayout(root).logs / f"spark-{run.job_id}.log"
         log.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.scratch) as folder, log.open("wb") as output:
+        with OwnFolder(dir=self.scratch) as folder, log.open("wb") as output:
             driver = Path(folder) / "driver.py"
             driver.write_text(_DRIVER)
             processors = os.cpu_count() or 1

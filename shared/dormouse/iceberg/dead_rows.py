@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from dormouse.rows.sorting import Sorter
 from dormouse.schema.schema import RESERVED, SEQUENCE, TOMBSTONE, Field, Schema
 from dormouse.schema.types import Primitive
 from dormouse.shards.reading import Blocks, CountedObjects, ReadCounters, Slice, find_blocks, narrow
+from dormouse.system import OwnFolder
 from dormouse.tables.row_rules import row_rules
 from dormouse.tables.table import Table
 
@@ -66,7 +66,7 @@ def _hidden_together(
     order = Schema(table.schema.row_keys, (), (*by, SEQUENCE, TOMBSTONE, ROW, _SHARD), is_part=True)
     read = _needed_blocks(resources, table, stored_schema, shards)
     dead = [_DeadRows(blocks) for blocks in read]
-    with TemporaryDirectory(dir=resources.scratch) as folder:
+    with OwnFolder(dir=resources.scratch) as folder:
         sorter = Sorter(order, Path(folder), memory_bytes=resources.memory_bytes)
         for number, (live, blocks) in enumerate(zip(shards, read, strict=True)):
             rows = _live_rows(resources, table, stored_schema, aggregation.by, live, blocks)

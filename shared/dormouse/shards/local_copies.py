@@ -12,7 +12,6 @@ has another name in the window's folder, and is read once to verify it.
 """
 
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
@@ -36,6 +35,7 @@ from dormouse.shards.reading import READS_AT_ONCE, Blocks, check_sections, coale
 from dormouse.storage import PIECE_BYTES, read_pieces, writing_files
 from dormouse.stored import checksums
 from dormouse.stored.paths import shard_path
+from dormouse.system import OwnFolder
 
 MAX_GET_BYTES = 8 * 1024 * 1024
 """The most that one ranged read fetches: fewer and larger ones would begin to merge later."""
@@ -87,7 +87,7 @@ class MergeWindow:
     span: KeyRange
     blocks: list[Blocks]
     files: list[LocalFile]
-    folder: tempfile.TemporaryDirectory[str]
+    folder: OwnFolder
     gets: list[Future[bytes]]
     ends: list[tuple[Path, Future[bytes]]]
     describe: list[Callable[[], None]]
@@ -216,7 +216,7 @@ class LocalCopies:
 
     def _fetch_window(self, threads: Executor, span: KeyRange, blocks: list[Blocks]) -> MergeWindow:
         with writing_files(self.scratch):
-            folder = tempfile.TemporaryDirectory(dir=self.scratch, prefix="window-")
+            folder = OwnFolder(dir=self.scratch, prefix="window-")
         window = MergeWindow(span, blocks, [], folder, [], [], [], [])
         try:
             for number, groups in enumerate(blocks):

@@ -9,7 +9,6 @@ of its own alone: verified shards, and what it spills.
 
 import os
 import re
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -29,6 +28,7 @@ from dormouse.schema.types import NANOSECONDS, UUID_BYTES, FieldType
 from dormouse.sql.conditions import has_words, quoted
 from dormouse.statements import documents
 from dormouse.statements.statement import HAS, first_line
+from dormouse.system import OwnFolder
 
 THREADS = min(4, os.cpu_count() or 1)
 _SETTINGS = (
@@ -64,7 +64,7 @@ class DuckDatabase:
     """A database without tables, and the folder of the files that it may read."""
 
     connection: duckdb.DuckDBPyConnection
-    folder: tempfile.TemporaryDirectory[str]
+    folder: OwnFolder
 
     @property
     def files(self) -> Path:
@@ -94,9 +94,7 @@ def database(scratch: Path, memory_bytes: int, *, spills: bool = True) -> DuckDa
         return entry
 
 
-def _close(
-    pid: int, connection: duckdb.DuckDBPyConnection, folder: tempfile.TemporaryDirectory[str]
-) -> None:
+def _close(pid: int, connection: duckdb.DuckDBPyConnection, folder: OwnFolder) -> None:
     """Close a database, and remove its folder; also as a process ends: sources must not outlive it,
     or DuckDB reports leaks at the very end.
     """
@@ -108,7 +106,7 @@ def _close(
 
 
 def _open(scratch: Path, memory_bytes: int, *, spills: bool) -> DuckDatabase:
-    folder = tempfile.TemporaryDirectory(prefix="sql-", dir=scratch, ignore_cleanup_errors=True)
+    folder = OwnFolder(prefix="sql-", dir=scratch)
     connection = duckdb.connect()
     opened = DuckDatabase(connection, folder)
     opened.files.mkdir()

@@ -1,6 +1,5 @@
 """Routes of what there is of tables: schemas, properties, partitions, shards, versions, numbers."""
 
-import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,6 +26,7 @@ from dormouse.schema.row_tags import row_tags
 from dormouse.schema.schema import TAGS, Schema, parse_field, parse_schema, parse_written_type
 from dormouse.state.sources import READ_ENDINGS, digest_of_key
 from dormouse.state.versions import parse_as_of
+from dormouse.system import OwnFolder
 from dormouse.tables.properties import parse_settings
 from dormouse.tables.table import check_name, property_sources
 
@@ -499,7 +499,7 @@ def _inferred(
     except ValueError as error:
         raise InvalidRequestError("the content of the sample is not base64") from error
     settings = call.instance.settings_of(properties)
-    with tempfile.TemporaryDirectory() as folder:
+    with OwnFolder() as folder:
         path = Path(folder) / f"sample{ending}"
         path.write_bytes(content)
         if call.instance.computing is not None:

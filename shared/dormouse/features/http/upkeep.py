@@ -2,7 +2,6 @@
 
 import io
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,6 +36,7 @@ from dormouse.state.jobs import JobRecord
 from dormouse.state.sources import Source, keyed_name
 from dormouse.storage import FREE_SPACE, FULL
 from dormouse.stored.decoding import decode_json
+from dormouse.system import OwnFolder
 from dormouse.tables.table import Table
 
 _REQUEST = re.compile("[0-9a-f]{32}")
@@ -360,7 +360,7 @@ def count_rows(table: Table, body: bytes) -> RowsRead:
     """
     from dormouse.client.inferring import check_file
 
-    with tempfile.TemporaryDirectory() as folder:
+    with OwnFolder() as folder:
         path = Path(folder) / "rows.jsonl"
         path.write_bytes(body)
         rows, rejects = check_file(path, table.schema.opened, table.properties, path.name)
@@ -380,7 +380,7 @@ def _without_hidden_names(target: calls.OpenTable) -> Iterator[None]:
 
 def _drop(handle: TableHandle, key: str, body: Readable, *, once: bool) -> Source:
     """Drop what a stream holds, once all of it has arrived."""
-    with tempfile.TemporaryDirectory(dir=handle.services.scratch) as folder:
+    with OwnFolder(dir=handle.services.scratch) as folder:
         path = Path(folder) / "file"
         try:
             with path.open("wb") as file:
