@@ -302,11 +302,11 @@ class PartialReads:
             return None  # what is missing, and should not be, the load of the whole state reports
 
     def _part(self, ranges: tuple[KeyRange, ...]) -> TableState:
-        from dormouse.log.key_index import Concern
-
         manifest = self.reader.manifest()
         if manifest.newest is None or manifest.newest.size_bytes < LEAST_BYTES:
             raise _NoPartError
+        from dormouse.log.key_index import Concern  # loads what computes with columns
+
         since: list[Delta] = []
         facts, part = self.overlap(
             lambda: self._kept(manifest, ranges), lambda: since.extend(self._since(manifest))

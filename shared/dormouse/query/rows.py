@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dormouse.arrow.order import fit_range, requested_ranges, rows_in_ranges, sort_in_memory
-from dormouse.arrow.sealing import ColumnKeys
 from dormouse.arrow.types import columns_schema, conform, gathered
 from dormouse.encryption import KeyService
 from dormouse.errors import BRING_BACK, DamagedShardError, NotFoundError, VersionGoneError
@@ -152,17 +150,21 @@ def query_slices(
     schema = columns_schema(shown, selection.columns)
     batches = query.result(parts, schema)
     if not as_stored and any(f.name in selection.columns for f in table.schema.encrypted):
+        from dormouse.arrow.sealing import ColumnKeys  # most tables have no encrypted columns
+
         keys = ColumnKeys(resources.keys, table.schema, table.id)
         keys.check(selection.columns)
-        batches = _decrypted(batches, keys)
+        batches = _decrypted(batches, keys.decrypted)
         schema = columns_schema(shown.opened, selection.columns)
     return QueryResult(schema, PeekableBatches(batches), reads, selection.version)
 
 
-def _decrypted(batches: Generator[pa.RecordBatch], keys: ColumnKeys) -> Generator[pa.RecordBatch]:
+def _decrypted(
+    batches: Generator[pa.RecordBatch], decrypted: Callable[[pa.RecordBatch], pa.RecordBatch]
+) -> Generator[pa.RecordBatch]:
     with closing(batches):
         for batch in batches:
-            yield keys.decrypted(batch)
+            yield decrypted(batch)
 
 
 def tagged_slices(
@@ -689,6 +691,8 @@ def count_by_tags(
 
 
 def _counted_tags(result: QueryResult) -> Counter[str]:
+    import pyarrow.compute as pc  # it takes a tenth of the time of a first look-up
+
     counts: Counter[str] = Counter()
     for batch in result:
         pairs: Any = pc.value_counts(batch.column(TAGS.name))

@@ -22,8 +22,8 @@ from dormouse.keys import Key, KeyRange
 from dormouse.schema.schema import Field, Schema
 from dormouse.shards.footer import MANY_COLUMNS, VALUE_BYTES
 from dormouse.shards.local_copies import LocalFile
-from dormouse.shards.parquet import PAGE_ROWS
 from dormouse.shards.reading import Blocks
+from dormouse.shards.stored_index import PAGE_ROWS
 
 # What row groups take in memory when they are merged, from the indexes of their shards.
 #

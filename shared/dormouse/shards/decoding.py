@@ -30,8 +30,7 @@ from dormouse.schema.schema import Field, Schema
 from dormouse.shards import reading, thrift
 from dormouse.shards.crcs import Section
 from dormouse.shards.footer import ShardIndex, raise_damaged
-from dormouse.shards.parquet import PAGE_ROWS
-from dormouse.shards.stored_index import MAGIC, StoredIndex
+from dormouse.shards.stored_index import MAGIC, PAGE_ROWS, StoredIndex
 from dormouse.state.partitions import Shard
 from dormouse.stored.paths import shard_path
 

@@ -43,6 +43,7 @@ from dormouse.shards.footer import (
     block_bytes,
     first_bytes,
 )
+from dormouse.shards.stored_index import PAGE_ROWS
 from dormouse.shards.terms import TermIndexWriter
 from dormouse.stored import checksums
 from dormouse.tables.indexing import TermColumns, is_shredded, other_id
@@ -279,8 +280,8 @@ MOST_CHUNKS = 20_000
 of memory while it is written, and 1 to 2 KB where its footer is read."""
 FEW_COLUMNS = 24
 """With fewer columns, a batch adds only a small part of the most chunks."""
-PAGE_ROWS, LEAST_PAGE_ROWS = 4096, 64
-"""The rows of a page: fewer where a block may have fewer, but each page takes some 30 bytes."""
+LEAST_PAGE_ROWS = 64
+"""A page has fewer rows than others where a block may have fewer, but each takes some 30 bytes."""
 UNLIMITED = 1 << 30
 """In place of limits of pyarrow that would end a page before it has its rows."""
 MOST_DICTIONARY = 8

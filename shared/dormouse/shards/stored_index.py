@@ -129,6 +129,8 @@ class KeyBounds:
 INDEX_KEY = "dormouse.index"
 VERSION = 3
 MAGIC = b"PAR1"
+PAGE_ROWS = 4096
+"""The rows of a page."""
 _VALUE = b"\x18"
 """The head of a value in a footer, after its key: the next field, a string."""
 _WORD = struct.Struct("<I")
