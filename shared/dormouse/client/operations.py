@@ -65,11 +65,8 @@ class DeadLetterQueues:
 
     def summary(self) -> list[DeadSummary]:
         """Return every queue with its dead letters, in the order of the flow."""
-        counts = self.queues.counts([dead_letter_queue(queue) for queue in QUEUES])
-        return [
-            self._summary(queue, dead.waiting + dead.in_flight)
-            for queue, dead in ((queue, counts[dead_letter_queue(queue)]) for queue in QUEUES)
-        ]
+        depths = self.queues.depths([dead_letter_queue(queue) for queue in QUEUES])
+        return [self._summary(queue, depths[dead_letter_queue(queue)]) for queue in QUEUES]
 
     def show(self, queue: str) -> list[DeadLetter]:
         """Return the dead letters of a queue, the oldest first; they stay where they are.
@@ -125,16 +122,8 @@ def queue_states(queues: Queues, ages: QueueAges, now_ms: int) -> tuple[list[Que
     states = []
     for queue in QUEUES:
         live, dead = counts[queue], counts[dead_letter_queue(queue)]
-        states.append(
-            Queue(
-                queue,
-                live.waiting,
-                live.in_flight,
-                live.delayed,
-                dead.waiting + dead.in_flight,
-                seconds.get(queue),
-            )
-        )
+        letters, oldest = dead.waiting + dead.in_flight, seconds.get(queue)
+        states.append(Queue(queue, live.waiting, live.in_flight, live.delayed, letters, oldest))
     return states, unknown
 
 
