@@ -1,10 +1,11 @@
 """Record what happens to a job, for the tracker and for metrics."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import add
 from typing import Literal, TypeVar, cast
 
 from dormouse import errors
@@ -141,6 +142,28 @@ Progress = Callable[[int, int], None]
 """Called with the number of objects, such as shards, that are done, and of all."""
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+def grouped(
+    items: Iterable[_Item], most: float, *limits: tuple[Callable[[_Item], int], float]
+) -> Iterator[tuple[_Item, ...]]:
+    """Yield items, in order, in groups of at most `most`.
+
+    Each limit is a size that items have, and the most of it that a group has. An item that has more
+    than that is a group of its own.
+    """
+    group: list[_Item] = []
+    sums: list[int] = []
+    for item in items:
+        sizes = [size(item) for size, _ in limits]
+        sums = [*map(add, sums, sizes)] if group else sizes
+        is_over = any(total > most_size for total, (_, most_size) in zip(sums, limits, strict=True))
+        if group and (len(group) == most or is_over):
+            yield tuple(group)
+            group, sums = [], sizes
+        group.append(item)
+    if group:
+        yield tuple(group)
 
 
 def map_watched(

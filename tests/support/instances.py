@@ -25,8 +25,8 @@ class WorldQueues:
         self.world.queue += messages
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
-        waiting = [m.queue for m in self.world.queue if not m.delay_seconds]
-        return {queue: waiting.count(queue) for queue in queues}
+        counts = self.counts(queues)
+        return {queue: count.waiting + count.in_flight for queue, count in counts.items()}
 
     def counts(self, queues: Sequence[str]) -> dict[str, QueueCounts]:
         return {queue: self._counts(queue) for queue in queues}

@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import islice
+from math import inf
+from operator import attrgetter
 
 from msgspec import UNSET
 
 from dormouse.errors import CorruptDataError, InvalidRequestError, NotFoundError, RefusedSourceError
 from dormouse.features import requests
-from dormouse.jobs import ALREADY_INGESTED, is_isolated, record
+from dormouse.jobs import ALREADY_INGESTED, grouped, is_isolated, record
 from dormouse.messages.requests import Counts, IngestFiles
 from dormouse.messages.stages import FilesWaiting, IngestJob, OutboundMessage
 from dormouse.ports import NO_TABLE, Services
@@ -54,25 +56,9 @@ def batches(sources: Sequence[Source], properties: Properties) -> list[tuple[Sou
     A file that is larger is a job of its own. A job's files are unpacked to a function's scratch
     folder of 10 GiB before they are sorted.
     """
-    return _cut(sources, properties.ingest_job_max_files, properties.ingest_job_max_bytes)
-
-
-def _cut(sources: Sequence[Source], max_files: int, max_bytes: int) -> list[tuple[Source, ...]]:
-    jobs: list[list[Source]] = []
-    room = message_room = 0
-    for source in sources:
-        if (
-            not jobs
-            or len(jobs[-1]) == max_files
-            or source.size_bytes > room
-            or _message_bytes(source) > message_room
-        ):
-            jobs.append([])
-            room, message_room = max_bytes, MAX_MESSAGE_BYTES
-        jobs[-1].append(source)
-        room -= source.size_bytes
-        message_room -= _message_bytes(source)
-    return [tuple(job) for job in jobs]
+    of_files = attrgetter("size_bytes"), properties.ingest_job_max_bytes
+    of_message = _message_bytes, MAX_MESSAGE_BYTES
+    return [*grouped(sources, properties.ingest_job_max_files, of_files, of_message)]
 
 
 def due_batches(
@@ -491,7 +477,7 @@ def ingest_files(services: Services, table: Table, request: IngestFiles) -> requ
     fresh = look_up_sources(services, table, sources).fresh(sources)
     spark = request.spark or None
     if spark:  # only the size of a message limits a job
-        jobs = _cut(fresh, len(fresh), sum(source.size_bytes for source in fresh))
+        jobs = [*grouped(fresh, inf, (_message_bytes, MAX_MESSAGE_BYTES))]
     else:
         jobs = batches(fresh, table.properties)
     messages = [ingest_message(table, table.generation, sources, spark) for sources in jobs]

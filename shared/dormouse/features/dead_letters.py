@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dormouse.errors import NotFoundError, UnavailableError, did_you_mean
 from dormouse.features.requests import RequestResult
+from dormouse.jobs import grouped
 from dormouse.messages.requests import Counts, Redrive
 from dormouse.messages.stages import QUEUES
 from dormouse.ports import NO_TABLE, DeadLetter, Services
@@ -72,8 +73,7 @@ def redrive(services: Services, queue: str, ids: Collection[str] = ()) -> Redriv
     letters = _receive(services, queue, ids)
     result = Redriven()
     try:
-        for start in range(0, len(letters), BATCH_LETTERS):
-            some = letters[start : start + BATCH_LETTERS]
+        for some in grouped(letters, BATCH_LETTERS):
             outcome = _redrive_some(services, queue, some)
             result = Redriven(
                 result.sent + outcome.sent,

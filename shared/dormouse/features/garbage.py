@@ -15,7 +15,7 @@ from itertools import islice
 from dormouse.errors import InvalidRequestError
 from dormouse.features.batch_files import look_up_sources
 from dormouse.features.requests import TABLE_RESET, JobCheck, JobOutcome, RequestResult, StoredWork
-from dormouse.jobs import finalise, record, tracked
+from dormouse.jobs import finalise, grouped, record, tracked
 from dormouse.log.engine import StateStore
 from dormouse.messages.requests import CollectGarbage, Counts
 from dormouse.messages.stages import GarbageCandidates, IngestJob, OutboundMessage
@@ -164,10 +164,9 @@ def candidates(
     return [OutboundMessage("gc-candidates", body, delay_seconds) for body in bodies]
 
 
-def together(shards: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return shards in the batches of one message each."""
-    starts = range(0, len(shards), CANDIDATES_PER_MESSAGE)
-    return [tuple(shards[start : start + CANDIDATES_PER_MESSAGE]) for start in starts]
+def together(shards: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield shards in the batches of one message each."""
+    return grouped(shards, CANDIDATES_PER_MESSAGE)
 
 
 def collect_garbage(services: Services, message: GarbageCandidates) -> list[OutboundMessage]:

@@ -20,7 +20,16 @@ from dormouse.features.seal_sources import seal_sources
 from dormouse.features.spark import save_spark_request
 from dormouse.features.tables import publications
 from dormouse.iceberg.liveness import live_shards, quick_shards
-from dormouse.jobs import FUNCTION, SPARK, SWEEP_SECONDS, JobNotes, SweepCheck, job_notes, new_run
+from dormouse.jobs import (
+    FUNCTION,
+    SPARK,
+    SWEEP_SECONDS,
+    JobNotes,
+    SweepCheck,
+    grouped,
+    job_notes,
+    new_run,
+)
 from dormouse.keys import Key, KeyHistogram, KeyRange, encode_key
 from dormouse.messages.requests import CompactTable, Counts
 from dormouse.messages.stages import CompactionJob, OutboundMessage, PartitionSplits, TableChanged
@@ -295,8 +304,7 @@ def plan_rewrites(
             and reference.shard not in state.disputed
             and (partition, reference.shard) not in pairs
         ]
-        size = properties.compaction_files
-        batches = [tuple(inputs[i : i + size]) for i in range(0, len(inputs), size)]
+        batches = [*grouped(inputs, properties.compaction_files)]
         room = max(0, properties.compaction_jobs_per_partition - jobs[partition])
         plans += [CompactionPlan(partition, batch) for batch in batches[:room]]
     return plans
@@ -454,7 +462,8 @@ def assign(
     the commit, so the second of two concurrent plannings only reads the state for them.
     """
     store = services.store(table)
-    for chunk in _chunks(jobs):
+    chunks = grouped(jobs, JOBS_PER_COMMIT, (lambda job: len(job.inputs), INPUTS_PER_COMMIT))
+    for chunk in chunks:
         state = store.current()
         free = [job for job in chunk if _is_free(state, job)]
         if options is not None:
@@ -499,19 +508,6 @@ def _is_free(state: TableState, job: AssignJob) -> bool:
     return all(some and all(each.job is None for each in some) for some in references)
 
 
-def _chunks(jobs: Iterable[AssignJob]) -> Iterator[Sequence[AssignJob]]:
-    chunk: list[AssignJob] = []
-    inputs = 0
-    for job in jobs:
-        inputs += len(job.inputs)
-        if chunk and (len(chunk) == JOBS_PER_COMMIT or inputs > INPUTS_PER_COMMIT):
-            yield chunk
-            chunk, inputs = [], len(job.inputs)
-        chunk.append(job)
-    if chunk:
-        yield chunk
-
-
 SPLITS_PER_MESSAGE = 50
 """The most leaves of one message, whose footers are read in a minute or two. Each planning requests
 all splits that are due again."""
@@ -545,8 +541,7 @@ def splits(
     table: Table, state: TableState, partitions: Sequence[str], *, forced: bool = False
 ) -> Iterator[OutboundMessage]:
     """Yield the messages that request splits of these leaves."""
-    for start in range(0, len(partitions), SPLITS_PER_MESSAGE):
-        some = tuple(partitions[start : start + SPLITS_PER_MESSAGE])
+    for some in grouped(partitions, SPLITS_PER_MESSAGE):
         message = PartitionSplits(table.id, state.generation, some, forced)
         yield OutboundMessage("partition-splits", message)
 

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from operator import attrgetter
 
 import msgspec
 from msgspec import structs
@@ -19,7 +20,7 @@ from dormouse.features.delete_rows import Note, build_deletions, hide_rows
 from dormouse.features.long_jobs import SelectedRows
 from dormouse.features.requests import Kind, delete_below, list_jobs
 from dormouse.features.versions import read_version, refuse_tagged, release_tags
-from dormouse.jobs import SweepCheck, record
+from dormouse.jobs import SweepCheck, grouped, record
 from dormouse.keys import KeyRange
 from dormouse.messages.requests import Counts, PurgeRows
 from dormouse.messages.stages import OutboundMessage, PurgeStep, TableChanged
@@ -116,7 +117,7 @@ def referenced_of(state: TableState, shards: frozenset[str]) -> frozenset[str]:
 
 
 def rewrite_jobs(
-    state: TableState, references: Iterable[Reference], max_bytes: int | None = MAX_JOB_BYTES
+    state: TableState, references: Iterable[Reference], max_bytes: float = MAX_JOB_BYTES
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the partition and the input shards of each job that rewrites `references`, which are
     all references to some shards.
@@ -124,9 +125,8 @@ def rewrite_jobs(
     References that a job already holds are skipped, and those to disputed shards: the purge
     continues once the dispute is resolved. A job rewrites a shard for as many leaves as it can, and
     small shards of neighbouring leaves together. It has at most `MAX_REWRITE_INPUTS` shards and
-    `max_bytes`, unless one shard is larger; None is no limit. Four free shards of 400, 400, 400 and
-    1200 bytes in a partition, with `max_bytes=1000`,
-    give jobs of 400 + 400, 400, and 1200.
+    `max_bytes`, unless one shard is larger. Four free shards of 400, 400, 400 and 1200 bytes in a
+    partition, with `max_bytes=1000`, give jobs of 400 + 400, 400, and 1200.
     """
     by_shard: dict[str, list[Reference]] = {}
     for reference in references:
@@ -143,7 +143,7 @@ def rewrite_jobs(
         free.setdefault(partition, []).extend(shards)
     for partition in sorted(free):
         ordered = sorted(free[partition], key=lambda shard: (shard.low, shard.id))
-        for group in _groups(ordered, max_bytes):
+        for group in grouped(ordered, MAX_REWRITE_INPUTS, (attrgetter("size_bytes"), max_bytes)):
             yield partition, tuple(shard.id for shard in group)
 
 
@@ -211,21 +211,6 @@ def _together(
         return partition.id, joined
     yield from parts  # together they are too many: nothing above can join them either
     return None
-
-
-def _groups(shards: Sequence[Shard], max_bytes: int | None) -> Iterator[list[Shard]]:
-    group: list[Shard] = []
-    size_bytes = 0
-    for shard in shards:
-        is_large = max_bytes is not None and size_bytes + shard.size_bytes > max_bytes
-        is_full = len(group) == MAX_REWRITE_INPUTS or is_large
-        if group and is_full:
-            yield group
-            group, size_bytes = [], 0
-        group.append(shard)
-        size_bytes += shard.size_bytes
-    if group:
-        yield group
 
 
 REQUEST = Kind(

@@ -15,6 +15,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from dormouse import errors
@@ -227,7 +228,7 @@ def _step(
         )
         reason = f"checked {len(matches)} shards, rewrote {len(matches.matching)}"
         return Finished(reason, rows=rows)
-    most_bytes = None if request.spark else purge.MAX_JOB_BYTES
+    most_bytes = inf if request.spark else purge.MAX_JOB_BYTES
     jobs = [  # after a crash the sweep sends the messages of those that were assigned
         AssignJob(new_run(services, table), partition, inputs, purge_id=request.id)
         for partition, inputs in purge.rewrite_jobs(state, references, most_bytes)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
+from math import inf
 from typing import Any, TypeAlias
 
 import msgspec
@@ -11,7 +13,7 @@ from dormouse.features import queries
 from dormouse.features.access import check_readable
 from dormouse.features.versions import unpin
 from dormouse.files.results import READABLE, ResultFormat, json_objects, read_rows, read_schema
-from dormouse.jobs import permanent_failure, record, tracked_job
+from dormouse.jobs import grouped, permanent_failure, record, tracked_job
 from dormouse.messages.stages import OutboundMessage, StatementJob
 from dormouse.ports import Services, Storage
 from dormouse.showing import json_lines
@@ -284,33 +286,20 @@ def _text(message: ResultMessage) -> str:
     return msgspec.json.encode(message).decode()
 
 
-def _row_groups(results: Storage, end: queries.QueryEnd) -> list[list[bytes]] | None:
+def _row_groups(results: Storage, end: queries.QueryEnd) -> list[tuple[bytes, ...]] | None:
     """Return the rows of each message as JSON; None if they are too many or too large, or JSON
     lacks a value.
     """
     form = ResultFormat(end.format)
     if form not in READABLE or end.size_bytes > MOST_MESSAGES * MESSAGE_BYTES:
         return None
+    limit = (lambda line: len(line) + 1), MESSAGE_BYTES + 1  # with a comma after each but the last
     try:
-        return _grouped(_lines(results, end, form))
+        groups = [*islice(grouped(_lines(results, end, form), inf, limit), MOST_MESSAGES + 1)]
     except errors.InvalidRequestError:
         return None
-
-
-def _grouped(lines: Iterable[bytes]) -> list[list[bytes]] | None:
-    groups: list[list[bytes]] = [[]]
-    size_bytes = 0
-    for line in lines:
-        if len(line) > MESSAGE_BYTES:
-            return None
-        if size_bytes + len(line) > MESSAGE_BYTES:
-            groups.append([])
-            size_bytes = 0
-            if len(groups) > MOST_MESSAGES:
-                return None
-        groups[-1].append(line)
-        size_bytes += len(line) + 1
-    return groups
+    is_too_large = any(len(line) > MESSAGE_BYTES for group in groups for line in group)
+    return None if is_too_large or len(groups) > MOST_MESSAGES else groups or [()]
 
 
 def _lines(results: Storage, end: queries.QueryEnd, form: ResultFormat) -> Iterator[bytes]:
