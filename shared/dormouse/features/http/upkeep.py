@@ -18,7 +18,6 @@ import msgspec
 from dormouse.access import permission
 from dormouse.client.computing import RowsRead
 from dormouse.client.contents import jobs_of
-from dormouse.client.ingesting import ingest_key, tagged_key
 from dormouse.client.instance import Instance
 from dormouse.client.operations import Queue
 from dormouse.client.table import TableHandle
@@ -416,6 +415,8 @@ def _tags(call: calls.HttpCall) -> dict[str, str]:
 def _key(handle: TableHandle, name: str, tags: Mapping[str, str]) -> str:
     if "/" in name:
         raise InvalidRequestError("a file has a name without slashes")
+    from dormouse.client.ingesting import ingest_key, tagged_key  # loads what reads files
+
     return tagged_key(ingest_key(handle.name, name), tags)
 
 
