@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -473,6 +474,17 @@ class QueueCounts:
     waiting: int
     in_flight: int
     delayed: int
+
+
+MAX_REASON_CHARACTERS = 1000
+_NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def cut_reason(reason: str) -> str:
+    """Return as much of a dead letter's reason as is kept: it can quote any text, and SQS refuses
+    characters that XML does not allow.
+    """
+    return _NO_TEXT.sub("\ufffd", reason[:MAX_REASON_CHARACTERS])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from dormouse.aws.clients import Failure, client, code_of, kind_of_code, reading
 from dormouse.aws.clients import unavailable as unavailable_service
 from dormouse.errors import InvalidRequestError, NotFoundError, UnavailableError
 from dormouse.messages.stages import OfTable, OutboundMessage, encode
-from dormouse.ports import DeadLetter, QueueCounts, gone, not_listed
+from dormouse.ports import DeadLetter, QueueCounts, cut_reason, gone, not_listed
 from dormouse.stored.paths import InstanceNames, dead_letter_queue
 from dormouse.system import RETRIES, RetryPolicy
 
@@ -65,8 +64,6 @@ def batched(sized: Iterable[tuple[str, _Each, int]]) -> Iterator[tuple[str, list
 MAX_DELAY_SECONDS = 900
 SENDERS = 8
 """Concurrent requests of one call: 65,536 messages are 6,554 requests of some ten milliseconds."""
-MAX_REASON_CHARACTERS = 1000
-_NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _Entry = TypeVar("_Entry", bound=Mapping[str, object])
 _Sent = tuple[OutboundMessage, str]
@@ -215,7 +212,7 @@ def _sized(messages: Iterable[OutboundMessage]) -> Iterator[tuple[str, _Sent, in
     """Yield each message with its queue, its body and its most bytes."""
     for outgoing in messages:
         body = encode(outgoing.message)
-        reason_bytes = 4 * len(outgoing.reason[:MAX_REASON_CHARACTERS])  # at most
+        reason_bytes = 4 * len(cut_reason(outgoing.reason))  # at most
         size_bytes = _checked_size(outgoing.queue, body) + reason_bytes
         yield outgoing.queue, (outgoing, body), size_bytes
 
@@ -251,13 +248,9 @@ def _raise_first(batches: Iterable[Future[None]]) -> None:
 
 
 def _reason(text: str, body: str) -> dict[str, MessageAttributeValueTypeDef]:
-    """Return the attribute with the reason of a dead letter, cut to the bytes that are left.
-
-    A reason can quote any text, and SQS refuses characters that XML does not allow.
-    """
+    """Return the attribute with the reason of a dead letter, cut to the bytes that are left."""
     room = MAX_BATCH_BYTES - len(body.encode()) - len("reason" + "String")
-    value = _NO_TEXT.sub("\ufffd", text[:MAX_REASON_CHARACTERS] or "unknown")
-    value = value.encode()[: max(0, room)].decode(errors="ignore")
+    value = (cut_reason(text) or "unknown").encode()[: max(0, room)].decode(errors="ignore")
     return {"reason": {"DataType": "String", "StringValue": value}} if value else {}
 
 

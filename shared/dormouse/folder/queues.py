@@ -18,7 +18,7 @@ from dormouse.errors import NotFoundError, UnavailableError, did_you_mean
 from dormouse.folder.sqlite import Database
 from dormouse.jobs import MAX_RECEIVES
 from dormouse.messages.stages import QUEUES, OutboundMessage, encode
-from dormouse.ports import DeadLetter, QueueCounts
+from dormouse.ports import DeadLetter, QueueCounts, cut_reason
 from dormouse.stored.paths import REPLIES, dead_letter_queue
 from dormouse.system import Clock
 
@@ -51,12 +51,10 @@ def jobs_in_queues(database: Database) -> Set[str]:
     return {job_id for (body,) in bodies for job_id in _JOB_ID.findall(body)}
 
 
-MAX_REASON_CHARACTERS = 1000
 _SENT_AT_ONCE = 100
 NEWS = ("table-changes", "iceberg-changes")
 """The queues whose messages only say that a table has changed."""
 _KNOWN = frozenset((*QUEUES, *map(dead_letter_queue, QUEUES), REPLIES))
-_NO_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INSERT = (
     "INSERT INTO messages (queue, body, reason, sent_ms, since_ms, visible_ms)"
     " VALUES (?1, ?2, ?3, ?4, ?4, ?5)"
@@ -225,7 +223,7 @@ class SqliteQueues:
             connection.execute(
                 "UPDATE messages SET queue = ?, reason = ?, visible_ms = ?, since_ms = ?,"
                 f" receipt = '', process = '' {THIS}",
-                (dead, _cut(reason) or "unknown", now_ms, now_ms, *message.place),
+                (dead, cut_reason(reason) or "unknown", now_ms, now_ms, *message.place),
             )
 
     def release_unheld(self) -> int:
@@ -316,7 +314,7 @@ class SqliteQueues:
             (
                 check(each.queue),
                 encode(each.message),
-                _cut(each.reason),
+                cut_reason(each.reason),
                 now_ms,
                 now_ms + each.delay_seconds * 1000,
             )
@@ -343,7 +341,7 @@ def insert_message(
     connection: sqlite3.Connection, queue: str, body: str, now_ms: int, *, reason: str = ""
 ) -> None:
     """Send the text of a message in a transaction that does more."""
-    connection.execute(_INSERT, (check(queue), body, _cut(reason), now_ms, now_ms))
+    connection.execute(_INSERT, (check(queue), body, cut_reason(reason), now_ms, now_ms))
 
 
 def check(queue: str) -> str:
@@ -352,11 +350,6 @@ def check(queue: str) -> str:
         hint = f"there are {', '.join(QUEUES)}"
         raise NotFoundError(f"there is no queue {queue!r}", hint=did_you_mean(queue, QUEUES, hint))
     return queue
-
-
-def _cut(reason: str) -> str:
-    """Return the reason of a dead letter: a part that every terminal and store accepts."""
-    return _NO_TEXT.sub("\ufffd", reason[:MAX_REASON_CHARACTERS])
 
 
 TAKEN_SECONDS = 300
