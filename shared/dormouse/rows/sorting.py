@@ -212,6 +212,7 @@ class Sorter:
         if len(runs) == 1 and not ends:  # one piece, which is sorted
             yield from runs[0].blocks
             return
+        pa.default_memory_pool().release_unused()  # what reading took, which sorting hardly needs
         cursors = [_Cursor(run.blocks, ends, self._schema) for run in runs]
         for number in range(len(ends) + 1):
             picked = (batch for cursor in cursors for batch in cursor.rows_of(number))
