@@ -22,7 +22,7 @@ from dormouse.client.table import TableHandle
 from dormouse.client.waiting import WAIT_SECONDS, dead_letter_error
 from dormouse.errors import CorruptDataError, DiskFullError, InvalidRequestError, RefusedSourceError
 from dormouse.features.dead_letters import list_letters
-from dormouse.messages.stages import STAGES
+from dormouse.messages.stages import QUEUES
 from dormouse.schema.row_tags import parse_tags
 from dormouse.state.sources import format_of
 from dormouse.tables.properties import SparkOptions, parse_settings, properties_of, property_named
@@ -410,7 +410,6 @@ def collect(name: values.TableName) -> None:
     note(f"{counted(shards, 'shard')} of table {name} will be deleted in a moment")
 
 
-_QUEUES = tuple(stage.queue for stage in STAGES)
 LOOK_SECONDS = 1.0
 FULL_SECONDS = 5.0
 """How long a worker waits for room on a full disk before it looks again."""
@@ -451,7 +450,7 @@ def work(
                     status.update(Text(error.explanation))
                     time.sleep(FULL_SECONDS)
                 seconds = LOOK_SECONDS
-                depth = sum(instance.queues.depths(_QUEUES).values())
+                depth = sum(instance.queues.depths(QUEUES).values())
                 status.update(f"{depth:,} messages to work on" if depth else "waiting for work")
                 if until_idle and not depth:
                     _check_dead_letters(instance)
@@ -465,6 +464,6 @@ def work(
 
 def _check_dead_letters(instance: Instance) -> None:
     """Raise DeadLetterError, once no message is left but dead letters: nobody works on those."""
-    for queue in _QUEUES:
+    for queue in QUEUES:
         for letter in list_letters(instance.services, queue, 1):
             raise dead_letter_error("some work was not done", queue, letter)
