@@ -461,7 +461,7 @@ class TableHandle(Shown):
 
         lookup, files = files_that_wait(self.services, self.current())
         yield from waiting.source_names(files)
-        yield from ((job_id,) for job_id in (*lookup.state.jobs, *self._requested()))
+        yield from ((job_id,) for job_id in dict.fromkeys([*lookup.state.jobs, *self._requested()]))
 
     def _pending(self, table: Table) -> tuple[int, int]:
         """Return the pending work of the table, and how much of it is files that wait."""

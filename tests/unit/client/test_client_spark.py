@@ -15,6 +15,7 @@ def test_a_job_is_pending_until_what_follows_from_it_is_sent(tmp_path: Path) -> 
     table = memory.instance.table(heavy.table.name)
     heavy.dispatch()
     assert table.pending() == 1
+    assert [*table.pending_names()] == [("heavy",)], "named once, though state and request have it"
     heavy.work()
     assert not memory.world.state(heavy.table).jobs
     assert table.pending() == 1, "nothing is sent yet of what it changed"
