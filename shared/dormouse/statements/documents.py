@@ -291,8 +291,9 @@ class _Replacing:
         terms += [term for each in modifiers for term in each.get("distinct_on_targets", ())]
         for term in terms:
             chosen = columns if term["type"] == "STAR" else []
-            if (term.get("literal") or {}).get("kind") == "INTEGER":
-                place = int(term["literal"]["text"])
+            literal, place = term.get("literal") or {}, term.get("index", 0)
+            if literal.get("kind") == "INTEGER" or place:
+                place = place or int(literal["text"])
                 chosen = columns[max(place - 1, 0) : place]
             for name in (name for name, kind in chosen if kind is not False):
                 raise _no_kind(name)
@@ -420,6 +421,10 @@ class _Replacing:
         match base["type"]:
             case "COLUMN_REF":
                 return self._meant(*map(folded, base["column_names"]))
+            case "POSITIONAL_REFERENCE":  # as in #1, and of ARRAY (SELECT …)
+                tables = (own for name, own in self._scopes[-1].items() if name)
+                kinds = [kind for own in tables for kind in own.values()]
+                return dict(enumerate(kinds, start=1)).get(base["index"], False)
             case "OPERATOR_CAST":
                 return str(base["type_expr"].get("type_name")).upper() == "JSON"
         if name == "json_extract" or base.get("syntax_type") == "SINGLE_ARROW":
