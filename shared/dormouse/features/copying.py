@@ -27,7 +27,7 @@ from msgspec import structs
 from dormouse import errors
 from dormouse.features.delete_rows import keep_notes
 from dormouse.features.garbage import check_storage_class
-from dormouse.features.rebuild import commit_plan, planned_state
+from dormouse.features.rebuild import commit_plan, planned_state, with_counts
 from dormouse.features.rebuild_plan import PlacedShard, RebuildPlan
 from dormouse.features.reset import put_restored
 from dormouse.features.tables import check_published_names
@@ -343,6 +343,7 @@ def _copy_objects(copying: Copying, watch: Progress | None) -> tuple[TableState,
             copying.copy_run_markers(plan)
             segments = copying.copy_segments(plan.segments)
             copied += copying.copy_shards([item.shard for item in plan.shards], watch)
+            plan = with_counts(copying.source, copying.table, plan)
         except errors.NotFoundError as error:
             if store.current().version == state.version:
                 raise errors.CorruptDataError(

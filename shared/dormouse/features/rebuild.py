@@ -34,13 +34,15 @@ from dormouse.jobs import Progress, map_watched
 from dormouse.log.engine import StateStore
 from dormouse.log.pages import first_version
 from dormouse.messages.stages import OutboundMessage, TableChanged
-from dormouse.ports import Services, StoredObject
+from dormouse.ports import Services, Storage, StoredObject
+from dormouse.query.rows import count_slices
 from dormouse.rows.deletions import id_of_job
 from dormouse.shards.footer import FOOTER_READ_THREADS, read_footer
+from dormouse.shards.reading import READS_AT_ONCE, Slice
 from dormouse.shards.run_markers import read_run_markers
 from dormouse.state import state as changes
 from dormouse.state.fold import apply
-from dormouse.state.partitions import ROOT, NewShard, OverlayMap, Shard
+from dormouse.state.partitions import ROOT, NewShard, OverlayMap, PartitionTree, Shard
 from dormouse.state.state import TableState
 from dormouse.state.validation import broken_invariants
 from dormouse.stored.paths import data_prefix, is_index_object, shard_id_of
@@ -222,8 +224,31 @@ def _plan(services: Services, table: Table, watch: Progress | None) -> RebuildPl
         listing = "; ".join(plan.reasons[:MAX_LISTED_REASONS])
         raise CorruptDataError(f"table {table.name!r} cannot be rebuilt: {listing}", hint=HINT)
     plan = replace(plan, left_out=plan.left_out + foreign, segments=segments)
+    plan = with_counts(services, table, plan)
     notes = [*load_notes(services, table.id), *load_purge_notes(services, table.id)]
     return _with_deletions(plan, notes, shards, restored)
+
+
+def with_counts(services: Services, table: Table, plan: RebuildPlan) -> RebuildPlan:
+    """Return a plan with the rows of each shard in each of its leaves, counted by its keys: the
+    state would halve them, and does where they cannot be read.
+    """
+    count = partial(_counted, services.storage, table, plan.tree)
+    return replace(plan, shards=tuple(map_watched(count, plan.shards, READS_AT_ONCE)))
+
+
+def _counted(storage: Storage, table: Table, tree: PartitionTree, item: PlacedShard) -> PlacedShard:
+    leaves = [*item.live, *item.merged]
+    if item.counted or len(leaves) < 2:
+        return item
+    slices = [Slice(item.shard, tree.get(leaf).range) for leaf in leaves]
+    try:
+        rows = count_slices(storage, table, slices)
+    except (CorruptDataError, NotFoundError):
+        return item
+    counted = {leaf: count for leaf, count in zip(leaves, rows, strict=True) if count}
+    live, merged = (tuple(filter(counted.get, some)) for some in (item.live, item.merged))
+    return replace(item, live=live, merged=merged, counted=tuple(counted.items()))
 
 
 def _with_deletions(

@@ -13,7 +13,9 @@ from dormouse.errors import ContendedError, CorruptDataError, NotFoundError
 from dormouse.features.checking import check
 from dormouse.features.compaction import compact
 from dormouse.features.rebuild import preview_rebuild, rebuild
+from dormouse.keys import encode_key
 from dormouse.messages.stages import GarbageCandidates, OutboundMessage
+from dormouse.state.state import ExtendTree
 from dormouse.stored.paths import RUN_MARKERS, data_prefix, shard_path
 from dormouse.tables.table import Table
 from tests.support.depth import examples
@@ -84,6 +86,20 @@ def test_the_rebuilt_state_is_the_lost_one_with_partitions_references_and_source
         (r.partition, r.shard) for r in before.all_references()
     }
     assert after.rows == before.rows
+
+
+def test_rows_of_a_shard_that_was_merged_in_one_of_its_leaves_are_counted(world: World) -> None:
+    table = world.create(compaction_strategy="batch", compaction_files=2)
+    world.drop("letters/0.parquet", letters("abcdxy"))
+    world.settle()
+    split = ExtendTree((("root", encode_key(("h",))),))
+    world.new_store(table).commit(split, generation=0)
+    world.drop("letters/1.parquet", letters("a", at=50))
+    world.settle()
+    rebuilt = without_state(world, table)
+    after = world.state(rebuilt)
+    assert sorted((r.rows, r.exact) for r in after.all_references()) == [(2, True), (5, True)]
+    assert after.rows == len(world.rows(rebuilt)) == 7
 
 
 def test_splits_that_no_shard_shows_are_repeated_when_due(world: World) -> None:
