@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from math import inf
 from typing import Any, TypeAlias
 
@@ -294,12 +293,16 @@ def _row_groups(results: Storage, end: queries.QueryEnd) -> list[tuple[bytes, ..
     if form not in READABLE or end.size_bytes > MOST_MESSAGES * MESSAGE_BYTES:
         return None
     limit = (lambda line: len(line) + 1), MESSAGE_BYTES + 1  # with a comma after each but the last
+    groups: list[tuple[bytes, ...]] = []
     try:
-        groups = [*islice(grouped(_lines(results, end, form), inf, limit), MOST_MESSAGES + 1)]
+        for group in grouped(_lines(results, end, form), inf, limit):
+            # a line that is too large is a group of its own: no others are made ready for nothing
+            if len(groups) == MOST_MESSAGES or len(group[0]) > MESSAGE_BYTES:
+                return None
+            groups.append(group)
     except errors.InvalidRequestError:
         return None
-    is_too_large = any(len(line) > MESSAGE_BYTES for group in groups for line in group)
-    return None if is_too_large or len(groups) > MOST_MESSAGES else groups or [()]
+    return groups or [()]
 
 
 def _lines(results: Storage, end: queries.QueryEnd, form: ResultFormat) -> Iterator[bytes]:
